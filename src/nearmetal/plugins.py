@@ -21,6 +21,18 @@ SUBJECTS = "nearmetal.subjects"
 """The group of the subjects that study files name."""
 
 
+def require(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> EntryPoint:
+    """The entry point with a name; see load() for the arguments. Raises failure if there is none."""
+    known = points(group)
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        raise failure(
+            f"no {kind} {name!r}",
+            remedy=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}",
+        )
+    return known[name]
+
+
 def load(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> Any:
     """One of them, made without arguments.
 
@@ -42,14 +54,7 @@ def _loaded(
     failure: Callable[..., NearmetalError],
     made: Callable[[Any], Any],
 ) -> Any:
-    known = points(group)
-    point = known.get(name)
-    if point is None:
-        near = get_close_matches(name, known, n=1)
-        raise failure(
-            f"no {kind} {name!r}",
-            remedy=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}",
-        )
+    point = require(group, name, kind, failure)
     try:
         return made(point.load())
     except Exception as e:  # another package's code: anything may be wrong in it

@@ -14,7 +14,7 @@ from pathlib import Path
 import pexpect
 import pytest
 from playwright.sync_api import Browser
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.system.test_quick import left_behind
 from tests.system.test_report_browser import browser as browser
 from tests.system.test_report_browser import not_accessible, opened
@@ -26,6 +26,7 @@ LINES_OF_ANSWER = 30
 BIN = Path(sys.executable).parent
 PROGRAMS = {
     "program.sh": "#!/bin/sh\nsleep 0.02\n",
+    "burns.sh": "#!/bin/sh\ni=0; while [ $i -lt 60000 ]; do i=$((i+1)); done\n",
     "fails.sh": "#!/bin/sh\necho 'no licence' >&2\nexit 3\n",
     "hosts.sh": "#!/bin/sh\ncase $(hostname) in nm*) echo 'no licence here' >&2; exit 3;; esac\nsleep 0.02\n",
 }
@@ -38,6 +39,8 @@ placements: {one: {instances: 1, tasks: 1}}
 workloads: {program: {command: [./program.sh]}}
 design: {baseline: native, mode: plain, warm_up: 0}
 """
+SLOW = STUDY.replace("loopback", "loopback, limits: {cpu: 20 %}").replace("./program.sh", "./burns.sh")
+"""A container that is several times as slow for its CPU quota, which may be taken away."""
 RING = """\
 #include <mpi.h>
 
@@ -55,26 +58,28 @@ int main(int argc, char **argv)
     return 0;
 }
 """
+_COLOURS = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|9[0-7])[;m]")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 @dataclass(frozen=True)
 class Screen:
-    """What a terminal showed, without colours, and the exit status of the command."""
+    """What a terminal showed, without colours and with them, and the exit status of the command."""
 
     text: str
     code: int
+    raw: str = ""
 
     @property
     def lines(self) -> list[str]:
         return self.text.splitlines()
 
 
-def typed(line: str, cwd: Path) -> Screen:
+def spawned(line: str, cwd: Path) -> pexpect.spawn[str]:
     """Type a command line into a shell in a terminal of 80 columns."""
     plain = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     env = {**plain, "PATH": f"{BIN}:{os.environ['PATH']}", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
-    terminal = pexpect.spawn(
+    return pexpect.spawn(
         "/bin/sh",
         ["-c", line],
         cwd=cwd,
@@ -84,12 +89,22 @@ def typed(line: str, cwd: Path) -> Screen:
         encoding="utf-8",
         codec_errors="replace",
     )
+
+
+def ended(terminal: pexpect.spawn[str]) -> Screen:
+    """What the terminal shows from now on until the command ends."""
     terminal.expect(pexpect.EOF)
     terminal.close()
-    text = _ESCAPES.sub("", terminal.before or "").replace("\r\n", "\n").expandtabs()
+    raw = terminal.before or ""
+    text = _ESCAPES.sub("", raw).replace("\r\n", "\n").expandtabs()
     shown = "\n".join(row.rpartition("\r")[2].rstrip() for row in text.split("\n"))
     code = terminal.exitstatus
-    return Screen(text=shown, code=-(terminal.signalstatus or 0) if code is None else code)
+    return Screen(text=shown, code=-(terminal.signalstatus or 0) if code is None else code, raw=raw)
+
+
+def typed(line: str, cwd: Path) -> Screen:
+    """Type a command line, and wait for its end."""
+    return ended(spawned(line, cwd))
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +144,8 @@ MISTAKES = (
     "nearmetal weigh native namespaces --seed 1 -- ./fails.sh",
     "nearmetal weigh native namespaces -- ./hosts.sh",
     "nearmetal weigh native namespaces -w cg:X",
+    "nearmetal weigh native namespaces -w npb:cg.D",
+    "unshare --user --map-user=1000 --map-group=1000 nearmetal weigh native lxc -- ./program.sh",
     "nearmetal weigh native namespaces --dry-run --mpi --ranks 6400 -- ./program.sh",
     "nearmetal weigh native namespaces",
     "nearmetal export --format excel 'my results/one'",
@@ -141,6 +158,7 @@ MISTAKES = (
     "nearmetal analyze newer",
     "nearmetal analyze nosuch",
     "nearmetal resume .",
+    "nearmetal resume --margin 5% 'my results/one'",
     "nearmetal run small.yaml --results /sys/kernel/here",
     "nearmetal image build nosuch",
     "nearmetal kernel bt --ranks 6400",
@@ -163,6 +181,93 @@ def masked(text: str, here: Path) -> str:
     text = text.replace(str(here), "HERE").strip()
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d", "TIME", text)
     return re.sub(r"(?<=on )\d+(?= CPUs)|(?<=gives )\[[\d, ]+\]", "CPUS", text)
+
+
+EDGES = (
+    "nearmetal status 'my results/one'",
+    "nearmetal resume --dry-run 'my results/one' --margin 3%",
+    "PYTHONIOENCODING=ascii nearmetal plan small.yaml --seed 1",
+    "nearmetal plan small.yaml --seed 1 | head -n 3",
+    "XDG_CACHE_HOME=$PWD/empty nearmetal image list",
+    "nearmetal image list --json | head -c 2",
+    "mkdir none && nearmetal list --results none",
+)
+"""What a new user types right: spaces, encodings, pipes, a place with nothing in it."""
+
+
+def test_an_edge_is_no_mistake(here: Path, golden: Callable[[str, str], None]) -> None:
+    transcript = []
+    for line in EDGES:
+        screen = typed(line, here)
+        assert screen.code == 0, f"{line}: {screen.code}\n{screen.text}"
+        transcript.append(f"$ {line}\n{measured(masked(screen.text, here))}\n")
+    golden("edges.txt", "\n".join(transcript))
+
+
+def measured(text: str) -> str:
+    """A transcript without times, numbers of rounds to come, seeds and the order of trials."""
+    text = re.sub(r"(?<=^all )\d+(?= files)|(?<=of )\d+(?= figures)", "N", text, flags=re.MULTILINE)
+    text = re.sub(r"\d:\d\d:\d\d|(?<=of )\d+\.\d(?= s)", "TIME", text)
+    text = re.sub(r"(?<=about )[\d,]+(?= more rounds)|(?<=… and )[\d,]+|(?<=seed )[\da-f]+", "N", text)
+    return re.sub(r"(?<=^  \d  )\S+/\S+.*", "TRIAL", text, flags=re.MULTILINE)
+
+
+def test_a_pipe_is_as_wide_as_columns_says(here: Path) -> None:
+    """What cannot be broken, such as a path, may be wider."""
+    screen = typed("COLUMNS=60 nearmetal analyze 'my results/one' | cat", here)
+    assert screen.code == 0 and not _ESCAPES.search(screen.raw), screen.text
+    assert all(len(row) <= 60 or "my results/one/" in row for row in screen.lines), screen.text
+    wide = typed("COLUMNS=100 nearmetal analyze 'my results/one' | cat", here)
+    assert max(map(len, wide.lines)) > 70, wide.text
+
+
+def test_no_color_leaves_only_bold_and_dim(here: Path) -> None:
+    (here / "slow.yaml").write_text(SLOW)
+    made = typed("nearmetal run slow.yaml --max-blocks 8 --results slow", here)
+    assert made.code == 0, made.text
+    coloured, plain = (typed(f"{no}nearmetal analyze slow", here) for no in ("", "NO_COLOR=1 "))
+    assert _COLOURS.search(coloured.raw) and not _COLOURS.search(plain.raw)
+    assert coloured.text == plain.text
+
+
+def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(here: Path) -> None:
+    run = spawned("exec nearmetal run small.yaml --max-blocks 100000 --results stopped", here)
+    try:
+        until(lambda: any(trials.stat().st_size for trials in here.glob("stopped/*/trials/*.jsonl")))
+        second = typed("nearmetal run small.yaml --results second", here)
+    finally:
+        run.sendintr()
+        screen = ended(run)
+    assert second.code == 3 and not (here / "second").exists(), second.text
+    assert f"(pid {run.pid}: nearmetal run small.yaml" in second.text, second.text
+    assert f"next: wait for it, stop it (kill -INT {run.pid})" in second.text, second.text
+    assert screen.code == 130 and "Traceback" not in screen.text, screen.text
+    (directory,) = here.glob("stopped/*")
+    said = screen.text.rstrip().splitlines()[-1]
+    saved = (
+        rf"interrupted; \d+ rounds? (is|are) saved. Go on with:  nearmetal resume stopped/{directory.name}"
+    )
+    assert re.fullmatch(saved, said)
+    answer = screen.text[screen.text.index("What does box cost") :].splitlines()
+    assert len(answer) <= LINES_OF_ANSWER and "∞" not in screen.text, screen.text
+    again = typed(said.partition("Go on with:  ")[2] + " --dry-run", here)
+    assert again.code == 0, again.text
+
+
+def test_a_full_disk_keeps_the_records_before_it(here: Path) -> None:
+    """The directory is filled in a mount namespace of its own, which ends with the command."""
+    (here / "full").mkdir()
+    run = "nearmetal run small.yaml --results full --max-blocks 1000"
+    screen = typed(
+        f"unshare --mount sh -c 'mount -t tmpfs -o size=120k tmpfs full && {run}; code=$?; "
+        "nearmetal status full; exit $code'",
+        here,
+    )
+    assert screen.code == 4 and "Traceback" not in screen.text, screen.text
+    text = " ".join(screen.text.split())
+    assert re.search(r"full/small-\S+: no space left on the device; the records before it are whole", text)
+    assert re.search(r"next: make room, then: nearmetal resume full/small-", text)
+    assert re.search(r"[1-9]\d* rounds, \d+ trials \(0 failed\)", text), screen.text
 
 
 @dataclass(frozen=True)
@@ -204,13 +309,34 @@ TASKS = {
         environments=("namespaces", "bubblewrap", "podman", "crun", "runc", "nspawn"),
     ),
 }
+_LABELS = re.compile(r"^(?=▲|Noise |Next |Report |stopped: )", re.MULTILINE)
+
+
+def stable(answer: str) -> tuple[str, str]:
+    """What an answer says on every machine, whatever was measured: its words, and the labels of its table."""
+    head, sentences, rest = answer.split("\n\n", 2)
+    table, *parts = _LABELS.split(rest)
+    paragraphs = {part.split()[0]: " ".join(part.split()) for part in parts}
+    question = " ".join(head.split()).partition("? ")[0]
+    said = [f"{row.split()[0]}  VERDICT" for row in sentences.splitlines() if not row.startswith(" ")]
+    report = re.sub(r"(?<=/weigh-)[\dT-]+", "TIME", paragraphs["Report"])
+    known = [f"{name} ..." for name in paragraphs if name not in ("▲", "Report")]
+    words = "\n".join([f"{question}?", *said, *known, report])
+    rows = [re.split(r" {2,}", row.strip())[0] for row in table.splitlines()]
+    if table.startswith(" "):
+        rows[0] = " ".join(table.splitlines()[0].split())
+    shown = [re.sub(r"\(\d+\)", "(N)", row) for row in (*rows[:1], *sorted(rows[1:]))]
+    legend = paragraphs.get("▲", "").replace(", ! changed while it was measured", "")
+    return f"{words}\n", "".join(f"{row}\n" for row in (*shown, legend)) if table else ""
+
+
 WORDS = {"slower", "faster", "equal", "open", "unsure"}
 """One of these follows the name of an environment."""
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_answered_on_one_screen_and_on_one_page(
-    name: str, tmp_path: Path, browser: Browser
+    name: str, tmp_path: Path, browser: Browser, golden: Callable[[str, str], None]
 ) -> None:
     task = TASKS[name]
     (tmp_path / "ring.c").write_text(RING)
@@ -218,11 +344,21 @@ def test_a_task_is_answered_on_one_screen_and_on_one_page(
         screen = typed(line, tmp_path)
         assert screen.code == 0, screen.text
     start = screen.text.replace("\n", " ").index(task.question)
-    answer = screen.text[start:].splitlines()
+    answer = screen.text[start:].rstrip().splitlines()
     assert len(answer) <= LINES_OF_ANSWER and max(map(len, answer)) <= COLUMNS, screen.text
     said = {(row.split()[0], row.split()[1].strip(",")) for row in answer if len(row.split()) > 1}
     unanswered = [e for e in task.environments if not any((e, word) in said for word in WORDS)]
     assert unanswered == [], screen.text
+    words, table = stable("\n".join(answer))
+    file = f"task-{name.lower().replace(' ', '-')}"
+    golden(f"{file}.txt", words)
+    if table or "no interval yet" not in screen.text[start:]:  # a slow machine has too few rounds for a table
+        golden(f"{file}-table.txt", table)
+    offered = re.findall(r"nearmetal (?:resume|try|analyze) \S+", screen.text[start:])
+    assert len(offered) in (1, 2), "analyze, and what the line Next names unless nothing is open"
+    for line in offered:
+        done = typed(line if "analyze" in line else f"{line} --dry-run", tmp_path)
+        assert done.code == 0, f"{line}: {done.text}"
     (report,) = tmp_path.glob("results/*/report.html")
     with opened(browser, report.as_uri()) as page:
         assert page.locator("h1").inner_text() == task.question
@@ -232,7 +368,18 @@ def test_a_task_is_answered_on_one_screen_and_on_one_page(
     assert left_behind(tmp_path) == []
 
 
-def test_two_kernels_need_several_boots(here: Path, browser: Browser) -> None:
+def boots_said(text: str) -> str:
+    """What compare says on every machine: its first sentence, the upgrade, what is next, and the page."""
+    head, _, rest = text.rstrip().partition("\n\n")
+    sentence = " ".join(head.split()).partition(" intervals · ")[0]
+    parts = re.split(r"^(?=Upgraded|Not |Next|Page)", rest, flags=re.MULTILINE)[1:]
+    said = "\n".join([f"{sentence} intervals", *(" ".join(part.split()) for part in parts)])
+    return re.sub(r"(?<=kernel )\S+ → \S+-next", "RELEASE → RELEASE-next", said) + "\n"
+
+
+def test_two_kernels_need_several_boots(
+    here: Path, browser: Browser, golden: Callable[[str, str], None]
+) -> None:
     """The second side is a recorded run whose boot and kernel are given other names."""
     for side in ("before", "after"):
         made = typed(f"nearmetal run small.yaml --max-blocks 2 --results {side}", here)
@@ -248,6 +395,7 @@ def test_two_kernels_need_several_boots(here: Path, browser: Browser) -> None:
     screen = typed(compared, here)
     assert screen.code == 0 and len(screen.lines) <= LINES_OF_ANSWER, screen.text
     assert screen.text.startswith("No verdict possible: one boot on each side."), screen.text
+    golden("task-two-kernels.txt", f"{boots_said(same.text)}\n{boots_said(screen.text)}")
     with opened(browser, (here / "page.html").as_uri()) as page:
         assert page.locator("h1").inner_text() == "Did the upgrade hurt?"
         assert "No verdict possible: one boot on each side." in page.locator("main, body").first.inner_text()

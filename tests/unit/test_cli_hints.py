@@ -17,6 +17,7 @@ from nearmetal.cli.commands import COMMANDS
 
 SOURCE = Path(__file__).parents[2] / "src" / "nearmetal"
 NAMES = [c.name for c in COMMANDS]
+WIDTH = 80
 HINT = re.compile(rf"nearmetal ((?:{'|'.join(NAMES)})\b[^\n`;,)'|]*)")
 
 
@@ -71,10 +72,46 @@ def test_a_hint_names_a_command_and_its_options(hint: str, root: TyperGroup) -> 
     assert named <= options(command_of(root, words))
 
 
-@pytest.mark.parametrize("width", [80])
-def test_no_summary_in_the_list_of_commands_is_cut(width: int, root: TyperGroup) -> None:
-    for group in (root, root.commands["image"]):
-        text = typer.Context(group, info_name="nearmetal", terminal_width=width)
-        listed = group.get_help(text)
-        assert "..." not in listed.partition("Commands:")[2]
-        assert max(map(len, listed.splitlines())) <= width
+def named(command: typer.core.TyperCommand | TyperGroup, *names: str) -> Iterator[tuple[str, str]]:
+    """Every command below one, by its whole name, with its help on a terminal of 80 columns."""
+    context = typer.Context(command, info_name=" ".join(("nearmetal", *names)), terminal_width=WIDTH)
+    yield " ".join(names), command.get_help(context)
+    for name, below in command.commands.items() if isinstance(command, TyperGroup) else ():
+        assert isinstance(below, TyperCommand | TyperGroup)
+        yield from named(below, *names, name)
+
+
+def test_no_help_is_cut_or_wider_than_the_terminal(root: TyperGroup) -> None:
+    seen = dict(named(root))
+    assert {"", "weigh", "compare", "image", "image build"} <= set(seen)
+    for name, text in seen.items():
+        summaries = text.partition("Commands:")[2].splitlines()
+        assert not any(line.endswith(("...", "…")) for line in summaries), name
+        assert max(map(len, text.splitlines())) <= WIDTH, name
+
+
+def test_the_help_shows_names_of_values_instead_of_types(root: TyperGroup) -> None:
+    """Only a choice is in pointed brackets: <slices|plain>."""
+    for name, text in named(root):
+        assert set(re.findall(r"<(?!kvm>)[^|>]*>|\[\]|\{", text)) == set(), name
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("weigh", "weigh [OPTIONS] BASELINE ENVIRONMENT... [-- COMMAND...]"),
+        ("compare", "compare [OPTIONS]"),
+        ("resume", "resume [OPTIONS] [DIR]"),
+        ("run-block", "run-block [OPTIONS] DIR [BLOCK...]"),
+        ("image build", "image build [OPTIONS] NAME"),
+    ],
+)
+def test_the_usage_line_shows_what_to_write(name: str, usage: str, root: TyperGroup) -> None:
+    assert dict(named(root))[name].splitlines()[0] == f"Usage: nearmetal {usage}"
+
+
+@pytest.mark.parametrize(
+    "name", ["quick", "run", "resume", "continue", "weigh", "try", "calibrate", "compare"]
+)
+def test_whatever_gives_verdicts_takes_a_margin(name: str, root: TyperGroup) -> None:
+    assert "--margin" in options(command_of(root, [name]))

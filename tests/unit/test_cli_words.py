@@ -17,17 +17,74 @@ from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import named_workloads
 from nearmetal.cli.app import plain_signs
 from nearmetal.cli.commands import COMMANDS
+from nearmetal.cli.separator import missing_separator
 from nearmetal.cli.weigh import SHELL_SIGNS
+from nearmetal.errors import ExitCode, UsageError
 from nearmetal.model.study import KernelWorkload
 from nearmetal.records.disk import resume_line, try_line
 from nearmetal.study_file.explain import application_lines, kernel_lines
 
 
-@pytest.mark.parametrize("text", ["cg:S", "npb:cg.S", "cg:class=S"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("cg:A", "cg:a", "cg.A", "cg.a", "CG.A", "npb:cg.A", "npb:cg.a", "npb:cg:A"),
+        *("cg:class=A", "cg:class=a"),
+    ],
+)
 def test_a_class_is_written_as_people_write_it(text: str) -> None:
     (found,) = named_workloads([text], catalog(), study_from("quick", 1))
     assert isinstance(found, KernelWorkload)
-    assert (found.name, found.params) == ("cg-S", {"class": "S"})
+    assert (found.name, found.params) == ("cg-A", {"class": "A"})
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "remedy"),
+    [
+        *[(text, "cg has no class 'D'", "cg:A, cg:B") for text in ("cg:D", "cg.D", "npb:cg.D")],
+        ("cg:d", "cg has no class 'd'", "cg:A, cg:B"),
+        ("npb:cg", "no class", "cg:A, cg:B"),
+        ("npb:dt.A", "no NAS benchmark 'dt'", "npb:ep.S"),
+        ("cg.A.x", "cg has no class 'A.x'", "cg:A, cg:B"),
+    ],
+)
+def test_a_class_that_does_not_exist_says_what_to_write(text: str, what: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        named_workloads([text], catalog(), study_from("quick", 1))
+    assert what in refused.value.what and remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("weigh native namespaces ls", "weigh native namespaces -- ls"),
+        ("weigh native namespaces ls -la", "weigh native namespaces -- ls -la"),
+        ("weigh native,podman --time 9s sh 'a b' -c", "weigh native,podman --time 9s -- sh 'a b' -c"),
+        ("weigh native podman ./my_app --mpi -n 2", "weigh native podman --mpi -- ./my_app -n 2"),
+        ("weigh native podman ls --margin 5% -l", "weigh native podman --margin 5% -- ls -l"),
+        ("weigh native podman ls --margin=5% -l", "weigh native podman --margin=5% -- ls -l"),
+        ("weigh --ranks 2 native sh", "weigh --ranks 2 native -- sh"),
+    ],
+)
+def test_a_command_without_its_separator_is_written_with_it(line: str, command: str) -> None:
+    said = missing_separator(shlex.split(line))
+    assert said == f"a command and its options come after --: nearmetal {command}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["weigh native dcoker", "weigh native podman", "weigh native dcoker ls", "weigh ls -- sh", "weigh"],
+)
+def test_other_lines_lack_no_separator(line: str) -> None:
+    assert missing_separator(line.split()) is None
+
+
+@pytest.mark.parametrize(
+    "of", ["weigh native dcoker -w cg", "run containers-2015 --dry-run --backend dcoker"]
+)
+def test_a_misspelt_backend_is_a_mistake_with_the_nearest_name(of: str) -> None:
+    done = nearmetal(*of.split())
+    assert done.returncode == ExitCode.USAGE and "did you mean 'docker'?" in done.stderr, done.stderr
 
 
 def test_a_suggested_command_runs_as_it_is_printed() -> None:
@@ -80,6 +137,27 @@ def test_init_explains_the_parameters_of_kernels_and_applications() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for lines in (kernel_lines(catalog()), application_lines(catalog())):
         assert "\n".join(lines) in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *[(line, "not a results directory") for line in ("analyze DIR", "compare --before DIR --after DIR")],
+        ("resume DIR --dry-run", "not a results directory"),
+        *[
+            (f"{name} --results DIR", "no results below")
+            for name in ("analyze", "status", "resume", "export")
+        ],
+    ],
+)
+def test_results_of_another_version_are_noted_once(line: str, said: str, tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "study.yaml").write_text("name: newer\n")
+    (newer / "plan.json").write_text('{"schema": 99}')
+    done = nearmetal(*line.replace("DIR", str(tmp_path)).split())
+    assert done.returncode == 2 and said in done.stderr
+    assert done.stderr.count(f"note: passed over: {newer}/plan.json: plan schema 99 is not known") == 1
 
 
 def test_signs_of_a_shell_are_known() -> None:

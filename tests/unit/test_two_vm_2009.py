@@ -13,7 +13,7 @@ from nearmetal.analysis.instances import instance_figures
 from nearmetal.api.catalog import catalog
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.settings import XenSettings, XenType
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import UsageError
 from nearmetal.host.counters.procfiles import CounterUnits
 from nearmetal.images.builtin import builtin_definition
 from nearmetal.model.change import replace
@@ -155,7 +155,7 @@ def test_a_plan_starts_nothing() -> None:
     bare = FakeHost(absent=("/sys/*", "/proc/*"), missing=("lmp",), cpus=(0, 1))
     asked = make_planned(NAME, bare, "namespaces")(scale=Scale.SMALL, seed=1, max_time=60.0)
     assert study(asked, "cores").environments[0].image == IMAGE
-    with pytest.raises(UnavailableError, match="no backend"):
+    with pytest.raises(UsageError, match="no backend"):
         make_planned(NAME, host, "no-such-backend")
 
 

@@ -14,7 +14,7 @@ from ..model.study import Design, Study
 from ..records import ResultsDirectory
 from ..report.tables.answer import USAGE
 from ..report.tables.upgrade import UPGRADED, SystemChange, Upgrade
-from .results import RESULTS, Results, analysed, newest_first, open_results
+from .results import Results, analysed, newest_first, open_results
 from .studies import Note, ignore
 
 _MAY_DIFFER = frozenset(
@@ -106,7 +106,7 @@ def compare(
 def _runs_in(path: Path, note: Note) -> list[ResultsDirectory]:
     """Return the run at a path, or all runs below it, oldest first."""
     if (path / "study.yaml").exists() or not (below := newest_first(path, note)):
-        return [open_results(path, RESULTS, note)]
+        return [open_results(path)]
     return below[::-1]
 
 

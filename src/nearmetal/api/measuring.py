@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environments.registry import get_backend
+from ..environments.registry import named_backend
 from ..errors import RunError, UsageError
 from ..host import LocalHost
 from ..model.study import Attachment, Mpi, Study
@@ -153,7 +153,7 @@ def weighed(
         raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
     own = named_workloads(workloads, catalog(), study_from("quick", 0))
     study = weigh_study(
-        {name: get_backend(name) for name in environments},
+        {name: named_backend(name) for name in environments},
         workloads=own,
         command=command,
         ranks=ranks or (1 if command and not mpi else 2),
@@ -189,17 +189,19 @@ def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> S
     The progress is informed of the parts that are left out. Nothing is measured. Raises the same errors as
     measured() before its rehearsal.
     """
-    from ..node.survey.available import usable_arms
-    from ..node.survey.preflight import require_commands
-    from ..subjects.registry import without_unable
+    from ..run.run import check_study
 
     machine, study = machine_for(study, progress, require_kvm=require_kvm)
-    require_commands(study.arms(), study, machine.host, Path.cwd())
-    arms, backends, _ = usable_arms(machine, study, progress)
-    study, unable = without_unable(study.with_arms(arms), backends)
-    for text in unable:
-        progress.note(text)
-    return study
+    return check_study(machine, study, progress)[0]
+
+
+def checked_again(study: Study, directory: ResultsDirectory, progress: Progress) -> Study:
+    """Return the study of a run as it would continue here. Nothing is measured. Raises the same errors as
+    resumed() before its first block."""
+    from ..run.reopening import check_reopened
+
+    machine, study = machine_for(study, progress)
+    return check_reopened(machine, study, directory, progress)[0]
 
 
 def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:

@@ -70,9 +70,12 @@ def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) 
     if path is not None:
         return SeriesDirectory.at(path)
     found = series_below(parent)
-    single = newest_first(parent, note)
+    passed_over: list[str] = []
+    single = newest_first(parent, passed_over.append)
     if not found or (single and single[0].plan().created > found[0].created):
-        return None
+        return None  # open_results() notes what is passed over
+    for text in passed_over:
+        note(text)
     return found[0]
 
 
@@ -91,9 +94,11 @@ def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore)
             where=str(path),
             remedy=f"name a part: ls {shlex.quote(str(path))}",
         )
-    if path is not None and ((path / "study.yaml").exists() or not newest_first(path, ignore)):
+    if path is not None and (path / "study.yaml").exists():
         return ResultsDirectory.open(path)
     found = newest_first(path or parent, note)
+    if path is not None and not found:
+        return ResultsDirectory.open(path)
     if not found:
         raise UsageError(f"no results below {parent}/", remedy="nearmetal quick, or name a results directory")
     return found[0]

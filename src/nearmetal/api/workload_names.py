@@ -3,6 +3,7 @@ applications."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,8 +26,10 @@ NPB = "npb"
 
 
 def named_workloads(texts: Sequence[str], known: Catalog, quick: Study) -> tuple[Workload, ...]:
-    """Each text: names divided by commas; behind a name and ':' its keys, name:key=value,key=value; npb:ep.S
-    is the kernel ep of class S. quick: the study whose workloads may be named as it names them.
+    """Each text: names divided by commas; behind a name and ':' its keys, name:key=value,key=value. npb:ep.S,
+    ep.S and ep:S are the kernel ep of class S.
+
+    quick: the study whose workloads may be named as it names them.
 
     Raises UsageError.
     """
@@ -52,17 +55,15 @@ def _words(texts: Sequence[str]) -> list[str]:
 
 def _named(word: str, known: Catalog, quick: Study) -> Workload:
     name, _, rest = word.partition(":")
-    if name == NPB:
-        name, _, size = rest.partition(".")
-        rest = f"class={size}" if size else ""
-        if not size or "class" not in known.kernels.get(name, {}):
-            raise UsageError(f"--workload: no NAS benchmark {name!r} in {word}", remedy="write npb:ep.S")
-    if rest and "=" not in rest and "class" in known.kernels.get(name, {}):
-        rest = f"class={rest}"  # cg:S, as people write NAS benchmarks
+    if (benchmark := _nas_benchmark(word, known)) is not None:
+        name, size = benchmark
+        rest = f"class={size}"
     given = _given(rest, word)
-    title = "-".join([name, *("".join(c if c.isalnum() else "-" for c in v) for v in given.values())])[:60]
     if name in known.kernels and given:
-        return KernelWorkload(name=title, kernel=name, params=read_values(name, given, known.kernels[name]))
+        values = read_values(name, given, known.kernels[name])
+        texts = [value if isinstance(value, str) else given[key] for key, value in values.items()]
+        title = "-".join([name, *("".join(c if c.isalnum() else "-" for c in text) for text in texts)])
+        return KernelWorkload(name=title[:60], kernel=name, params=values)
     if name in known.applications:
         entry = known.applications[name]
         params = read_values(name, given, entry.parameters)
@@ -73,6 +74,34 @@ def _named(word: str, known: Catalog, quick: Study) -> Workload:
     if given:
         raise UsageError(f"--workload: {name} takes no keys", remedy="name:key=value is for kernels")
     return _plain(name, known, quick)
+
+
+def _nas_benchmark(word: str, known: Catalog) -> tuple[str, str] | None:
+    """Return the kernel and the class of cg.A, cg:A and npb:cg.A, in capitals or not; None for other words.
+
+    Raises UsageError if there is no such kernel or class.
+    """
+    text = word.removeprefix(f"{NPB}:")
+    name, size = (*re.split("[.:]", text, maxsplit=1), "")[:2]
+    name = name.lower()
+    classes = {
+        n: ParamType.of(keys["class"][0]).words for n, keys in known.kernels.items() if "class" in keys
+    }
+    if name not in classes:
+        if text == word:
+            return None
+        raise UsageError(
+            f"--workload {word}: no NAS benchmark {name!r}",
+            remedy=f"one of {', '.join(f'{NPB}:{n}.S' for n in classes)}",
+        )
+    if "=" in size or word.lower() == name:
+        return None
+    if size.upper() not in classes[name]:
+        raise UsageError(
+            f"--workload {word}: {name} has no class {size!r}" if size else f"--workload {word}: no class",
+            remedy=f"one of {', '.join(f'{name}:{c}' for c in classes[name])}",
+        )
+    return name, size.upper()
 
 
 def _plain(name: str, known: Catalog, quick: Study) -> Workload:
@@ -116,8 +145,9 @@ def read_values(
     for key, text in texts.items():
         if key not in known:
             raise UsageError(f"{owner} has no key {key}{did_you_mean(key, known)}")
+        kind = ParamType.of(known[key][0])
         try:
-            out[key] = ParamType.of(known[key][0]).read(text)
+            out[key] = kind.read(next((w for w in kind.words if w.casefold() == text.casefold()), text))
         except UnitError as e:
             raise UsageError(f"{owner}: {key}: {e}") from e
     return out

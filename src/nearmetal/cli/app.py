@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from .. import __version__
 from ..errors import ExitCode, NearmetalError
 from .commands import COMMANDS
+from .help_text import NearmetalCommand
 
 
 def _version(show: bool) -> None:
@@ -50,16 +51,15 @@ def application(words: Container[str]) -> typer.Typer:
         if isinstance(run, typer.Typer):
             app.add_typer(run, name=command.name, help=command.help)
         else:
-            app.command(command.name, help=command.help, hidden=command.hidden)(run)
+            app.command(command.name, cls=NearmetalCommand, help=command.help, hidden=command.hidden)(run)
     return app
 
 
 def _next(words: Sequence[str]) -> str:
     """What to do about a command line that cannot be read."""
-    if words[0] == "weigh" and "--" not in words:
-        return "nearmetal weigh --help; a command and its options come after --: ... -- ls -la"
-    if any(command.name == words[0] for command in COMMANDS):
-        return f"nearmetal {words[0]} --help"
+    for command in COMMANDS:
+        if command.name == words[0]:
+            return command.what_next(words)
     return "nearmetal --help"
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import measured
+from ..api.measuring import checked, measured
 from ..api.results import write_report
 from ..api.studies import study_from, study_text
 from ..errors import ExitCode
 from ..model.study import Mode
 from .common import FailOn, complain, duration, print_json
-from .measuring import DryRun, Force, Json, Parent, Seed, changed, finish, order_of
+from .measuring import DryRun, Force, Json, Margin, Parent, Seed, changed, finish, order_of
 from .plan_text import show_plan
 from .view import View, analysed
 
@@ -31,7 +31,8 @@ CALIBRATION = (
 
 
 def calibrate(
-    time: str = typer.Option("5m", "--time", help="Time budget, such as 5m."),
+    time: str = typer.Option("5m", "--time", metavar="TIME", help="Time budget, such as 5m."),
+    margin: str = Margin,
     seed: int = Seed,
     results: Path = Parent,
     json: bool = Json,
@@ -42,12 +43,16 @@ def calibrate(
 
     budget = duration(time) or 300.0
     if dry_run:
-        show_plan(changed(study_from("calibrate", seed, complain), time=time), json=json, blocks=None)
+        with View(quiet=json) as view:
+            # Two of the three studies have the same environments. The plan is that of the first.
+            for name in ("calibrate-quota", "calibrate"):
+                study = checked(changed(study_from(name, seed, complain), time=time, margin=margin), view)
+        show_plan(study, json=json, blocks=None)
         return int(ExitCode.DONE)
     checks: list[PlantedCheck] = []
     directories: list[str] = []
     for name, mode, share in CALIBRATION:
-        study = study_from(name, seed, complain)
+        study = changed(study_from(name, seed, complain), time=None, margin=margin)
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
         with View(quiet=json) as view:
             order = order_of(results, study_text(study), force=force)

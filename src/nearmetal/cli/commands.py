@@ -17,6 +17,7 @@ class Command:
     help: its first sentence stands in the list of commands too.
     hidden: whether the list of commands leaves it out.
     several: options that take several values behind one name, as in `--before A B`.
+    mend: a place, as above, of a function that returns what to do about a line that cannot be read, or None.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Command:
     help: str
     hidden: bool = False
     several: tuple[str, ...] = ()
+    mend: str = ""
 
     def spread(self, words: Sequence[str]) -> list[str]:
         """Return the words of a command line with the name of such an option in front of each of its
@@ -40,9 +42,19 @@ class Command:
 
     def load(self) -> Callable[..., Any]:
         """Import what runs the command."""
-        module, _, attribute = self.place.partition(":")
-        found: Callable[..., Any] = getattr(import_module(f".{module}", __package__), attribute)
-        return found
+        return _imported(self.place)
+
+    def what_next(self, words: Sequence[str]) -> str:
+        """What to do about a command line that cannot be read."""
+        said = _imported(self.mend)(words) if self.mend else None
+        return said or f"nearmetal {self.name} --help"
+
+
+def _imported(place: str) -> Callable[..., Any]:
+    """Import a module of this package, and return what is at this place in it."""
+    module, _, attribute = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f".{module}", __package__), attribute)
+    return found
 
 
 _RESUME = "Go on with a run that was interrupted or reached no verdict."
@@ -72,6 +84,7 @@ COMMANDS = (
         "For example: nearmetal weigh native podman -w cg, or ... -- ./my_app in.txt. "
         "The first environment is the baseline. A command runs in the present directory, which every "
         "environment sees.",
+        mend="separator:missing_separator",
     ),
     Command(
         "calibrate",

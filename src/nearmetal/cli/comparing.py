@@ -24,6 +24,7 @@ def compare(
     margin: str = typer.Option(
         None,
         "--margin",
+        metavar="SHARE",
         help="What counts as material; exploratory unless the studies have the same.",
     ),
     fail_on: FailOn = typer.Option(
@@ -32,9 +33,12 @@ def compare(
     against: list[str] = typer.Option(
         [],
         "--pair",
-        help="BEFORE=AFTER: compare one environment before with another one after.",
+        metavar="BEFORE=AFTER",
+        help="Compare one environment before with another one after; repeatable.",
     ),
-    html: Path = typer.Option(None, "--html", help="Write the answer as a page to this file."),
+    html: Path = typer.Option(
+        None, "--html", metavar="FILE", help="Write the answer as a page to this file."
+    ),
     everything: bool = typer.Option(False, "--all", help="Show every comparison."),
     json: bool = typer.Option(False, "--json", help="The result as JSON on standard output."),
     unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),

@@ -18,6 +18,7 @@ from ..images.store import checked_name
 from ..node.machine import image_store
 from ..study_file.environments.images import load_definition
 from .common import print_json
+from .help_text import NearmetalCommand
 from .view import View
 
 if TYPE_CHECKING:
@@ -31,11 +32,14 @@ Name = typer.Argument(..., metavar="NAME", help="Name of the image.")
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
-@app.command()
+@app.command(cls=NearmetalCommand)
 def build(
     name: str = Name,
     file: Path = typer.Option(
-        None, "--file", help="A definition, or a study with a section images; else one that comes with it."
+        None,
+        "--file",
+        metavar="FILE",
+        help="A definition, or a study with a section images; else one that comes with it.",
     ),
     json: bool = Json,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be built, and build nothing."),
@@ -62,10 +66,12 @@ def build(
     return int(ExitCode.DONE)
 
 
-@app.command("import")
+@app.command("import", cls=NearmetalCommand)
 def import_(
-    path: Path = typer.Argument(..., help="OCI layout or archive, Docker archive, SIF, directory or tar."),
-    name: str = typer.Option(..., "--name", help="The name that it is given."),
+    path: Path = typer.Argument(
+        ..., metavar="PATH", help="OCI layout or archive, Docker archive, SIF, directory or tar."
+    ),
+    name: str = typer.Option(..., "--name", metavar="NAME", help="The name that it is given."),
     json: bool = Json,
 ) -> int:
     """Take an image that was made elsewhere."""
@@ -75,7 +81,7 @@ def import_(
     return int(ExitCode.DONE)
 
 
-@app.command("list")
+@app.command("list", cls=NearmetalCommand)
 def list_(json: bool = Json) -> int:
     """List the images that were built, and those that can be."""
     host, store = LocalHost(), image_store()
@@ -93,10 +99,12 @@ def list_(json: bool = Json) -> int:
     return int(ExitCode.DONE)
 
 
-@app.command()
+@app.command(cls=NearmetalCommand)
 def export(
     name: str = Name,
-    form: str = typer.Option(..., "--form", help="directory, tar, oci, sif, squashfs or erofs."),
+    form: str = typer.Option(
+        ..., "--form", metavar="FORM", help="directory, tar, oci, sif, squashfs or erofs."
+    ),
     json: bool = Json,
 ) -> int:
     """Print the path of an image in another form.
@@ -115,7 +123,7 @@ def export(
     return int(ExitCode.DONE)
 
 
-@app.command()
+@app.command(cls=NearmetalCommand)
 def remove(
     name: str = Name,
     json: bool = Json,

@@ -20,7 +20,7 @@ from .series import SeriesOptions, planned_series, show_series
 
 
 def init(
-    path: Path = typer.Argument(Path("study.yaml"), help="The file to write."),
+    path: Path = typer.Argument(Path("study.yaml"), metavar="FILE", help="The file to write."),
     explain: bool = typer.Option(False, "--explain", help="Print every key and unit, and write nothing."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema, and write nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
@@ -46,12 +46,16 @@ def init(
 
 def plan(
     study_file: str = typer.Argument("quick", metavar="STUDY", help="A study file, or a built-in study."),
-    seed: int = typer.Option(None, "--seed", min=0, help="Seed of every order drawn."),
-    blocks: int = typer.Option(None, "--blocks", min=1, help="How many rounds to print."),
+    seed: int = typer.Option(None, "--seed", metavar="N", min=0, help="Seed of every order drawn."),
+    blocks: int = typer.Option(None, "--blocks", metavar="N", min=1, help="How many rounds to print."),
     scale: Scale = typer.Option(None, "--scale", help="Of a study in parts: small or paper."),
-    only: list[str] = typer.Option([], "--only", help="Of a study in parts: those to print."),
-    backend: str = typer.Option(None, "--backend", help="Of a study in parts: what its instances are."),
-    time: str = typer.Option(None, "--time", help="Of a study in parts: time budget of all."),
+    only: list[str] = typer.Option(
+        [], "--only", metavar="PARTS", help="Of a study in parts: those to print."
+    ),
+    backend: str = typer.Option(
+        None, "--backend", metavar="BACKEND", help="Of a study in parts: what its instances are."
+    ),
+    time: str = typer.Option(None, "--time", metavar="TIME", help="Of a study in parts: time budget of all."),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
     if in_parts(study_file, scale=scale, only=only, backend=backend):

@@ -83,14 +83,22 @@ def clean(
 
 
 def kernel(
-    name: str = typer.Argument(..., help=f"One of {', '.join(kernel_names())}."),
-    problem: str = typer.Option("S", "--class", help=f"Class {', '.join(CLASSES)} of a NAS benchmark."),
-    ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks; 2, or 1 where it does not run on 2."),
-    threads: int = typer.Option(1, "--threads", min=1, help="Threads of each rank, where the kernel can."),
+    name: str = typer.Argument(..., metavar="KERNEL", help=f"One of {', '.join(kernel_names())}."),
+    problem: str = typer.Option(
+        "S", "--class", metavar="CLASS", help=f"Class {', '.join(CLASSES)} of a NAS benchmark."
+    ),
+    ranks: int = typer.Option(
+        None, "--ranks", metavar="N", min=1, help="MPI ranks; 2, or 1 where it does not run on 2."
+    ),
+    threads: int = typer.Option(
+        1, "--threads", metavar="N", min=1, help="Threads of each rank, where the kernel can."
+    ),
     oversubscribe: bool = typer.Option(
         False, "--oversubscribe", help="Let ranks share CPUs, if there are more ranks than CPUs."
     ),
-    parameters: list[str] = typer.Option([], "--set", help="key=value of the kernel; repeatable."),
+    parameters: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE", help="A parameter of the kernel; repeatable."
+    ),
     profile: bool = typer.Option(
         False, "--profile", help="Also where each rank's time went, and what it sent to whom."
     ),

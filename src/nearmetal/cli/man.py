@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import ExitCode
 from .app import application
 from .commands import COMMANDS
+from .help_text import arguments, options
 
 _FILES = (
     ("results/", "results directories of runs made here"),
@@ -62,11 +63,8 @@ def _command(name: str, command: TyperCommand) -> Iterator[str]:
     yield ".SS " + _text(" ".join(["nearmetal", name, *command.collect_usage_pieces(context)]))
     for paragraph in (command.help or "").split("\n\n"):
         yield from (_text(paragraph), ".PP")
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None:
-            words, told = record
-            yield from (".TP", rf"\fB{_text(words)}\fR", _text(told))
+    for words, told in (*arguments(command, context), *options(command, context)):
+        yield from (".TP", rf"\fB{_text(words)}\fR", _text(told))
 
 
 def _text(text: str) -> str:

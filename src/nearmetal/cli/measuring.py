@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import checked, measured
+from ..api.measuring import bounded, checked, measured
 from ..api.results import RESULTS, write_report
 from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 STARTED = time.time()
 """Unix seconds: when the command was started, but for the start of Python itself."""
 
-Time = typer.Option(None, "--time", help="Time budget, such as 90s or 10m.")
-Seed = typer.Option(None, "--seed", help="Seed of every order drawn.", min=0)
+Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
+Seed = typer.Option(None, "--seed", metavar="N", help="Seed of every order drawn.", min=0)
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
-Parent = typer.Option(RESULTS, "--results", help="Where results directories go.")
+Parent = typer.Option(RESULTS, "--results", metavar="DIR", help="Where results directories go.")
 Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
 Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
 Overrun = typer.Option(
@@ -42,9 +42,11 @@ Overrun = typer.Option(
 Design = typer.Option(
     None, "--mode", help="slices: all are running and take turns; plain: one trial after the other."
 )
-Width = typer.Option(None, "--width", help="Stop at this half-width (such as '0.7 %'), not at verdicts.")
-Margin = typer.Option(None, "--margin", help="What counts as material, such as '3 %'.")
-MaxBlocks = typer.Option(None, "--max-blocks", min=1, help="Stop after so many rounds in all.")
+Width = typer.Option(
+    None, "--width", metavar="SHARE", help="Stop at this half-width (such as '0.7 %'), not at verdicts."
+)
+Margin = typer.Option(None, "--margin", metavar="SHARE", help="What counts as material, such as '3 %'.")
+MaxBlocks = typer.Option(None, "--max-blocks", metavar="N", min=1, help="Stop after so many rounds in all.")
 RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
 All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
 DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the plan, and measure nothing.")
@@ -124,7 +126,7 @@ def measure(
     if dry_run:
         with View(quiet=json) as view:
             study = checked(study, view, require_kvm=require is Require.KVM)
-        show_plan(study, json=json, blocks=None)
+        show_plan(bounded(study, max_blocks), json=json, blocks=None)
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
         outcome = measured(

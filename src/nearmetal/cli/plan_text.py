@@ -70,7 +70,8 @@ def show_plan(
             }
         )
         return
-    print(study.question)
+    if study.question:
+        print(study.question)
     rounds = plural(guess.blocks, "round" if begun is None else "more round")
     if guess.least_blocks < guess.blocks:
         rounds = f"{guess.least_blocks} to {rounds}"
@@ -87,8 +88,8 @@ def show_plan(
         for t in block.trials:
             print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
     if guess.blocks > count:
-        every = f"; nearmetal plan {shlex.quote(shown)} --blocks {guess.blocks} prints all" if shown else ""
-        print(f"… and {guess.blocks - count} more{every}")
+        line = f"nearmetal plan {shlex.quote(shown)} --seed {study.design.seed} --blocks {guess.blocks}"
+        print(f"… and {guess.blocks - count} more{f'; {line} prints all' if shown else ''}")
 
 
 def _rest(study: Study, guess: Estimate, begun: Begun) -> Estimate:

@@ -29,10 +29,12 @@ from .view import analysed
 if TYPE_CHECKING:
     from ..records import Verification
 
-Directory = typer.Argument(None, help="A results directory; without one the newest below results/.")
+Directory = typer.Argument(
+    None, metavar="DIR", help="A results directory; without one the newest below results/."
+)
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
-Parent = typer.Option(RESULTS, "--results", help="Where results directories are.")
+Parent = typer.Option(RESULTS, "--results", metavar="DIR", help="Where results directories are.")
 
 
 def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
@@ -114,7 +116,7 @@ def report(
     own = analysed(found, quiet=json)
     if not own.analysis.blocks:
         raise UsageError(
-            "no complete round yet: nothing to report", where=str(found.path), remedy="nearmetal resume"
+            "no complete round yet: nothing to report", where=str(found.path), remedy=resume_line(found.path)
         )
     if dry_run:
         paths = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
@@ -135,8 +137,10 @@ def report(
 
 def export(
     directory: Path = Directory,
-    format: str = typer.Option("csv", "--format", help="csv, json, parquet or benchfmt."),
-    output: Path = typer.Option(None, "--output", "-o", help="A file; without one, standard output."),
+    format: str = typer.Option("csv", "--format", metavar="FORMAT", help="csv, json, parquet or benchfmt."),
+    output: Path = typer.Option(
+        None, "--output", "-o", metavar="FILE", help="A file; without one, standard output."
+    ),
     results: Path = Parent,
 ) -> int:
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_block(
-    directory: Path = typer.Argument(help="A results directory whose run has begun."),
+    directory: Path = typer.Argument(metavar="DIR", help="A results directory whose run has begun."),
     blocks: list[int] = typer.Argument(
         None, metavar="BLOCK", help="Numbers of rounds; without any, from standard input.", min=1
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import bounded, machine_here, resumed
+from ..api.measuring import bounded, checked_again, machine_here, resumed
 from ..api.results import frozen_study, open_results, open_series
 from ..api.studies import study_from, study_text
 from ..errors import ExitCode, UsageError
@@ -38,6 +39,7 @@ from .measuring import (
     Width,
     changed,
     finish,
+    margin_of,
     measure,
     order_of,
 )
@@ -53,8 +55,12 @@ if TYPE_CHECKING:
 
 InParts = "Of a study in parts: "
 ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small, or paper for the paper's sizes.")
-Only = typer.Option([], "--only", help=f"{InParts}those to run, such as q1 or q1,q2; repeatable.")
-Backend = typer.Option(None, "--backend", help=f"{InParts}what its instances are, such as qemu or lxc.")
+Only = typer.Option(
+    [], "--only", metavar="PARTS", help=f"{InParts}those to run, such as q1 or q1,q2; repeatable."
+)
+Backend = typer.Option(
+    None, "--backend", metavar="BACKEND", help=f"{InParts}what its instances are, such as qemu or lxc."
+)
 
 
 def quick(
@@ -119,8 +125,7 @@ def run(
     if in_parts(study_file, scale=scale, only=only, backend=backend):
         from ..run.builtin.series import make_here
 
-        if margin is not None:
-            raise UsageError("--margin does not apply to a study in parts: each part has its own")
+        _no_margin_of_parts(margin)
         asked = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
@@ -160,9 +165,10 @@ def run(
 
 def resume(
     directory: Path = typer.Argument(
-        None, help="A results directory; without one the newest below results/."
+        None, metavar="DIR", help="A results directory; without one the newest below results/."
     ),
     time: str = Time,
+    margin: str = Margin,
     max_blocks: int = MaxBlocks,
     results: Path = Parent,
     json: bool = Json,
@@ -174,18 +180,39 @@ def resume(
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
+        _no_margin_of_parts(margin)
         return _resume_series(
             several, time, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run
         )
     found = open_results(directory, results, complain)
     study = changed(frozen_study(found), time=time)
+    _same_margin(study, margin, found)
     if dry_run:
+        with View(quiet=json) as view:
+            study = checked_again(study, found, view)
         show_plan(bounded(study, max_blocks), json=json, blocks=None, begun=_begun(study, found))
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
         order = order_of(results, found.study_yaml, force=force, overrun=overrun)
         outcome = resumed(study, found, order, view, max_blocks=max_blocks)
     return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+
+
+def _no_margin_of_parts(margin: str | None) -> None:
+    if margin is not None:
+        raise UsageError("--margin does not apply to a study in parts: each part has its own")
+
+
+def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
+    """Raise UsageError if a margin other than that of the run is given: it would be chosen after the data."""
+    if given is not None and margin_of(given) != study.design.margin:
+        again = f"nearmetal run {shlex.quote(str(found.path / 'study.yaml'))} --margin {shlex.quote(given)}"
+        raise UsageError(
+            f"--margin: the run was begun with a margin of {study.design.margin * 100:.3g} %, and a margin is"
+            " fixed before the data",
+            where=str(found.path),
+            remedy=f"for another margin measure anew: {again}",
+        )
 
 
 def _begun(study: Study, found: ResultsDirectory) -> Begun:

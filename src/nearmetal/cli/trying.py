@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import measured
+from ..api.measuring import bounded, checked, measured
 from ..api.results import open_results, write_report
 from ..api.studies import draw_seed, study_text
 from ..errors import ExitCode
+from ..records.disk import TRY_SECONDS
 from ..report.forms.json_form import cell_json
 from ..units import show_effect
 from .common import complain, duration, print_json
-from .measuring import DryRun, Force, Json, MaxBlocks, Parent, Seed, order_of
+from .measuring import DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed, changed, order_of
 from .plan_text import show_plan
 from .present import print_result, result_json
 from .view import View, analysed
@@ -27,14 +28,18 @@ if TYPE_CHECKING:
 
 def try_(
     directory: Path = typer.Argument(
-        None, help="A results directory; without one the newest below results/."
+        None, metavar="DIR", help="A results directory; without one the newest below results/."
     ),
     cell: str = typer.Option(
         "",
         "--cell",
+        metavar="CELL",
         help="Which: environment/placement:workload.metric; the largest cost with a suggestion if omitted.",
     ),
-    time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
+    time: str = typer.Option(
+        f"{TRY_SECONDS}s", "--time", metavar="TIME", help="Time budget, such as 90s or 10m."
+    ),
+    margin: str = Margin,
     max_blocks: int = MaxBlocks,
     seed: int = Seed,
     results: Path = Parent,
@@ -54,11 +59,14 @@ def try_(
         before,
         asked,
         seed=draw_seed() if seed is None else seed,
-        max_time=duration(time) or 90.0,
+        max_time=duration(time) or TRY_SECONDS,
     )
+    study = changed(study, time=None, margin=margin)
     print(f"{asked.arm}, {asked.label}: trying {words}", file=sys.stderr)
     if dry_run:
-        show_plan(study, json=json, blocks=None)
+        with View(quiet=json) as view:
+            study = checked(study, view)
+        show_plan(bounded(study, max_blocks), json=json, blocks=None)
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
         order = order_of(results, study_text(study), force=force)

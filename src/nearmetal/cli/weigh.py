@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from ..api.measuring import weighed
+from ..environments.registry import backend_names
 from ..errors import UsageError
 from ..model.keys import did_you_mean
 from ..model.study import Attachment
@@ -29,35 +30,51 @@ from .measuring import (
     margin_of,
     measure,
 )
+from .separator import missing_separator
 
 SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
 """Words that only a shell understands."""
 
 
 def weigh(
-    environments: list[str] = typer.Argument(..., metavar="BASELINE ENVIRONMENT... [-- COMMAND...]"),
-    workload: list[str] = typer.Option(
-        [], "--workload", "-w", help="Kernels and applications: cg, npb:ep.S, hpl:nb=32..512; repeatable."
+    environments: list[str] = typer.Argument(
+        ...,
+        metavar="BASELINE ENVIRONMENT... [-- COMMAND...]",
+        help="Environments, as nearmetal list names them, and a command behind --.",
     ),
-    ranks: int = typer.Option(None, "--ranks", min=1, help="MPI ranks: 2 for kernels, 1 for a command."),
+    workload: list[str] = typer.Option(
+        [],
+        "--workload",
+        "-w",
+        metavar="NAMES",
+        help="Kernels and applications: cg, npb:ep.S, hpl:nb=32..512; repeatable.",
+    ),
+    ranks: int = typer.Option(
+        None, "--ranks", metavar="N", min=1, help="MPI ranks: 2 for kernels, 1 for a command."
+    ),
     instances: int = typer.Option(
         None,
         "--instances",
+        metavar="N",
         min=1,
         help="Instances that the ranks are spread over: 1, or with --attachment one for each rank.",
     ),
     attachment: str = typer.Option(
         "",
         "--attachment",
+        metavar="NAMES",
         help="Each environment with every one it can have, such as veth-bridge,macvlan,host.",
     ),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
-    image: str = typer.Option("host", "--image", help="The image that all of them run in."),
-    margin: str = typer.Option("3 %", "--margin", help="What counts as material."),
+    image: str = typer.Option("host", "--image", metavar="NAME", help="The image that all of them run in."),
+    margin: str = typer.Option("3 %", "--margin", metavar="SHARE", help="What counts as material."),
     width: str = Width,
-    time: str = typer.Option("90s", "--time", help="Time budget, such as 90s or 10m."),
+    time: str = typer.Option("90s", "--time", metavar="TIME", help="Time budget, such as 90s or 10m."),
     time_limit: str = typer.Option(
-        "1h", "--time-limit", help="A run of a program that takes longer is ended, and has failed."
+        "1h",
+        "--time-limit",
+        metavar="TIME",
+        help="A run of a program that takes longer is ended, and has failed.",
     ),
     seed: int = Seed,
     results: Path = Parent,
@@ -71,11 +88,9 @@ def weigh(
 ) -> int:
     words, command = _split_command(environments)
     names = [name for word in words for name in word.split(",")]
-    for name in names:
-        if "/" in name:
-            raise UsageError(
-                f"{name} is not an environment", remedy=f"a command comes after --: ... -- {name}"
-            )
+    unknown = [name for name in names if name not in backend_names()]
+    if unknown and (line := missing_separator(sys.argv[1:])):
+        raise UsageError(f"{unknown[0]} is not an environment", remedy=line)
     _warn_of_signs(command)
     study = weighed(
         names,

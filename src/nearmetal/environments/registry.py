@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import plugins
-from ..errors import UnavailableError
+from ..errors import UnavailableError, UsageError
 from ..model.capabilities import ENTRY_POINTS
 from .contract import Backend
 
@@ -22,6 +22,15 @@ def get_backend(name: str) -> Backend:
     """
     backend: Backend = plugins.load(GROUP, name, "backend", UnavailableError)
     return backend
+
+
+def named_backend(name: str) -> Backend:
+    """Return the backend that a user names.
+
+    Raises UsageError if there is none of that name, UnavailableError if it does not load.
+    """
+    plugins.require(GROUP, name, "backend", UsageError)
+    return get_backend(name)
 
 
 def backends() -> dict[str, Backend]:

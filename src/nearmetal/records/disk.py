@@ -21,6 +21,10 @@ def resume_line(directory: Path | str) -> str:
     return f"nearmetal resume {shlex.quote(str(directory))}"
 
 
+TRY_SECONDS = 90
+"""Time limit of the command try, in seconds, if none is given."""
+
+
 def try_line(directory: Path | str) -> str:
     """The command that tries the changes suggested for a results directory."""
     return f"nearmetal try {shlex.quote(str(directory))}"

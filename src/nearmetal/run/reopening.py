@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
+from ..environments import Backend
 from ..errors import RunError, UsageError
 from ..host.facts.provenance import boot_state, provenance
 from ..model.study import Study
@@ -13,6 +16,7 @@ from ..node.machine import Machine
 from ..node.node import Node, open_node
 from ..node.progress import Progress
 from ..node.survey.available import usable_arms
+from ..node.survey.preflight import require_commands
 from ..records import ResultsDirectory
 from ..subjects.registry import without_unable
 from .block import Recording
@@ -28,7 +32,23 @@ def reopened_node(
     Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run.
     Raises RunError if an arm of the run cannot run here now.
     """
+    study, backends = check_reopened(machine, study, directory, progress)
+    with open_node(machine, study, backends, label, progress) as node:
+        _same_images(node, directory)
+        directory.reopen()
+        yield node, Recording(logs=directory.path / "logs", events=_events_then(directory))
+
+
+def check_reopened(
+    machine: Machine, study: Study, directory: ResultsDirectory, progress: Progress
+) -> tuple[Study, Mapping[str, Backend]]:
+    """Return the study of a run as it continues, with its backends. Nothing is opened.
+
+    Raises the errors of reopened_node(), but for a changed image. Raises UsageError if a program of the
+    study is not there any more.
+    """
     plan = directory.plan()
+    require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
     for name in plan.arms:
         if name not in arms:
@@ -40,13 +60,17 @@ def reopened_node(
         raise UsageError(
             "an older nearmetal made this run, and its time shares held other amounts of work",
             where=str(directory.path),
-            remedy="run the study afresh; nearmetal compare --before DIR --after DIR",
+            remedy=_afresh(directory),
         )
     _same_boot_state(machine, directory)
-    with open_node(machine, study, backends, label, progress) as node:
-        _same_images(node, directory)
-        directory.reopen()
-        yield node, Recording(logs=directory.path / "logs", events=_events_then(directory))
+    return study, backends
+
+
+def _afresh(directory: ResultsDirectory) -> str:
+    """What to do about a run that cannot go on."""
+    run = f"nearmetal run {shlex.quote(str(directory.path / 'study.yaml'))}"
+    compare = f"nearmetal compare --before {shlex.quote(str(directory.path))} --after DIR"
+    return f"run the study afresh: {run}; then compare both: {compare}"
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
@@ -65,7 +89,7 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
         raise UsageError(
             f"the machine is not in the state of this run any more: {', '.join(changed)} changed",
             where=str(directory.path),
-            remedy="run the study afresh; nearmetal compare --before DIR --after DIR",
+            remedy=_afresh(directory),
         )
 
 
@@ -80,5 +104,5 @@ def _same_images(node: Node, directory: ResultsDirectory) -> None:
             raise UsageError(
                 f"image {name} is not the one of this run any more: it was built or imported again",
                 where=str(directory.path),
-                remedy="run the study afresh; nearmetal compare --before DIR --after DIR",
+                remedy=_afresh(directory),
             )

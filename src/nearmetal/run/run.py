@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..environments import Backend
 from ..host.facts.boot_records import boot_records
 from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
@@ -93,13 +94,24 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
             return Outcome(directory=None, stopped="interrupted in the rehearsal", interrupted=True)
 
 
-def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
-    ResultsDirectory.check_parent(order.parent)
+def check_study(
+    machine: Machine, study: Study, progress: Progress
+) -> tuple[Study, dict[str, Backend], dict[str, str]]:
+    """Return the study without the parts that cannot run here, its backends, and why arms are left out.
+
+    Nothing is measured. The progress is informed of the parts that are left out.
+    """
     require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
     study, unable = without_unable(study.with_arms(arms), backends)
     for text in unable:
         progress.note(text)
+    return study, backends, absent
+
+
+def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
+    ResultsDirectory.check_parent(order.parent)
+    study, backends, absent = check_study(machine, study, progress)
     begin = time.monotonic()
     with open_node(machine, study, backends, label, progress) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)

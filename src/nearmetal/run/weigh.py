@@ -30,6 +30,9 @@ DISK = 4 << 30
 """Size in bytes of the disk of a guest with storage. It takes only as much space as is written."""
 
 
+_EXAMPLE = "nearmetal weigh native namespaces -w cg"
+
+
 def weigh_study(
     backends: Mapping[str, Backend],
     *,
@@ -60,7 +63,7 @@ def weigh_study(
     if bool(command) == bool(workloads):
         raise UsageError(
             "name either --workload or, behind --, a command",
-            remedy="nearmetal weigh native namespaces -w cg; or ... -- ./my_app",
+            remedy=f"{_EXAMPLE}; or ... -- ./my_app",
         )
     if command and not command[0].strip():
         raise UsageError("an empty text is no program")
@@ -92,7 +95,7 @@ def weigh_study(
         for label, attachment in _attached(name, b, attachments).items()
     ]
     if len(environments) < 2:
-        raise UsageError("weigh needs two environments or more", remedy="nearmetal weigh native namespaces")
+        raise UsageError("weigh needs two environments or more", remedy=f"name another one too: {_EXAMPLE}")
     first, *others = (e.name for e in environments)
     titles = {name: b.capabilities.title or name for name, b in backends.items()}
     return Study(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
-from ...records.disk import analyze_line, resume_line
+from ...records.disk import TRY_SECONDS, analyze_line, resume_line, try_line
 from ...units import show_clock
 from ..tables.answer import Answer, AnswerRow, ArmAnswer, Figures, answer, figures, noise_sentence
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
@@ -252,7 +252,9 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
         changes = sum(c.attribution is not None and bool(c.attribution.change) for c in analysis.cells)
         if not changes:
             return "nothing: every figure is decided", ""
-        return f"{plural(changes, 'change')} may help", f"nearmetal try {shlex.quote(results_dir)}"
+        tried = "it" if changes == 1 else "the first"
+        said = f"{plural(changes, 'change')} may help; trying {tried} takes about {show_length(TRY_SECONDS)}"
+        return said, try_line(results_dir)
     rows = found.rows if found is not None else ()
     deciding = {c.key for row in rows if not row.beside for cells in row.cells.values() for c in cells}
     wanted = [c for c in open_cells if c.key in deciding]

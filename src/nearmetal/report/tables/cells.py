@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ...model.result import Analysis, Attribution, Cell, Interval, Verdict
 from ...model.study import Pinning, Placement, Study
-from ...records.disk import resume_line, try_line
+from ...records.disk import TRY_SECONDS, resume_line, try_line
 from ...units import show, show_effect
-from ..text import more_time, one_line, plural
+from ..text import more_time, one_line, plural, show_length
 
 SYMBOLS: Mapping[Verdict, str] = {
     Verdict.SLOWER: "▲",
@@ -343,8 +343,9 @@ def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
     if not found or results_dir is None:
         return ()
-    help_ = "it helps" if len(found) == 1 else "they help"
-    return (f"{plural(len(found), 'change')} suggested; to see whether {help_}:  {try_line(results_dir)}",)
+    tried = "it" if len(found) == 1 else "the first"
+    said = f"{plural(len(found), 'change')} suggested; trying {tried} takes about {show_length(TRY_SECONDS)}"
+    return (f"{said}:  {try_line(results_dir)}",)
 
 
 def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from ...environments.registry import get_backend
+from ...environments.registry import named_backend
 from ...host import Host
 from ...host.facts.topology import topology
 from ...model.series import Part, Scale, Series
@@ -54,20 +54,20 @@ def kind(name: str) -> SeriesKind:
 def make_here(name: str, machine: Machine, progress: Progress, backend: str | None) -> Make:
     """Prepare a series after testing on this machine what works.
 
-    Raises UnavailableError if the backend does not exist.
+    Raises UsageError if the backend does not exist.
     """
     if backend is not None:
-        get_backend(backend)
+        named_backend(backend)
     return kind(name).here(machine, progress, backend)
 
 
 def make_planned(name: str, host: Host, backend: str | None) -> Make:
     """Prepare a series without starting anything.
 
-    Raises UnavailableError if the backend does not exist.
+    Raises UsageError if the backend does not exist.
     """
     if backend is not None:
-        get_backend(backend)
+        named_backend(backend)
     return kind(name).planned(host, backend)
 
 

@@ -1,0 +1,161 @@
+"""Every command that nearmetal suggests runs as it is printed. tests/unit/test_cli_hints.py finds them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.system.test_first_use import PROGRAMS, SLOW, STUDY
+from tests.system.test_quick import NEARMETAL, left_behind, nearmetal
+from tests.unit.test_cli_hints import hints
+
+pytestmark = pytest.mark.more
+
+LINES = {
+    "analyze --allX": "analyze --all RUN",
+    "analyze X shows what was found": "analyze RUN",
+    "analyze shows": "analyze RUN",
+    "check": "check",
+    "check --all": "check --all",
+    "check lists what can run here": "check",
+    "check names them": "check",
+    "check says what that is": "check",
+    "clean": "clean --dry-run",
+    "compare --before X --after DIR": "compare --before RUN --after OTHER",
+    "compare --before X --after X": "compare --before RUN --after OTHER",
+    "compare the parts": "compare --before RUN --after OTHER",
+    "image build X": "image build debian-mpi --dry-run",
+    "image build XX": "image build debian-mpi --dry-run",
+    "image build debian-kernel": "image build debian-kernel --dry-run",
+    "image build debian-kernel-generic": "image build debian-kernel-generic --dry-run",
+    "image build debian-mpi": "image build debian-mpi --dry-run",
+    "image list": "image list",
+    "image list names them": "image list",
+    "init": "init --dry-run",
+    "init --explain": "init --explain",
+    "init --explain   every key and unit": "init --explain",
+    "init writes one": "init --dry-run",
+    "init writes one to start from": "init --dry-run",
+    "kernel X": "kernel ep --ranks 1",
+    "list": "list",
+    "list names them": "list",
+    "man": "man",
+    "plan FILE     order and time": "plan small.yaml",
+    "plan X": "plan small.yaml",
+    "plan X --seed X --blocks X": "plan small.yaml --seed 1 --blocks 40",
+    "quick": "quick --dry-run",
+    "resume X": "resume RUN --dry-run",
+    "resume goes on": "resume RUN --dry-run",
+    "run FILE      measure": "run small.yaml --dry-run",
+    "run X": "run RUN/study.yaml --dry-run",
+    "run X --margin X": "run RUN/study.yaml --margin 5% --dry-run",
+    "run-block DIR BLOCK --dry-run --json": "run-block RUN 5 --dry-run --json",
+    "status shows what runs": "status RUN",
+    "try X": "try SLOW --dry-run",
+    "weigh native namespaces -- ./my_app": "weigh native namespaces --dry-run -- ./program.sh",
+    "weigh native namespaces -w cg": "weigh native namespaces -w cg --dry-run",
+    "weigh native podman -w cg": "weigh native podman -w cg --dry-run",
+}
+"""What is run for each suggestion, with names for X. What measures, writes or removes is only planned."""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory whose name has a space, with two runs of one study and a run that a CPU quota slows."""
+    directory = tmp_path_factory.mktemp("runs") / "of a friend"
+    directory.mkdir()
+    for name, text in PROGRAMS.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o755)
+    (directory / "small.yaml").write_text(STUDY)
+    (directory / "slow.yaml").write_text(SLOW)
+    for study, name, rounds in (("small", "RUN", "2"), ("small", "OTHER", "2"), ("slow", "SLOW", "8")):
+        made = nearmetal("run", f"{study}.yaml", "--max-blocks", rounds, "--results", name, cwd=directory)
+        assert made.returncode == 0, made.stderr
+    yield directory
+    assert left_behind(directory) == []
+
+
+def ended(line: str, here: Path) -> tuple[int, str]:
+    """Exit status and errors of a line, with RUN, OTHER and SLOW in place of results directories."""
+    words = []
+    for word in shlex.split(line):
+        name, slash, rest = word.partition("/")
+        runs = list((here / name).iterdir()) if name in ("RUN", "OTHER", "SLOW") else []
+        words.append(f"{runs[0]}{slash}{rest}" if runs else word)
+    done = nearmetal(*words, cwd=here)
+    return done.returncode, done.stderr
+
+
+ended_once = cache(ended)
+"""Many suggestions are the same line."""
+
+
+def test_every_suggestion_has_a_line() -> None:
+    assert set(LINES) == set(hints())
+
+
+@pytest.mark.parametrize("hint", LINES)
+def test_a_suggested_command_runs(hint: str, here: Path) -> None:
+    code, said = ended_once(LINES[hint], here)
+    assert code == 0, f"{LINES[hint]}: {said}"
+
+
+def test_a_run_without_rounds_names_itself_in_the_suggestion(here: Path) -> None:
+    (run,) = (here / "RUN").iterdir()
+    empty = here / "no rounds yet"
+    empty.mkdir()
+    for name in ("study.yaml", "plan.json", "provenance.json"):
+        (empty / name).write_bytes((run / name).read_bytes())
+    refused = nearmetal("report", str(empty), cwd=here)
+    assert refused.returncode == 2, refused.stderr
+    suggested = shlex.split(refused.stderr.partition("next: ")[2])
+    assert suggested == ["nearmetal", "resume", str(empty)]
+    planned = nearmetal(*suggested[1:], "--dry-run", cwd=here)
+    assert planned.returncode == 0 and "round 1\n" in planned.stdout, planned.stderr
+
+
+def test_a_suggested_try_says_how_long_it_takes(here: Path) -> None:
+    (slow,) = (here / "SLOW").iterdir()
+    said = nearmetal("analyze", "--all", str(slow), cwd=here).stdout
+    assert "1 change suggested; trying it takes about 2 min: nearmetal try" in " ".join(said.split())
+    line = next(row for row in said.splitlines() if "nearmetal try" in row)
+    assert shlex.split(line[line.index("nearmetal try") :]) == ["nearmetal", "try", str(slow)]
+
+
+@pytest.mark.parametrize("line", ["resume RUN", "try SLOW"])
+def test_a_dry_run_finds_a_program_that_is_gone_as_the_run_does(line: str, here: Path) -> None:
+    programs = [here / "program.sh", here / "burns.sh"]
+    for program in programs:
+        program.rename(program.with_suffix(".gone"))
+    try:
+        planned, run = (ended(f"{line} {option}", here) for option in ("--dry-run", "--time 5s"))
+    finally:
+        for program in programs:
+            program.with_suffix(".gone").rename(program)
+    assert planned == run and planned[0] == 2 and "there is no ./" in planned[1]
+
+
+def test_a_dry_run_of_calibrate_finds_too_few_cpus_as_the_run_does(here: Path) -> None:
+    one = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *NEARMETAL, "calibrate"]
+    planned, run = (
+        subprocess.run([*one, *options], cwd=here, capture_output=True, text=True, check=False)
+        for options in (["--dry-run"], [])
+    )
+    assert (planned.returncode, planned.stderr) == (run.returncode, run.stderr)
+    assert planned.returncode == 2 and "needs 2 CPUs" in planned.stderr
+
+
+@pytest.mark.parametrize("line", ["try SLOW --time 5s", "calibrate --time 6s"])
+def test_a_margin_that_is_given_before_the_data_is_that_of_the_study(line: str, here: Path) -> None:
+    place = f"margin {line.split()[0]}"
+    code, said = ended(f"{line} --margin '7 %' --results '{place}'", here)
+    assert code in (0, 1), said
+    studies = [run.read_text() for run in (here / place).glob("*/study.yaml")]
+    assert len(studies) == (1 if line.startswith("try") else 3)
+    assert all("margin: 7 %" in text for text in studies)
