@@ -27,8 +27,9 @@ from .page.markup import join, tag
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
+from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, phases
-from .tables.cells import answer_sentence, entry, metric_label, side, verdict_text
+from .tables.cells import entry, metric_label, side, verdict_text
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
@@ -214,7 +215,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
     else:
         link = (f"All of part {r.part.key}", f"{r.directory}/report.html")
-        answer = f"{r.study.question} {answer_sentence(r.study, r.analysis)}"
+        answer = " ".join((r.study.question, *answer_sentences(r.study, r.analysis)))
         blocks = [Words(text=answer, link=link), *blocks]
         blocks += [c for c in _charts(r, pairs) if c is not None]
         blocks += _grids(r.study, r.analysis)

@@ -12,8 +12,9 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
-from ..tables.answer import Answer, AnswerRow, ArmAnswer, Figures, answer, figures, noise_sentence
+from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, Figures, answer, figures
 from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
+from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
 from .columns import columns as _columns
 from .columns import cut as _cut
@@ -72,7 +73,7 @@ def summary_text(
     out.append("\n")
     found = answer(study, analysis)
     if found is None:
-        out.append("Nothing could be compared yet.\n")
+        out.append(f"{NOTHING}\n")
         for why in list(dict.fromkeys(u.reason for u in analysis.unused if u.failed))[:MOST_REASONS]:
             out.append("\n".join(_wrap(f"Failed: {one_line(why)}", width)) + "\n", style="bold red")
     else:
@@ -92,7 +93,8 @@ def summary_text(
             + (f", with {confidence} intervals." if intervals else f"; {confidence} intervals: --all.")
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
-    _labelled(out, "Noise", noise_sentence(study, analysis), width, alert=not analysis.noise_floor.trusted)
+    trust = trust_in(study, analysis.noise_floor)
+    _labelled(out, "Noise", trust.sentence, width, alert=trust.alert)
     said, command = _next(analysis, found, results_dir)
     if said:
         _labelled(out, "Next", said, width, command=command)

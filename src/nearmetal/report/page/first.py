@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
-from ..tables.answer import AnswerRow, ArmAnswer, answer, figures
+from ..tables.answer import NOTHING, AnswerRow, ArmAnswer, answer, figures
 from ..tables.cells import emulation_warnings
 from ..tables.trust import trust_in
 from ..text import plural, tight
@@ -36,7 +36,7 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
         role="note" if trust.alert else None,
     )
     if found is None:
-        return join(meta, *warnings, tag("p", "Nothing could be compared yet.", class_="answer"), said)
+        return join(meta, *warnings, tag("p", NOTHING, class_="answer"), said)
     missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
     sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
     return join(meta, *warnings, sentences, *missing, forest(found), said)

@@ -251,40 +251,6 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[ComparisonGroup, ..
     return tuple(groups)
 
 
-def answer_sentence(study: Study, analysis: Analysis) -> str:
-    """Return the answer in two sentences: the number of cells by verdict, and the largest material cost.
-
-    The cells of all arms against the first baseline are counted, without those of other baselines; if there
-    are none, all cells are counted.
-    """
-    baselines = study.design.baselines
-    own = {a.name for a in study.arms() if a.environment.name == baselines[0]}
-    asked = [c for c in analysis.cells if c.environment not in baselines and c.baseline in own]
-    cells = asked or list(analysis.cells)
-    if not cells:
-        return "Nothing could be compared yet."
-    counts = {v: sum(c.verdict is v for c in cells) for v in Verdict}
-    names = {
-        Verdict.SLOWER: "materially slower",
-        Verdict.FASTER: "materially faster",
-        Verdict.EQUIVALENT: "equivalent",
-        Verdict.NONE: "not decided yet",
-        Verdict.INCONSISTENT: "inconsistent",
-    }
-    said = ", ".join(f"{counts[v]} {names[v]}" for v in Verdict if counts[v])
-    margins = ", ".join(dict.fromkeys(margin_text(c.margin) for c in cells))
-    against = f" with {one_line(baselines[0])}" if asked else ""
-    text = f"Of {plural(len(cells), 'comparison')}{against}, at a margin of {margins}: {said}."
-    slower = [c for c in cells if c.verdict is Verdict.SLOWER]
-    if slower:
-        worst = max(slower, key=lambda c: c.overhead)
-        text += (
-            f" The largest cost: {metric_label(worst)} in {side(study, worst.arm).title}, "
-            f"{show_effect(worst.overhead, worst.low, worst.high)}, n {worst.n}."
-        )
-    return text
-
-
 def question_text(study: Study, analysis: Analysis) -> str:
     """Return the question of the study; without one, a question made from its environments' names."""
     asked = one_line(analysis.question or study.question)
