@@ -27,6 +27,7 @@ from nearmetal.report.tables.cells import (
     cause_text,
     effect,
     failure_text,
+    metric_label,
     next_steps,
     question_text,
     verdict_table,
@@ -80,16 +81,29 @@ def test_factors_begin_at_twice_the_time() -> None:
     assert effect(replace(cell, overhead=2.9, low=2.4, high=3.4)) == ("×3.9", "[3.4 … 4.4]")
 
 
-@pytest.mark.parametrize(("low", "high"), [(-math.inf, math.inf), (-1.0, math.inf), (-1.0, 0.2)])
-def test_an_open_end_is_said_in_every_form(low: float, high: float) -> None:
-    cell = replace(one_cell(Verdict.NONE), low=low, high=high, smallest_material=math.inf)
+def test_an_open_end_is_said_in_every_form() -> None:
+    cell = replace(one_cell(Verdict.NONE), low=-1.0, high=0.2, smallest_material=math.inf)
     assert not bounded(cell)
     said = forms(replace(sample.analysis(), cells=(cell,)))
-    end = "−∞" if math.isfinite(high) else "no interval"
-    assert end in said["terminal"] and end in said["markdown"]
+    assert all("−∞" in said[form] for form in ("terminal", "markdown"))
+    assert r"$-$$\infty$" in said["latex"]
     assert '"low": null' in said["json"]
     assert next(csv.DictReader(io.StringIO(said["csv"])))["low"] == "-inf"
-    assert "∞" not in said["latex"]
+
+
+@pytest.mark.parametrize("low", [-math.inf, -1.0])
+def test_tables_leave_out_what_has_no_interval_and_say_how_much_and_why(low: float) -> None:
+    known = sample.analysis().cells[1]
+    open_cell = replace(one_cell(Verdict.NONE), low=low, high=math.inf, reason="2 of at least 8 rounds")
+    said = forms(replace(sample.analysis(), cells=(open_cell, known)))
+    for form in ("terminal", "markdown", "latex"):
+        assert "Left out: 1 figure (2 of at least 8 rounds)" in said[form]
+        assert metric_label(known) in said[form] and metric_label(open_cell) not in said[form]
+        assert "no interval" not in said[form] and "∞" not in said[form]
+    assert "Left out" not in forms(sample.analysis())["terminal"]
+    assert '"low": null' in said["json"] and '"high": null' in said["json"]
+    row = next(csv.DictReader(io.StringIO(said["csv"])))
+    assert (row["low"], row["high"]) == ("-inf", "inf")
 
 
 def test_json_refuses_what_has_no_form() -> None:

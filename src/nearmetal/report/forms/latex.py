@@ -12,6 +12,7 @@ from ..tables.cells import (
     ComparisonGroup,
     Entry,
     emulation_warnings,
+    left_out_text,
     margin_text,
     verdict_table,
 )
@@ -54,6 +55,7 @@ _TEXT = {
     "°": r"$^\circ$",
     "≤": r"$\le$",
     "≥": r"$\ge$",
+    "∞": r"$\infty$",
 }
 _SYMBOLS = {
     Verdict.SLOWER: r"$\bigtriangleup$",
@@ -81,6 +83,7 @@ def escape(text: str) -> str:
 
 def latex_text(study: Study, analysis: Analysis) -> str:
     """Return a tabular for a table environment. Comments above it explain the numbers."""
+    left_out = left_out_text(analysis)
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells))
     comments = (
         "\\usepackage{booktabs} in the preamble",
@@ -89,6 +92,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
         f"Noise: {trust_in(study, analysis.noise_floor).sentence}",
         f"Margin {margin}; {plural(analysis.blocks, 'round')}; seed {analysis.seed:x}",
         "Interval: anytime-valid, of the time-equivalent overhead; n counts rounds",
+        *([left_out] if left_out else []),
     )
     lines = [
         *(f"% {one_line(c)}" for c in comments),

@@ -13,7 +13,7 @@ from ...model.study import Study
 from ...records.disk import analyze_line, resume_line
 from ...units import show_clock
 from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, Figures, answer, figures
-from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
+from ..tables.cells import emulation_warnings, margin_text, question_text
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
 from .columns import columns as _columns
@@ -81,7 +81,7 @@ def summary_text(
         for name, why in absent.items():
             out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
-    if found is not None and any(bounded(c) for c in analysis.cells):
+    if found is not None and found.table:
         intervals = _table(out, found, width)
         margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
         confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
@@ -146,7 +146,7 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
 def _table(out: Text, found: Answer, width: int) -> bool:
     """Print the table, and return whether it shows intervals."""
     arms = found.arms[:MOST_ARMS]
-    rows = found.rows[:MOST_ROWS]
+    rows = found.table[:MOST_ROWS]
     intervals = True
     if len(arms) > 3 and len(rows) <= 2:
         _ranking(out, rows, arms, found.baseline.environment)
@@ -161,8 +161,8 @@ def _table(out: Text, found: Answer, width: int) -> bool:
                 _print(out, _grid(found, rows, [arm], intervals=True)[1 + bool(arm.where) :])
             return True
         _print(out, lines)
-    if len(found.rows) > len(rows):
-        out.append(f"… and {plural(len(found.rows) - len(rows), 'row')} more: --all\n", style="dim")
+    if len(found.table) > len(rows):
+        out.append(f"… and {plural(len(found.table) - len(rows), 'row')} more: --all\n", style="dim")
     return intervals
 
 

@@ -53,7 +53,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     numbers: number of the detail view of a figure, by arm, workload and metric.
     """
     found = answer(study, analysis)
-    if found is None:
+    if found is None or not found.table:
         return Markup("")
     said = "The same figures: extra time, for rates too, with its interval."
     heads = ("", found.baseline.environment, *(arm.name for arm in found.arms))
@@ -65,7 +65,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
             *(_figure(row, arm, numbers) for arm in found.arms),
             role="row",
         )
-        for row in found.rows
+        for row in found.table
     ]
     whole = tag(
         "table",

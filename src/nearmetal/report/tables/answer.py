@@ -12,7 +12,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...units import show, show_overhead
 from ..text import one_line, plural
-from .cells import SYMBOLS, ArmLabel, bounded, effect, margin_text, side
+from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, side
 from .floors import kind_of_work
 
 USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
@@ -99,6 +99,11 @@ class Answer:
     baseline: ArmLabel
     arms: tuple[ArmAnswer, ...]
     rows: tuple[AnswerRow, ...]
+
+    @property
+    def table(self) -> tuple[AnswerRow, ...]:
+        """Return the rows that have at least one interval, for figures and tables."""
+        return tuple(r for r in self.rows if any(has_interval(c) for own in r.cells.values() for c in own))
 
 
 def answer(study: Study, analysis: Analysis) -> Answer | None:
