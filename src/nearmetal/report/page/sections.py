@@ -305,8 +305,7 @@ def glossary(analysis: Analysis) -> Markup:
         (
             "n",
             "Number of rounds. In a round every environment runs once and the first baseline twice, in fresh "
-            "instances and in an order drawn from the seed; the runs of one instance are folded to one value "
-            "first.",
+            "instances and in an order drawn from the seed; all runs of one instance give one value.",
         ),
         (
             "overhead",
