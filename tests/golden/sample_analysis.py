@@ -178,7 +178,7 @@ def cell(
         confidence=0.95,
         exploratory=True,
         verdict=verdict,
-        reason="" if not wait else f"interval wider than the margin after {blocks} rounds",
+        reason="" if not wait else "there is no interval yet; the first comes after 27 rounds",
         decided_block=None if wait or not looks else looks[0].n,
         decided_seconds=None if wait or not looks else six(12.0 + 2.2 * looks[0].n),
         smallest_material=six(math.expm1(math.log1p(MARGIN) + (high - low) / 2)),

@@ -13,6 +13,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.result import Verdict
 from nearmetal.model.study import Better
 from nearmetal.report.forms.upgrade import upgrade_text
+from nearmetal.report.page.upgrade import upgrade_page
 from nearmetal.report.tables.upgrade import SystemChange, Upgrade, upgrade_json
 
 Golden = Callable[[str, str], None]
@@ -118,6 +119,15 @@ def test_terminal(golden: Golden, name: str, made: Callable[[], Upgrade], width:
 
 def test_terminal_with_everything(golden: Golden) -> None:
     golden("upgrade-all.txt", upgrade_text(upgrade(), page=None, width=100, everything=True).plain)
+
+
+def test_no_table_is_shown_without_intervals() -> None:
+    whole, single = upgrade(), single_boots()
+    assert "<table" in upgrade_page(whole) and "<table" not in upgrade_page(single)
+    few = replace(whole, cells=(*whole.cells[3:6], *single.cells[6:8]))
+    said = "2 comparisons (1 against 1 boot: no verdict, which needs at least 4 on each side)"
+    for text in (upgrade_text(few, page=None, width=200).plain, upgrade_page(few)):
+        assert said in " ".join(text.replace("\u00a0", " ").split())
 
 
 def test_json(golden: Golden) -> None:

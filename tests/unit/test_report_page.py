@@ -21,7 +21,8 @@ from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.model.record import JsonValue
-from nearmetal.model.result import Unused
+from nearmetal.model.result import Analysis, Unused
+from nearmetal.model.study import Study
 from nearmetal.plan import make_plan
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.page.bundle import vega_bundle
@@ -92,13 +93,25 @@ def test_the_first_screen_needs_no_script() -> None:
     assert 'class="margin"' in wide and "Noise" in first
 
 
-def test_many_environments_are_ranked_in_one_figure() -> None:
-    study, analysis = program({"wall": 0.0}, ["e", "d", "c", "b", "a"])
+def labels_of(study: Study, analysis: Analysis) -> list[str]:
+    """The headings and the labels of the wide figure, in their order."""
     found = answer(study, analysis)
     assert found is not None
     drawn = forest(found)
-    labels = re.findall(r'class="label">([^<]*)<', drawn[: drawn.index("</svg>")])
-    assert labels == ["e", "d", "c", "b", "a"]
+    return re.findall(r'class="(?:head|label)">([^<]*)<', drawn[: drawn.index("</svg>")])
+
+
+@pytest.mark.parametrize("names", [["b", "a"], ["e", "d", "c", "b", "a"]])
+def test_environments_are_ranked_in_one_figure_by_metric(names: list[str]) -> None:
+    study, analysis = program({"wall": 0.0, "rate": 0.3}, names)
+    worst = replace(analysis.cells[0], overhead=0.9, high=0.95)
+    assert analysis.cells[0].arm == f"{names[0]}/one"
+    ranked = replace(analysis, cells=(worst, *analysis.cells[1:]))
+    assert labels_of(study, ranked) == ["wall", *names[1:], names[0], "rate", *names]
+
+
+def test_the_metrics_of_a_single_environment_are_one_group() -> None:
+    assert labels_of(*program({"wall": 0.0, "rate": 0.3}, ["box"])) == ["box", "wall", "rate"]
 
 
 def profile(rank: int, seconds: float, messages: int) -> RankProfile:

@@ -12,20 +12,22 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
+from nearmetal.model.study import Study
 from nearmetal.report.forms.csv_form import csv_text
 from nearmetal.report.forms.json_form import json_form, to_json
 from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
+from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.tables.answer import noise_sentence
+from nearmetal.report.tables.answer import NOTHING, answer_sentences
 from nearmetal.report.tables.cells import (
     SYMBOLS,
     WORDS,
-    answer_sentence,
     bounded,
     cause_text,
     effect,
     failure_text,
+    metric_label,
     next_steps,
     question_text,
     verdict_table,
@@ -79,16 +81,29 @@ def test_factors_begin_at_twice_the_time() -> None:
     assert effect(replace(cell, overhead=2.9, low=2.4, high=3.4)) == ("×3.9", "[3.4 … 4.4]")
 
 
-@pytest.mark.parametrize(("low", "high"), [(-math.inf, math.inf), (-1.0, math.inf), (-1.0, 0.2)])
-def test_an_open_end_is_said_in_every_form(low: float, high: float) -> None:
-    cell = replace(one_cell(Verdict.NONE), low=low, high=high, smallest_material=math.inf)
+def test_an_open_end_is_said_in_every_form() -> None:
+    cell = replace(one_cell(Verdict.NONE), low=-1.0, high=0.2, smallest_material=math.inf)
     assert not bounded(cell)
     said = forms(replace(sample.analysis(), cells=(cell,)))
-    end = "−∞" if math.isfinite(high) else "no interval"
-    assert end in said["terminal"] and end in said["markdown"]
+    assert all("−∞" in said[form] for form in ("terminal", "markdown"))
+    assert r"$-$$\infty$" in said["latex"]
     assert '"low": null' in said["json"]
     assert next(csv.DictReader(io.StringIO(said["csv"])))["low"] == "-inf"
-    assert "∞" not in said["latex"]
+
+
+@pytest.mark.parametrize("low", [-math.inf, -1.0])
+def test_tables_leave_out_what_has_no_interval_and_say_how_much_and_why(low: float) -> None:
+    known = sample.analysis().cells[1]
+    open_cell = replace(one_cell(Verdict.NONE), low=low, high=math.inf, reason="2 of at least 8 rounds")
+    said = forms(replace(sample.analysis(), cells=(open_cell, known)))
+    for form in ("terminal", "markdown", "latex"):
+        assert "Left out: 1 figure (2 of at least 8 rounds)" in said[form]
+        assert metric_label(known) in said[form] and metric_label(open_cell) not in said[form]
+        assert "no interval" not in said[form] and "∞" not in said[form]
+    assert "Left out" not in forms(sample.analysis())["terminal"]
+    assert '"low": null' in said["json"] and '"high": null' in said["json"]
+    row = next(csv.DictReader(io.StringIO(said["csv"])))
+    assert (row["low"], row["high"]) == ("-inf", "inf")
 
 
 def test_json_refuses_what_has_no_form() -> None:
@@ -117,14 +132,37 @@ def test_csv_is_data_and_starts_no_formula() -> None:
     assert [r["noise_floor"] for r in rows].count("true") == len(sample.METRICS)
 
 
-def test_the_answer_counts_what_is_asked_about() -> None:
-    answer = answer_sentence(sample.study(), sample.analysis())
-    assert answer.startswith("Of 12 comparisons with native, at a margin of ±3 %: 5 materially slower")
-    assert "pingpong.latency in container, 2 instances × 1 task" in answer
-    nothing = replace(sample.analysis(), cells=())
-    assert answer_sentence(sample.study(), nothing) == "Nothing could be compared yet."
-    only_baselines = replace(sample.analysis(), cells=sample.analysis().cells[:6])
-    assert answer_sentence(sample.study(), only_baselines).startswith("Of 6 comparisons, at")
+def summary(study: Study, analysis: Analysis) -> str:
+    """The first screen of a terminal, as one line without the gaps of its columns."""
+    text = summary_text(study, analysis, machine="m", when="w", results_dir="r", report=None, width=100)
+    return " ".join(text.plain.split())
+
+
+def test_every_form_has_the_sentences_of_the_terminal() -> None:
+    study, analysis = sample.study(), sample.analysis()
+    native, one, two = answer_sentences(study, analysis)
+    assert native.startswith("native-tcp is slower: pingpong latency ×44.1; cg.S ×3.19; ")
+    assert one.startswith("container on 1 instance is faster: pingpong bandwidth −8.1 %; ")
+    shown = summary(study, analysis)
+    for sentence in (native, one, two):
+        assert sentence.partition(": ")[2].partition(";")[0] in shown
+    form = json_form(study, analysis, results_dir="r")["answer"]
+    assert isinstance(form, list)
+    assert [(a["arm"], a["word"]) for a in form if isinstance(a, dict)] == [
+        ("native-tcp/one", "slower"),
+        ("container/one", "faster"),
+        ("container/two", "slower"),
+    ]
+    assert [a["sentence"] for a in form if isinstance(a, dict)] == [native, one, two]
+    assert all(f"- {sentence}\n" in markdown_text(study, analysis) for sentence in (native, one))
+    assert all(f"% {sentence}\n" in latex_text(study, analysis) for sentence in (native, one))
+
+
+def test_every_form_says_that_nothing_could_be_compared() -> None:
+    study, nothing = sample.study(), replace(sample.analysis(), cells=())
+    assert answer_sentences(study, nothing) == (NOTHING,)
+    assert json_form(study, nothing, results_dir="r")["answer"] == []
+    assert all(NOTHING in f(study, nothing) for f in (summary, markdown_text, latex_text))
 
 
 def test_the_question_is_made_where_there_is_none() -> None:
@@ -171,11 +209,11 @@ def test_one_statement_of_trust_is_in_every_form() -> None:
         form = json_form(study, analysis, results_dir="r")["noise_floor"]
         assert isinstance(form, dict)
         assert (form["grade"], form["sentence"]) == (grade.value, trust.sentence)
-        assert form["trusted"] == (grade in (Grade.SOUND, Grade.NOISY))
-        assert form["proven"] == (grade is Grade.SOUND)
+        assert set(form) == {"grade", "sentence", "cause", "groups", "cells"}
         assert trust.sentence in terminal_text(study, analysis, results_dir="r", report=None, width=500).plain
         assert trust.sentence in markdown_text(study, analysis).replace("\\", "")
-        assert noise_sentence(study, analysis) == trust.sentence
+        assert trust.sentence in summary(study, analysis)
+        assert trust.sentence in latex_text(study, analysis)
     assert "steal" in trust_in(study, noise[Grade.NOISY]).sentence
     assert trust_in(study, sample.noise_floor(5)).sentence.startswith("not known yet")
 

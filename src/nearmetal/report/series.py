@@ -27,8 +27,9 @@ from .page.markup import join, tag
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
+from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, phases
-from .tables.cells import answer_sentence, entry, metric_label, side, verdict_text
+from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
@@ -214,7 +215,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
     else:
         link = (f"All of part {r.part.key}", f"{r.directory}/report.html")
-        answer = f"{r.study.question} {answer_sentence(r.study, r.analysis)}"
+        answer = " ".join((r.study.question, *answer_sentences(r.study, r.analysis)))
         blocks = [Words(text=answer, link=link), *blocks]
         blocks += [c for c in _charts(r, pairs) if c is not None]
         blocks += _grids(r.study, r.analysis)
@@ -263,7 +264,9 @@ def _grids(study: Study, analysis: Analysis) -> list[Block]:
     were any."""
     out: list[Block] = []
     for base in dict.fromkeys(c.baseline for c in analysis.cells):
-        own = [c for c in analysis.cells if c.baseline == base]
+        own = [c for c in analysis.cells if c.baseline == base and has_interval(c)]
+        if not own:
+            continue
         arms = tuple(dict.fromkeys(c.arm for c in own))
         rows: dict[str, dict[str, Cell]] = {}
         for c in own:
@@ -283,6 +286,9 @@ def _grids(study: Study, analysis: Analysis) -> list[Block]:
                 ),
             )
         )
+    left_out = left_out_text(analysis)
+    if left_out:
+        out.append(Words(text=f"{left_out}.", quiet=True))
     trouble = [c for c in analysis.cells if c.network is not None and c.network.timeouts]
     if trouble:
         out.append(_timeouts(study, trouble))
@@ -291,7 +297,7 @@ def _grids(study: Study, analysis: Analysis) -> list[Block]:
 
 def _cell_text(cell: Cell | None) -> str:
     if cell is None:
-        return "not measured"
+        return "no figure"
     e = entry(cell, 0)
     return f"{e.overhead} {e.interval} {e.n} {e.verdict}"
 

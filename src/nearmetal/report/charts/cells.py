@@ -19,6 +19,8 @@ from .parts import (
     bands,
     count_axis,
     emulation_said,
+    interval_tips,
+    layer,
     margin_band,
     metric_axis,
     short,
@@ -60,15 +62,15 @@ def points(cell: Cell, p: Palette) -> Chart | None:
     rows: list[JsonValue] = [{"block": b, "y": y.of(d)} for b, d in shown]
     layers: list[JsonValue] = [
         *bands(cell, y, p),
-        {
-            "data": {"values": rows},
-            "mark": {"type": "point", "filled": False, "size": 26, "color": p.arm, "tooltip": True},
-            "encoding": {
+        layer(
+            rows,
+            {"type": "point", "filled": False, "size": 26, "color": p.arm, "tooltip": True},
+            {
                 "x": count_axis("block", "round"),
                 "y": y.encoding("y"),
                 "tooltip": [tip("block", "round"), tip("y", y.title, ".3~f")],
             },
-        },
+        ),
     ]
     caption = (
         f"A circle is one round, n {cell.n}; the line is the estimate, the coloured band its "
@@ -94,24 +96,14 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
         tip("low", "low", ".3~f"),
         tip("high", "high", ".3~f"),
     ]
-    bar: Spec = {
-        "data": {"values": rows},
-        "mark": {"type": "rule", "color": p.arm, "strokeWidth": 3, "tooltip": True},
-        "encoding": {
-            "x": count_axis("n", "n (rounds)"),
-            "y": y.encoding("low"),
-            "y2": {"field": "high"},
-            "tooltip": tips,
-        },
-    }
-    ends: list[JsonValue] = [
-        {
-            "data": {"values": rows},
-            "mark": {"type": "tick", "orient": "horizontal", "color": p.arm, "thickness": 2, "size": 14},
-            "encoding": {"x": count_axis("n", "n (rounds)"), "y": y.encoding(end)},
-        }
-        for end in ("low", "high")
-    ]
+    x = count_axis("n", "n (rounds)")
+    bar = layer(
+        rows,
+        {"type": "rule", "color": p.arm, "strokeWidth": 3, "tooltip": True},
+        {"x": x, "y": y.encoding("low"), "y2": {"field": "high"}, "tooltip": tips},
+    )
+    tick: Spec = {"type": "tick", "orient": "horizontal", "color": p.arm, "thickness": 2, "size": 14}
+    ends = [layer(rows, tick, {"x": x, "y": y.encoding(end)}) for end in ("low", "high")]
     layers: list[JsonValue] = [*margin_band(cell, y, p), bar, *ends]
     caption = (
         f"One bar for each analysis, after n rounds; {cell.confidence * 100:.3g} % in all. "
@@ -169,11 +161,11 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
             }
         )
     layers.append(
-        {
-            "data": {"values": folds},
-            "mark": {"type": "point", "filled": False, "size": 34, "tooltip": True},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tips},
-        }
+        layer(
+            folds,
+            {"type": "point", "filled": False, "size": 34, "tooltip": True},
+            {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tips},
+        )
     )
     if line is not None:
         layers.append({**line, "encoding": {"y": y}})
@@ -317,32 +309,25 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
     scale = value_scale(min(*q.baseline_values, *q.values) * factor, most)
     x: Spec = {"field": "x", "type": "quantitative", "scale": scale, "axis": value_axis(unit, scale)}
     layers: list[JsonValue] = [
-        {
-            "data": {"values": rows},
-            "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8},
-            "encoding": {"x": x, "y": y, "color": side, "strokeDash": dash, "order": {"field": "share"}},
-        },
-        {
-            "data": {"values": bars},
-            "mark": {"type": "rule", "color": p.ink, "strokeWidth": 1.5},
-            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
-        },
-        {
-            "data": {"values": bars},
-            "mark": {
-                "type": "point",
-                "shape": "diamond",
-                "filled": True,
-                "size": 60,
-                "color": p.ink,
-                "opacity": 1,
-            },
-            "encoding": {
+        layer(
+            rows,
+            {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8},
+            {"x": x, "y": y, "color": side, "strokeDash": dash, "order": {"field": "share"}},
+        ),
+        layer(
+            bars,
+            {"type": "rule", "color": p.ink, "strokeWidth": 1.5},
+            {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+        ),
+        layer(
+            bars,
+            {"type": "point", "shape": "diamond", "filled": True, "size": 60, "color": p.ink, "opacity": 1},
+            {
                 "x": x,
                 "y": y,
                 "tooltip": [tip("q", "quantile", None), *(tip(k, k, ".4~g") for k in ("x", "low", "high"))],
             },
-        },
+        ),
     ]
     missing = [f"p{s}" for s, i in ((50, q.p50), (90, q.p90), (95, q.p95), (99, q.p99)) if i is None]
     caption = (
@@ -363,39 +348,25 @@ def floor(noise: NoiseFloor, p: Palette) -> Chart | None:
         for c in cells
     ]
     margin = min(c.margin for c in cells)
-    band: Spec = {
-        "data": {"values": [{"low": -margin / (1 + margin) * 100, "high": margin * 100}]},
-        "mark": {"type": "rect", "color": p.margin},
-        "encoding": {
-            "x": {
-                "field": "low",
-                "type": "quantitative",
-                "axis": {"title": "baseline against itself, %", "tickCount": 8},
-            },
-            "x2": {"field": "high"},
-        },
-    }
+    low: Spec = {"field": "low", "type": "quantitative"}
+    high: Spec = {"field": "high"}
+    band = layer(
+        [{"low": -margin / (1 + margin) * 100, "high": margin * 100}],
+        {"type": "rect", "color": p.margin},
+        {"x": {**low, "axis": {"title": "baseline against itself, %", "tickCount": 8}}, "x2": high},
+    )
     y = metric_axis(p)
-    tips: list[JsonValue] = [
-        tip("metric", "metric", None),
-        *(tip(k, k, ".3~f") for k in ("low", "x", "high")),
-        tip("n", "n (rounds)"),
-    ]
-    interval: Spec = {
-        "data": {"values": rows},
-        "mark": {"type": "rule", "color": p.base, "strokeWidth": 3},
-        "encoding": {
-            "y": y,
-            "x": {"field": "low", "type": "quantitative"},
-            "x2": {"field": "high"},
-            "tooltip": tips,
-        },
-    }
-    centre: Spec = {
-        "data": {"values": rows},
-        "mark": {"type": "point", "filled": True, "size": 40, "color": p.base, "opacity": 1},
-        "encoding": {"y": y, "x": {"field": "x", "type": "quantitative"}, "tooltip": tips},
-    }
+    tips = interval_tips(tip("metric", "metric", None), centre="x")
+    interval = layer(
+        rows,
+        {"type": "rule", "color": p.base, "strokeWidth": 3},
+        {"y": y, "x": low, "x2": high, "tooltip": tips},
+    )
+    centre = layer(
+        rows,
+        {"type": "point", "filled": True, "size": 40, "color": p.base, "opacity": 1},
+        {"y": y, "x": {"field": "x", "type": "quantitative"}, "tooltip": tips},
+    )
     return Chart(
         kind="floor",
         title="Noise floor",

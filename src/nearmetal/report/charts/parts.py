@@ -80,6 +80,12 @@ def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
     return replace(chart, caption=" ".join([chart.caption, *said])) if said else chart
 
 
+def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:
+    """Return the chart, with a caption that says so if nodes or guests of any of its cells are emulated."""
+    guest = next((c.guest for c in cells if c.guest), "")
+    return emulation_said(chart, emulated=any(c.emulated for c in cells), guest=guest)
+
+
 def config(p: Palette) -> Spec:
     """Return the look that all charts share."""
     return {
@@ -161,14 +167,7 @@ class OverheadAxis:
 def bands(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
     layers = margin_band(cell, y, p)
     if bounded(cell):
-        ends: Spec = {"low": y.of_share(cell.low), "high": y.of_share(cell.high)}
-        layers.append(
-            {
-                "data": {"values": [ends]},
-                "mark": {"type": "rect", "color": p.interval},
-                "encoding": {"y": y.encoding("low"), "y2": {"field": "high"}},
-            }
-        )
+        layers.append(_band(y, cell.low, cell.high, p.interval))
     if math.isfinite(cell.overhead):
         layers.append(rule(y, y.of_share(cell.overhead), {"color": p.arm, "strokeWidth": 1.5}))
     return layers
@@ -180,21 +179,23 @@ def margin_band(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
     """
     if not y.with_margin:
         return []
-    ends: Spec = {"low": y.of_share(-cell.margin / (1 + cell.margin)), "high": y.of_share(cell.margin)}
-    band: Spec = {
-        "data": {"values": [ends]},
-        "mark": {"type": "rect", "color": p.margin},
-        "encoding": {"y": y.encoding("low"), "y2": {"field": "high"}},
-    }
+    band = _band(y, -cell.margin / (1 + cell.margin), cell.margin, p.margin)
     return [band, rule(y, y.zero, {"color": p.quiet, "strokeDash": [3, 3], "strokeWidth": 1})]
 
 
+def _band(y: OverheadAxis, low: float, high: float, colour: str) -> Spec:
+    """Return a band between two overheads, given as shares."""
+    ends: Spec = {"low": y.of_share(low), "high": y.of_share(high)}
+    return layer([ends], {"type": "rect", "color": colour}, {"y": y.encoding("low"), "y2": {"field": "high"}})
+
+
 def rule(y: OverheadAxis, at: float, mark: Spec) -> Spec:
-    return {
-        "data": {"values": [{"y": at}]},
-        "mark": {"type": "rule", **mark},
-        "encoding": {"y": y.encoding("y")},
-    }
+    return layer([{"y": at}], {"type": "rule", **mark}, {"y": y.encoding("y")})
+
+
+def layer(rows: list[JsonValue], mark: Spec, encoding: Spec) -> Spec:
+    """Return one layer of a chart, with its own data."""
+    return {"data": {"values": rows}, "mark": mark, "encoding": encoding}
 
 
 def count_axis(field: str, title: str) -> Spec:
@@ -218,6 +219,11 @@ def tip(field: str, title: str, number: str | None = "d") -> Spec:
     if number is None:
         return {"field": field, "type": "nominal", "title": title}
     return {"field": field, "type": "quantitative", "title": title, "format": number}
+
+
+def interval_tips(*names: Spec, centre: str) -> list[JsonValue]:
+    """Return the tooltip of an estimate: its names, the estimate between the ends of its interval, and n."""
+    return [*names, *(tip(k, k, ".3~f") for k in ("low", centre, "high")), tip("n", "n (rounds)")]
 
 
 def value_scale(low: float, high: float) -> Spec:

@@ -9,7 +9,18 @@ from ...model.record import JsonValue
 from ...model.result import Cell
 from ..tables.cells import bounded, metric_label
 from ..text import one_line
-from .parts import Chart, Palette, Spec, emulation_said, metric_axis, short, tip, told_apart
+from .parts import (
+    Chart,
+    Palette,
+    Spec,
+    emulation_of,
+    interval_tips,
+    layer,
+    metric_axis,
+    short,
+    tip,
+    told_apart,
+)
 
 FACTOR_BEYOND = 2.0
 """If an overhead is above this value, overheads are drawn as ratios of times on a logarithmic axis."""
@@ -67,24 +78,19 @@ def packing(
     }
     colour, shape = told_apart("workload", [one_line(c.workload) for c in shown])
     offset: Spec = {"field": "workload"}
-    tips: list[JsonValue] = [
-        tip("metric", "metric", None),
-        tip("each", "containers on a node"),
-        *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
-        tip("n", "n (rounds)"),
-    ]
+    tips = interval_tips(tip("metric", "metric", None), tip("each", "containers on a node"), centre="value")
     base: Spec = {"x": x, "xOffset": offset, "color": colour, "tooltip": tips}
     layers: list[JsonValue] = [
-        {
-            "data": {"values": rows},
-            "mark": {"type": "rule", "strokeWidth": 2},
-            "encoding": {**base, "y": y.encoding("low"), "y2": {"field": "high"}},
-        },
-        {
-            "data": {"values": rows},
-            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-            "encoding": {**base, "y": y.encoding("value"), "shape": shape},
-        },
+        layer(
+            rows,
+            {"type": "rule", "strokeWidth": 2},
+            {**base, "y": y.encoding("low"), "y2": {"field": "high"}},
+        ),
+        layer(
+            rows,
+            {"type": "point", "filled": True, "size": 55, "opacity": 1},
+            {**base, "y": y.encoding("value"), "shape": shape},
+        ),
         _none(y, "y", p),
     ]
     caption = "Overhead against bare nodes with one rank each: the estimate and its interval, n rounds. "
@@ -99,8 +105,7 @@ def packing(
         height=260,
         spec={"layer": layers},
     )
-    guest = next((c.guest for c in shown if c.guest), "")
-    return emulation_said(chart, emulated=any(c.emulated for c in shown), guest=guest)
+    return emulation_of(chart, shown)
 
 
 def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> Chart | None:
@@ -118,12 +123,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
     x = Overheads(first.values())
     rows: list[JsonValue] = [{**x.row(c), "arm": one_line(name(c.arm))} for c in first.values()]
     y = metric_axis(p)
-    tips: list[JsonValue] = [
-        tip("arm", "environment", None),
-        tip("metric", "metric", None),
-        *(tip(k, k, ".3~f") for k in ("low", "value", "high")),
-        tip("n", "n (rounds)"),
-    ]
+    tips = interval_tips(tip("arm", "environment", None), tip("metric", "metric", None), centre="value")
     colour, shape = told_apart("arm", [one_line(name(c.arm)) for c in first.values()])
     base: Spec = {
         "y": y,
@@ -132,16 +132,16 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         "tooltip": tips,
     }
     layers: list[JsonValue] = [
-        {
-            "data": {"values": rows},
-            "mark": {"type": "rule", "strokeWidth": 3},
-            "encoding": {**base, "x": x.encoding("low"), "x2": {"field": "high"}},
-        },
-        {
-            "data": {"values": rows},
-            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
-            "encoding": {**base, "x": x.encoding("value"), "shape": shape},
-        },
+        layer(
+            rows,
+            {"type": "rule", "strokeWidth": 3},
+            {**base, "x": x.encoding("low"), "x2": {"field": "high"}},
+        ),
+        layer(
+            rows,
+            {"type": "point", "filled": True, "size": 45, "opacity": 1},
+            {**base, "x": x.encoding("value"), "shape": shape},
+        ),
         _none(x, "x", p),
     ]
     metrics = len({metric_label(c) for c in first.values()})
@@ -153,13 +153,9 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         height=max(120, metrics * (14 * arms + 10)),
         spec={"layer": layers},
     )
-    guest = next((c.guest for c in first.values() if c.guest), "")
-    return emulation_said(chart, emulated=any(c.emulated for c in first.values()), guest=guest)
+    return emulation_of(chart, tuple(first.values()))
 
 
 def _none(axis: Overheads, channel: str, p: Palette) -> Spec:
-    return {
-        "data": {"values": [{"at": axis.none()}]},
-        "mark": {"type": "rule", "color": p.quiet, "strokeDash": [3, 3]},
-        "encoding": {channel: axis.encoding("at")},
-    }
+    mark: Spec = {"type": "rule", "color": p.quiet, "strokeDash": [3, 3]}
+    return layer([{"at": axis.none()}], mark, {channel: axis.encoding("at")})

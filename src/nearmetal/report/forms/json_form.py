@@ -13,19 +13,21 @@ from enum import Enum
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell
 from ...model.study import Study
+from ..tables.answer import answer
 from ..tables.cells import (
     SYMBOLS,
-    answer_sentence,
     emulation_warnings,
     metric_label,
     question_text,
 )
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
-from ..tables.trust import Grade, trust_in
+from ..tables.trust import trust_in
 
-FORMAT = 1
+FORMAT = 2
 MEANING = (
+    "answer has the word (slower, faster, equal, open, unsure) and the sentence of each environment; "
+    "noise_floor.grade is sound, noisy, not trustworthy or not known, cause is why, sentence says both; "
     "overhead, low, high, margin, smallest_material and half_width are shares of the baseline's time "
     "(0.03 = +3 %); looks, d, sign and mean are logs of time ratios; values and difference are in `unit`. "
     "null as an end of an interval, a half_width or smallest_material: not bounded yet (infinite); "
@@ -89,7 +91,7 @@ def json_form(
         "meaning": MEANING,
         "study": analysis.study,
         "question": question_text(study, analysis),
-        "answer": answer_sentence(study, analysis),
+        "answer": _answer(study, analysis),
         "results_dir": results_dir,
         "report": report,
         "seed": analysis.seed,
@@ -103,9 +105,6 @@ def json_form(
             "grade": found.grade.value,
             "sentence": found.sentence,
             "cause": found.cause,
-            "trusted": found.grade.trusted,
-            "proven": found.grade is Grade.SOUND,
-            "reason": noise.reason,
             "groups": [_floor(f) for f in floors(study, noise)],
             "cells": [cell_json(c, by_block=False) for c in noise.cells],
         },
@@ -114,6 +113,13 @@ def json_form(
         "inside": inside.as_json(),
         "unused": [{"what": u.what, "reason": u.reason, "count": u.count} for u in analysis.unused],
     }
+
+
+def _answer(study: Study, analysis: Analysis) -> list[JsonValue]:
+    """Return the word and the sentence of each environment; nothing if nothing could be compared yet."""
+    found = answer(study, analysis)
+    arms = found.arms if found is not None else ()
+    return [{"arm": a.arm, "word": a.word, "sentence": a.sentence} for a in arms]
 
 
 def _floor(floor: Floor) -> dict[str, JsonValue]:

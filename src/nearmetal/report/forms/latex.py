@@ -6,16 +6,17 @@ import unicodedata
 
 from ...model.result import Analysis, Verdict
 from ...model.study import Study
+from ..tables.answer import answer_sentences
 from ..tables.cells import (
     WORDS,
     ComparisonGroup,
     Entry,
-    answer_sentence,
     emulation_warnings,
+    left_out_text,
     margin_text,
     verdict_table,
 )
-from ..tables.floors import floors
+from ..tables.trust import trust_in
 from ..text import one_line, plural
 
 _TEXT = {
@@ -54,6 +55,7 @@ _TEXT = {
     "°": r"$^\circ$",
     "≤": r"$\le$",
     "≥": r"$\ge$",
+    "∞": r"$\infty$",
 }
 _SYMBOLS = {
     Verdict.SLOWER: r"$\bigtriangleup$",
@@ -81,15 +83,16 @@ def escape(text: str) -> str:
 
 def latex_text(study: Study, analysis: Analysis) -> str:
     """Return a tabular for a table environment. Comments above it explain the numbers."""
-    floor = ", ".join(f.text for f in floors(study, analysis.noise_floor))
+    left_out = left_out_text(analysis)
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells))
     comments = (
         "\\usepackage{booktabs} in the preamble",
-        answer_sentence(study, analysis),
+        *answer_sentences(study, analysis),
         *emulation_warnings(analysis),
-        f"Margin {margin}; noise floor (half-width of the baseline against itself): {floor}; "
-        f"{plural(analysis.blocks, 'round')}; seed {analysis.seed:x}",
+        f"Noise: {trust_in(study, analysis.noise_floor).sentence}",
+        f"Margin {margin}; {plural(analysis.blocks, 'round')}; seed {analysis.seed:x}",
         "Interval: anytime-valid, of the time-equivalent overhead; n counts rounds",
+        *([left_out] if left_out else []),
     )
     lines = [
         *(f"% {one_line(c)}" for c in comments),

@@ -9,7 +9,8 @@ from ...model.study import Study
 from ...units import show_clock
 from ..page.curves import sentences
 from ..page.trouble import trouble_lines
-from ..tables.cells import ComparisonGroup, Entry, answer_sentence, legend, question_text, verdict_table
+from ..tables.answer import answer_sentences
+from ..tables.cells import ComparisonGroup, Entry, left_out_text, legend, question_text, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines
@@ -26,14 +27,15 @@ def escape(text: str) -> str:
 
 def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
     """Return question, answer, trust, one table per comparison, unused data, and how to read the table."""
-    noise = analysis.noise_floor
+    noise, left_out = analysis.noise_floor, left_out_text(analysis)
     wider = "".join(f" {escape(f'{f.group}: {f.wider}')}." for f in floors(study, noise) if f.wider)
     parts = [
         f"# {escape(question_text(study, analysis))}",
-        escape(answer_sentence(study, analysis)),
+        "\n".join(f"- {escape(said)}" for said in answer_sentences(study, analysis)),
         f"Noise: {escape(trust_in(study, noise).sentence)}.{wider} "
         f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}, seed {analysis.seed:x}.",
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
+        *([f"{escape(left_out)}."] if left_out else []),
         "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),
     ]
     parts += [escape(said) + "." for said in sentences(analysis.cells)]

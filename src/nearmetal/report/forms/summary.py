@@ -12,8 +12,9 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...records.disk import TRY_SECONDS, analyze_line, resume_line, try_line
 from ...units import show_clock
-from ..tables.answer import Answer, AnswerRow, ArmAnswer, Figures, answer, figures, noise_sentence
-from ..tables.cells import bounded, emulation_warnings, margin_text, question_text
+from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, Figures, answer, figures
+from ..tables.cells import emulation_warnings, margin_text, question_text
+from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
 from .columns import columns as _columns
 from .columns import cut as _cut
@@ -72,7 +73,7 @@ def summary_text(
     out.append("\n")
     found = answer(study, analysis)
     if found is None:
-        out.append("Nothing could be compared yet.\n")
+        out.append(f"{NOTHING}\n")
         for why in list(dict.fromkeys(u.reason for u in analysis.unused if u.failed))[:MOST_REASONS]:
             out.append("\n".join(_wrap(f"Failed: {one_line(why)}", width)) + "\n", style="bold red")
     else:
@@ -80,7 +81,7 @@ def summary_text(
         for name, why in absent.items():
             out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
-    if found is not None and any(bounded(c) for c in analysis.cells):
+    if found is not None and found.table:
         intervals = _table(out, found, width)
         margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
         confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
@@ -92,7 +93,8 @@ def summary_text(
             + (f", with {confidence} intervals." if intervals else f"; {confidence} intervals: --all.")
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
-    _labelled(out, "Noise", noise_sentence(study, analysis), width, alert=not analysis.noise_floor.trusted)
+    trust = trust_in(study, analysis.noise_floor)
+    _labelled(out, "Noise", trust.sentence, width, alert=trust.alert)
     said, command = _next(analysis, found, results_dir)
     if said:
         _labelled(out, "Next", said, width, command=command)
@@ -144,7 +146,7 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
 def _table(out: Text, found: Answer, width: int) -> bool:
     """Print the table, and return whether it shows intervals."""
     arms = found.arms[:MOST_ARMS]
-    rows = found.rows[:MOST_ROWS]
+    rows = found.table[:MOST_ROWS]
     intervals = True
     if len(arms) > 3 and len(rows) <= 2:
         _ranking(out, rows, arms, found.baseline.environment)
@@ -159,8 +161,8 @@ def _table(out: Text, found: Answer, width: int) -> bool:
                 _print(out, _grid(found, rows, [arm], intervals=True)[1 + bool(arm.where) :])
             return True
         _print(out, lines)
-    if len(found.rows) > len(rows):
-        out.append(f"… and {plural(len(found.rows) - len(rows), 'row')} more: --all\n", style="dim")
+    if len(found.table) > len(rows):
+        out.append(f"… and {plural(len(found.table) - len(rows), 'row')} more: --all\n", style="dim")
     return intervals
 
 

@@ -15,6 +15,7 @@ from ..tables.cells import (
     ComparisonColumn,
     ComparisonGroup,
     Entry,
+    left_out_text,
     legend,
     next_steps,
     verdict_table,
@@ -70,7 +71,7 @@ def terminal_text(
     for table in tables:
         out.append("\n")
         out.append_text(table)
-    for said in sentences(analysis.cells):
+    for said in filter(None, (left_out_text(analysis), *sentences(analysis.cells))):
         out.append("\n" + "\n".join(_wrapped(said, width)) + "\n")
     for said in _failed(analysis, results_dir):
         out.append("\n".join(_wrapped(said, width)) + "\n", style=_ALERT)

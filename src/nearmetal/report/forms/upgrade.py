@@ -47,15 +47,16 @@ def upgrade_text(u: Upgrade, *, page: str | None, width: int, everything: bool =
     notes = [(label, wrap(text, width - _LABEL)) for label, text in labelled if text]
     taken = out.plain.count("\n") + sum(min(len(lines), MOST_LINES) for _, lines in notes) + 4
     shown = rows if everything else rows[: max(3, min(MOST_ROWS, LINES - taken))]
-    _table(out, shown, width)
-    if len(rows) > len(shown):
-        out.append(f"… and {words.more_text(rows[len(shown) :])}: --all\n", style="dim")
-    margin = words.percent(u.margin)
-    legend = (
-        f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open; "
-        "cost: overhead against the baseline of the same run"
-    )
-    _lines(out, wrap(legend, width), "dim", MOST_LINES, everything=everything)
+    if shown:
+        _table(out, shown, width)
+        if len(rows) > len(shown):
+            out.append(f"… and {words.more_text(rows[len(shown) :])}: --all\n", style="dim")
+        margin = words.percent(u.margin)
+        legend = (
+            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open; "
+            "cost: overhead against the baseline of the same run"
+        )
+        _lines(out, wrap(legend, width), "dim", MOST_LINES, everything=everything)
     for label, lines in notes:
         kept = lines if everything else lines[:MOST_LINES]
         for i, line in enumerate(kept):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
-from ..tables.answer import AnswerRow, ArmAnswer, answer, figures
+from ..tables.answer import NOTHING, AnswerRow, ArmAnswer, answer, figures
 from ..tables.cells import emulation_warnings
 from ..tables.trust import trust_in
 from ..text import plural, tight
@@ -36,7 +36,7 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
         role="note" if trust.alert else None,
     )
     if found is None:
-        return join(meta, *warnings, tag("p", "Nothing could be compared yet.", class_="answer"), said)
+        return join(meta, *warnings, tag("p", NOTHING, class_="answer"), said)
     missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
     sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
     return join(meta, *warnings, sentences, *missing, forest(found), said)
@@ -53,7 +53,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     numbers: number of the detail view of a figure, by arm, workload and metric.
     """
     found = answer(study, analysis)
-    if found is None:
+    if found is None or not found.table:
         return Markup("")
     said = "The same figures: extra time, for rates too, with its interval."
     heads = ("", found.baseline.environment, *(arm.name for arm in found.arms))
@@ -65,7 +65,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
             *(_figure(row, arm, numbers) for arm in found.arms),
             role="row",
         )
-        for row in found.rows
+        for row in found.table
     ]
     whole = tag(
         "table",

@@ -14,7 +14,6 @@ from .markup import Markup, join, tag
 
 AXIS = 26
 """Height of the axis with its labels, in pixels."""
-_MOST_GROUPS, _FEW_ROWS = 3, 2
 _CLASSES = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
@@ -54,7 +53,11 @@ class Layout:
     """Columns of the figure, in pixels.
 
     name: class of the figure, by which style sheets choose one of several.
-    line, head: heights of a line and of a heading.
+    line: height of a line.
+    head: height of a heading; 0 if it is in front of the first line of its group.
+    gap: space between two groups.
+    label: where the labels of lines begin.
+    letter: width of a letter of these labels.
     plot: left and right end of the plot.
     overhead, interval: where these texts begin or end; None if they are left out.
     """
@@ -63,13 +66,39 @@ class Layout:
     width: int
     line: int
     head: int
+    gap: int
+    label: int
+    letter: float
     plot: tuple[int, int]
     overhead: int
     interval: int | None
 
 
-WIDE = Layout(name="wide", width=960, line=17, head=24, plot=(190, 700), overhead=772, interval=786)
-NARROW = Layout(name="narrow", width=358, line=14, head=19, plot=(120, 286), overhead=356, interval=None)
+WIDE = Layout(
+    name="wide",
+    width=960,
+    line=17,
+    head=0,
+    gap=7,
+    label=150,
+    letter=6.6,
+    plot=(330, 710),
+    overhead=782,
+    interval=794,
+)
+NARROW = Layout(
+    name="narrow",
+    width=358,
+    line=14,
+    head=17,
+    gap=0,
+    label=6,
+    letter=6.1,
+    plot=(152, 286),
+    overhead=356,
+    interval=None,
+)
+_NOTE_LETTER = 6.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +111,17 @@ class _Line:
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
+    """Lines below one heading.
+
+    note: the value of the baseline; '' if it is not known or not one value.
+    """
+
     title: str
+    note: str
     lines: tuple[_Line, ...]
+
+    def height(self, layout: Layout) -> int:
+        return layout.gap + layout.head + layout.line * len(self.lines)
 
 
 def forest(found: Answer) -> Markup:
@@ -107,22 +145,21 @@ def forest(found: Answer) -> Markup:
 
 
 def _groups(found: Answer) -> tuple[_Group, ...]:
-    """Return the lines by environment, or environments ranked by row if there are many environments and few
-    rows.
+    """Return a group for each row, with the environments in the order of their overhead. The rows of a single
+    environment are one group.
     """
-    if len(found.arms) > _MOST_GROUPS and len(found.rows) <= _FEW_ROWS:
-        return tuple(
-            _Group(title=f"{row.label}   {row.baseline}", lines=_ranked(row, found.arms))
-            for row in found.rows
-        )
+    if len(found.arms) == 1:
+        (arm,) = found.arms
+        lines = tuple(_Line(label=row.label, cells=row.cells[arm.arm]) for row in found.table)
+        return (_Group(title=arm.name, note="", lines=lines),)
+    base = found.baseline.environment
     return tuple(
         _Group(
-            title=arm.name,
-            lines=tuple(
-                _Line(label=r.label, cells=r.cells[arm.arm]) for r in found.rows if arm.arm in r.cells
-            ),
+            title=row.label,
+            note=f"{base} {row.baseline}" if row.baseline else "",
+            lines=_ranked(row, found.arms),
         )
-        for arm in found.arms
+        for row in found.table
     )
 
 
@@ -159,7 +196,7 @@ def _scale(cells: Sequence[Cell], layout: Layout) -> tuple[Callable[[float], flo
 def _drawing(groups: Sequence[_Group], cells: Sequence[Cell], layout: Layout) -> Markup:
     at, (low, high) = _scale(cells, layout)
     margin = max(c.margin for c in cells)
-    height = sum(layout.head + layout.line * len(g.lines) for g in groups) + AXIS
+    height = sum(g.height(layout) for g in groups) + AXIS
     band = tag(
         "rect",
         x=str(at(-margin / (1 + margin))),
@@ -171,11 +208,11 @@ def _drawing(groups: Sequence[_Group], cells: Sequence[Cell], layout: Layout) ->
     parts = [band, *_axis(at, low, high, margin, height - AXIS + 4)]
     y = 0
     for group in groups:
-        parts.append(_text(0, y + layout.head - 7, group.title, "head"))
-        y += layout.head
-        for line in group.lines:
-            parts += _line(line, y + layout.line // 2 + 1, at, layout)
-            y += layout.line
+        parts += _heading(group, y + layout.gap, layout)
+        first = y + layout.gap + layout.head
+        for i, line in enumerate(group.lines):
+            parts += _line(line, first + layout.line * i + layout.line // 2 + 1, at, layout)
+        y += group.height(layout)
     return tag(
         "svg",
         tag("title", "Forest plot of all comparisons"),
@@ -206,9 +243,21 @@ def _tick(overhead: float) -> str:
     return show_overhead(overhead) if overhead >= 1 else f"{overhead * 100:+.3g} %".replace("-", "−")
 
 
+def _heading(group: _Group, top: int, layout: Layout) -> Iterable[Markup]:
+    if layout.head:
+        note = tag("tspan", f"  {group.note}", class_="note") if group.note else ""
+        yield _text(0, top + layout.head - 4, join(group.title, note), "head")
+        return
+    first = top + layout.line // 2 + 5
+    yield _text(0, first, _cut(group.title, layout.label, layout.letter), "head")
+    if group.note and len(group.lines) > 1:
+        yield _text(0, first + layout.line, _cut(group.note, layout.label, _NOTE_LETTER), "note")
+
+
 def _line(line: _Line, y: int, at: Callable[[float], float], layout: Layout) -> Iterable[Markup]:
     said = figures(line.cells)
-    yield _text(8, y + 4, _cut(line.label, layout), "label")
+    label = _cut(line.label, layout.plot[0] - layout.label, layout.letter)
+    yield _text(layout.label, y + 4, label, "label")
     for cell in line.cells:
         kind = _CLASSES[cell.verdict]
         if bounded(cell):
@@ -228,8 +277,9 @@ def _line(line: _Line, y: int, at: Callable[[float], float], layout: Layout) -> 
         yield _text(layout.interval, y + 4, f"{said.interval} {said.symbol}".strip(), kind)
 
 
-def _cut(text: str, layout: Layout) -> str:
-    most = (layout.plot[0] - 14) * 10 // 66  # a letter of 12 pixels is about 6.6 wide
+def _cut(text: str, room: int, letter: float) -> str:
+    """Return the text, or its beginning if it would need more than `room` pixels."""
+    most = int((room - 4) / letter)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -13,7 +13,16 @@ from ...units import show_clock
 from ..charts.cells import floor
 from ..charts.parts import PAGE
 from ..seen import ArmReports, RecordIndex, share_text
-from ..tables.cells import ArmLabel, ComparisonGroup, Entry, legend, next_steps, side, verdict_table
+from ..tables.cells import (
+    ArmLabel,
+    ComparisonGroup,
+    Entry,
+    left_out_text,
+    legend,
+    next_steps,
+    side,
+    verdict_table,
+)
 from ..tables.floors import floors
 from ..tables.profile import HEADS, profile_lines
 from ..tables.trust import trust_in
@@ -33,11 +42,13 @@ CHIP: Mapping[Verdict, str] = {
 def verdicts(study: Study, analysis: Analysis) -> Markup:
     """Return a table of figures for each baseline and placement, and the legend."""
     tables = [_verdict_table(g, i) for i, g in enumerate(verdict_table(study, analysis))]
+    left_out = left_out_text(analysis)
     items = [tag("li", part) for line in legend(analysis) for part in line.split("   ")]
     return folded(
         "verdicts",
         f"Every figure ({len(analysis.cells)})",
         *tables,
+        tag("p", tight(left_out), class_="quiet") if left_out else "",
         tag("ul", *items, class_="legend"),
         *(tag("p", step, class_="quiet") for step in next_steps(analysis, None)),
     )
@@ -57,7 +68,7 @@ def _verdict_table(group: ComparisonGroup, number: int) -> Markup:
         ]
         for c in group.columns:
             e = line.entries.get(c.side.arm)
-            cells.append(tag("td", _entry(e) if e else "not measured", role="cell", data_label=c.side.full))
+            cells.append(tag("td", _entry(e) if e else "no figure", role="cell", data_label=c.side.full))
         rows.append(tag("tr", *cells, role="row"))
     said = f"Overhead in time, with interval, against {group.baseline.full} (its median in the first column)."
     verdict_rows = tag(
@@ -126,7 +137,7 @@ def cells(
     later: packs content that is unpacked when it is opened.
     """
     groups = []
-    for group in verdict_table(study, analysis):
+    for group in verdict_table(study, analysis, with_open_ends=True):
         for column in group.columns:
             entries = [
                 (line.label, line.entries[column.side.arm])
@@ -294,8 +305,7 @@ def glossary(analysis: Analysis) -> Markup:
         (
             "n",
             "Number of rounds. In a round every environment runs once and the first baseline twice, in fresh "
-            "instances and in an order drawn from the seed; the runs of one instance are folded to one value "
-            "first.",
+            "instances and in an order drawn from the seed; all runs of one instance give one value.",
         ),
         (
             "overhead",

@@ -26,12 +26,14 @@ def upgrade_page(u: Upgrade) -> str:
     most = _reach(rows, u.margin)
     step = words.next_step(u)
     noted = [item for label, text in words.notes(u) for item in (tag("dt", label), tag("dd", text))]
-    scale = f"Every strip runs from {_end(-most)} to {_end(most)}; the grey band is the margin."
+    scale = (
+        f" Every strip runs from {_end(-most)} to {_end(most)}; the grey band is the margin." if rows else ""
+    )
     body = join(
         tag(
             "section",
             tag("h2", "Comparisons"),
-            tag("p", f"{words.basis(u)}. {scale}", class_="quiet"),
+            tag("p", f"{words.basis(u)}.{scale if rows else ''}", class_="quiet"),
             *_tables(rows, most),
             tag("p", f"Next: {step}.") if step else "",
             id="verdicts",
@@ -53,6 +55,8 @@ def upgrade_page(u: Upgrade) -> str:
 
 def _tables(rows: Sequence[UpgradeRow], most: float) -> list[Markup]:
     """Return the first rows as a table, and the others as a table that can be opened."""
+    if not rows:
+        return []
     first, others = (
         table(_HEADS, [_line(r, most) for r in some], label=f"Comparisons over boots, {which}")
         for some, which in ((rows[:MOST_ROWS], "the first"), (rows[MOST_ROWS:], "the others"))
@@ -68,14 +72,14 @@ def _line(r: UpgradeRow, most: float) -> tuple[str, ...]:
     return (
         f"{r.subject}: {r.metric}" + ("" if r.cell.deciding else " (does not decide)"),
         f"{r.before} → {r.after}",
-        join(_strip(r, most), tag("b", r.change), f" {r.interval or 'not bounded'}"),
+        join(_strip(r, most), tag("b", r.change), f" {r.interval}"),
         join(verdict, " ", tag("span", r.cell.reason, class_="sub")),
     )
 
 
 def _reach(rows: Sequence[UpgradeRow], margin: float) -> float:
     """Return the largest log of a time ratio that the strips show; at least twice the margin."""
-    ends = [end for r in rows if words.bounded(r.cell) for end in (r.cell.low, r.cell.high)]
+    ends = [end for r in rows for end in (r.cell.low, r.cell.high)]
     logs = [abs(math.log1p(x)) for x in (*ends, *(r.cell.overhead for r in rows), 2 * margin)]
     return max(x for x in logs if math.isfinite(x)) * 1.05
 
@@ -105,12 +109,11 @@ def _strip(r: UpgradeRow, most: float) -> Markup:
             style="fill: var(--margin)",
         ),
         _rule(str(x(0)), str(x(0)), 0, HEIGHT, "stroke: var(--quiet)"),
+        _rule(at(c.low), at(c.high), middle, middle, f"{colour}; stroke-width: 3"),
+        tag("circle", cx=at(c.overhead), cy=str(middle), r="4", style=colour),
     ]
-    if words.bounded(c):
-        parts.append(_rule(at(c.low), at(c.high), middle, middle, f"{colour}; stroke-width: 3"))
-    parts.append(tag("circle", cx=at(c.overhead), cy=str(middle), r="4", style=colour))
     size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": str(WIDTH), "height": str(HEIGHT)}
-    label = f"{r.change} {r.interval}".strip()
+    label = f"{r.change} {r.interval}"
     return tag("svg", *parts, role="img", aria_label=label, style="display: block; max-width: 100%", **size)
 
 

@@ -12,9 +12,8 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...units import show, show_overhead
 from ..text import one_line, plural
-from .cells import SYMBOLS, ArmLabel, bounded, effect, margin_text, side
+from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, side
 from .floors import kind_of_work
-from .trust import trust_in
 
 USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
 """Metrics that nearmetal measures of every program beside its wall time."""
@@ -27,6 +26,8 @@ _WORDS = {
     Verdict.NONE: "open",
     Verdict.INCONSISTENT: "unsure",
 }
+
+NOTHING = "Nothing could be compared yet."
 
 _MOST_LISTED = 4
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALENT, Verdict.NONE)
@@ -84,6 +85,12 @@ class ArmAnswer:
         """Return 'container, 2 instances'."""
         return f"{self.environment}, {self.where}" if self.where else self.environment
 
+    @property
+    def sentence(self) -> str:
+        """Return 'container on 2 instances is slower: cg.S ×3.90; ep.S within 3 %.'."""
+        on = f" on {self.where}" if self.where else ""
+        return f"{self.environment}{on} is {self.word}: {'; '.join(self.parts)}."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
@@ -92,6 +99,11 @@ class Answer:
     baseline: ArmLabel
     arms: tuple[ArmAnswer, ...]
     rows: tuple[AnswerRow, ...]
+
+    @property
+    def table(self) -> tuple[AnswerRow, ...]:
+        """Return the rows that have at least one interval, for figures and tables."""
+        return tuple(r for r in self.rows if any(has_interval(c) for own in r.cells.values() for c in own))
 
 
 def answer(study: Study, analysis: Analysis) -> Answer | None:
@@ -108,6 +120,12 @@ def answer(study: Study, analysis: Analysis) -> Answer | None:
         arms=tuple(_arm_answer(study, arm, [c for c in cells if c.arm == arm], rows) for arm in arms),
         rows=rows,
     )
+
+
+def answer_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
+    """Return a sentence for each environment, or that nothing could be compared."""
+    found = answer(study, analysis)
+    return (NOTHING,) if found is None else tuple(arm.sentence for arm in found.arms)
 
 
 def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
@@ -338,10 +356,3 @@ def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:
     found = provenance.get("not_here")
     arms = found if isinstance(found, dict) else {}
     return {name.partition("/")[0]: str(why) for name, why in reversed(arms.items())}
-
-
-def noise_sentence(study: Study, analysis: Analysis) -> str:
-    """Return how much the baseline differs from itself, by kind of work, and why the figures may be
-    unreliable.
-    """
-    return trust_in(study, analysis.noise_floor).sentence

@@ -17,7 +17,7 @@ from ...model.study import Study
 from ...units import show, show_effect
 from ..seen import RecordIndex
 from ..text import one_line
-from .cells import bounded
+from .cells import bounded, has_interval
 from .profile import ProfileLine, profile_lines
 
 Ranks = Sequence[RankProfile]
@@ -168,7 +168,8 @@ def _wall(what: str, v: Interval) -> OwnValue:
 
 def _overhead(c: Cell) -> OwnValue:
     low, high = (c.low, c.high) if bounded(c) else (-math.inf, math.inf)
-    text = f"{show_effect(c.overhead, c.low, c.high)}, n {c.n}"
+    known = show_effect(c.overhead, c.low, c.high) if has_interval(c) else "no interval yet"
+    text = f"{known}, n {c.n}"
     return OwnValue(what=one_line(c.workload), value=c.overhead, low=low, high=high, text=text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -177,6 +178,26 @@ def bounded(cell: Cell) -> bool:
     return cell.low > -1 and math.isfinite(cell.high)
 
 
+def has_interval(cell: Cell) -> bool:
+    """Whether at least one end of the interval is known. Tables have no cells without it."""
+    return cell.low > -1 or cell.high < math.inf
+
+
+def left_out_text(analysis: Analysis) -> str:
+    """Return 'Left out: 6 figures (there is no interval yet; the first comes after 8 rounds)'.
+
+    It is empty if all figures have an interval.
+    """
+    counted = counted_by_reason("figure", (c.reason for c in analysis.cells if not has_interval(c)))
+    return f"Left out: {counted}" if counted else ""
+
+
+def counted_by_reason(noun: str, reasons: Iterable[str]) -> str:
+    """Return '6 figures (there is no interval yet), 1 figure (2 of at least 8 rounds)'."""
+    found = Counter(map(one_line, reasons)).most_common()
+    return ", ".join(f"{plural(count, noun)} ({why})" for why, count in found)
+
+
 def effect(cell: Cell) -> tuple[str, str]:
     """Return the overhead and its interval in one form: ('+0.2 %', '[−0.5 … +0.8]').
 
@@ -222,14 +243,18 @@ def entry(cell: Cell, number: int) -> Entry:
     )
 
 
-def verdict_table(study: Study, analysis: Analysis) -> tuple[ComparisonGroup, ...]:
+def verdict_table(
+    study: Study, analysis: Analysis, *, with_open_ends: bool = False
+) -> tuple[ComparisonGroup, ...]:
     """Return the table, with one group per baseline arm, and the metrics in the order of the study's
     workloads.
+
+    with_open_ends: whether to include cells without an interval.
     """
-    numbered = list(enumerate(analysis.cells))
+    numbered = [(i, c) for i, c in enumerate(analysis.cells) if with_open_ends or has_interval(c)]
     place = {w.name: i for i, w in enumerate(study.workloads)}
     groups = []
-    for base in dict.fromkeys(c.baseline for c in analysis.cells):
+    for base in dict.fromkeys(c.baseline for _, c in numbered):
         own = [(i, c) for i, c in numbered if c.baseline == base]
         baseline = side(study, base)
         columns = tuple(
@@ -249,40 +274,6 @@ def verdict_table(study: Study, analysis: Analysis) -> tuple[ComparisonGroup, ..
         )
         groups.append(ComparisonGroup(baseline=baseline, columns=columns, lines=lines))
     return tuple(groups)
-
-
-def answer_sentence(study: Study, analysis: Analysis) -> str:
-    """Return the answer in two sentences: the number of cells by verdict, and the largest material cost.
-
-    The cells of all arms against the first baseline are counted, without those of other baselines; if there
-    are none, all cells are counted.
-    """
-    baselines = study.design.baselines
-    own = {a.name for a in study.arms() if a.environment.name == baselines[0]}
-    asked = [c for c in analysis.cells if c.environment not in baselines and c.baseline in own]
-    cells = asked or list(analysis.cells)
-    if not cells:
-        return "Nothing could be compared yet."
-    counts = {v: sum(c.verdict is v for c in cells) for v in Verdict}
-    names = {
-        Verdict.SLOWER: "materially slower",
-        Verdict.FASTER: "materially faster",
-        Verdict.EQUIVALENT: "equivalent",
-        Verdict.NONE: "not decided yet",
-        Verdict.INCONSISTENT: "inconsistent",
-    }
-    said = ", ".join(f"{counts[v]} {names[v]}" for v in Verdict if counts[v])
-    margins = ", ".join(dict.fromkeys(margin_text(c.margin) for c in cells))
-    against = f" with {one_line(baselines[0])}" if asked else ""
-    text = f"Of {plural(len(cells), 'comparison')}{against}, at a margin of {margins}: {said}."
-    slower = [c for c in cells if c.verdict is Verdict.SLOWER]
-    if slower:
-        worst = max(slower, key=lambda c: c.overhead)
-        text += (
-            f" The largest cost: {metric_label(worst)} in {side(study, worst.arm).title}, "
-            f"{show_effect(worst.overhead, worst.low, worst.high)}, n {worst.n}."
-        )
-    return text
 
 
 def question_text(study: Study, analysis: Analysis) -> str:

@@ -22,11 +22,6 @@ class Grade(StrEnum):
     NOT_TRUSTWORTHY = "not trustworthy"
     UNKNOWN = "not known"
 
-    @property
-    def trusted(self) -> bool:
-        """Whether the verdicts of the run can be believed."""
-        return self in (Grade.SOUND, Grade.NOISY)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:

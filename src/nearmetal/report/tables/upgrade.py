@@ -12,7 +12,7 @@ from ...model.result import Verdict
 from ...units import show, show_effect, show_overhead
 from ..forms.json_form import to_json
 from ..text import one_line, plural
-from .cells import SYMBOLS, emulation_said
+from .cells import SYMBOLS, counted_by_reason, emulation_said
 
 if TYPE_CHECKING:
     from ...analysis.two_level import LeastBoots, StateCell
@@ -131,10 +131,11 @@ def bounded(c: StateCell) -> bool:
 
 
 def rows(u: Upgrade) -> tuple[UpgradeRow, ...]:
-    """Return all comparisons, those that decide and have a verdict first, and among these the largest change
-    first.
+    """Return the comparisons that have an interval: those that decide and have a verdict first, and among
+    these the largest change first.
     """
-    ordered = sorted(u.cells, key=lambda c: (not c.deciding, _ORDER.index(c.verdict), -abs(c.overhead)))
+    known = [c for c in u.cells if bounded(c)]
+    ordered = sorted(known, key=lambda c: (not c.deciding, _ORDER.index(c.verdict), -abs(c.overhead)))
     return tuple(_row(c) for c in ordered)
 
 
@@ -150,7 +151,7 @@ def _row(c: StateCell) -> UpgradeRow:
         before=before,
         after=after,
         change=change,
-        interval=f"[{interval}" if bounded(c) else "",
+        interval=f"[{interval}",
     )
 
 
@@ -268,12 +269,17 @@ def _short(value: str) -> str:
 
 
 def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
-    """Return labelled lines below the table: upgraded properties, other differences, skipped comparisons."""
+    """Return labelled lines below the table: upgraded properties, other differences, skipped comparisons.
+
+    Comparisons without an interval are counted only beside others; otherwise sentence() says why.
+    """
+    without = [c.reason for c in u.cells if not bounded(c)]
     failed = f"{plural(u.failed_trials, 'trial')}, which are not compared" if u.failed_trials else ""
     found = (
         ("Upgraded", changes_text([c for c in u.changes if c.upgrade])),
         ("Not alike", changes_text(_other(u))),
         ("Not compared", "; ".join(one_line(n) for n in u.not_compared)),
+        ("No interval", counted_by_reason("comparison", without) if len(without) < len(u.cells) else ""),
         ("Failed", failed),
     )
     return tuple((label, text) for label, text in found if text)
