@@ -257,7 +257,7 @@ def connection(
     return found[0]
 
 
-def test_what_this_machine_lacks_is_refused_with_a_remedy(
+def test_attachment_that_this_machine_lacks_is_refused_with_a_remedy(
     holder: UserNamespaceHolder | None, tmp_path: Path
 ) -> None:
     wants = [want(a) for a in (*LACKING, Attachment.VETH)]
@@ -280,7 +280,7 @@ def facts(network: Network) -> dict[str, dict[str, Any]]:
         ({"tso": False}, "offload tso off of eth0 (macvlan)"),
     ],
 )
-def test_what_the_kernel_refuses_is_told(
+def test_kernel_error_is_reported_and_other_networks_are_built(
     holder: UserNamespaceHolder | None, tmp_path: Path, settings: dict[str, Any], said: str
 ) -> None:
     wants = [want(Attachment.MACVLAN, **settings), want(Attachment.VETH_BRIDGE)]

@@ -69,7 +69,7 @@ def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -
     assert "instance.a" not in found.samples[-1].scopes
 
 
-def test_what_comes_and_goes_between_two_samples_costs_none(tmp_path: Path, program: str) -> None:
+def test_instances_that_come_and_go_between_samples_lose_no_sample(tmp_path: Path, program: str) -> None:
     (tmp_path / "cpuacct.usage").write_text("2500000000\n")
     with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=60.0) as sampler:
         sampler.add_instance("a", {"cpuacct": tmp_path})

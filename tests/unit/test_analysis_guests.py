@@ -111,6 +111,6 @@ def test_the_node_always_adds_up(rows: list[list[int]]) -> None:
     assert min(node.wait, node.idle) >= -1e-12
 
 
-def test_what_the_guest_counts_against_what_its_threads_ran() -> None:
+def test_accounting_ratio_compares_guest_and_host_cpu_time() -> None:
     assert Accounting(guest=9.0, host=10.0, delay=1.0, steal=0.0).ratio == 0.9
     assert str(Accounting(guest=9.0, host=0.0, delay=None, steal=None).ratio) == "nan"

@@ -178,7 +178,7 @@ def test_smallest_alpha_is_where_the_verdict_begins(
     closing=st.lists(st.integers(1, 80), max_size=3),
     alpha=st.floats(0.001, 0.3),
 )
-def test_what_is_carried_only_ever_helps(
+def test_carried_looks_only_add_verdicts(
     seed: int, n: int, shift: float, closing: list[int], alpha: float
 ) -> None:
     """Holm's column leaves out what looks carry: where its p is at most alpha the interval has a verdict."""

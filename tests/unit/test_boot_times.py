@@ -57,7 +57,7 @@ def failed(text: str) -> Completed:
     return Completed(argv=(), returncode=1, stdout="", stderr=text, seconds=0.0)
 
 
-def test_what_systemd_tells_of_a_boot_is_read() -> None:
+def test_boot_times_of_systemd_are_parsed() -> None:
     assert systemd_phases(STARTUP) == pytest.approx(
         {"firmware": 7.601, "loader": 2.7, "kernel": 0.901, "userspace": 74.1, "whole": 85.302}
     )

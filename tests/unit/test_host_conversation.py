@@ -22,7 +22,7 @@ def test_nothing_to_read_and_nobody_who_reads() -> None:
     assert HOST.run(["true"], timeout=600, stdin="x" * 1_000_000).ok
 
 
-def test_what_was_said_before_time_ran_out() -> None:
+def test_output_before_a_timeout_is_kept() -> None:
     # A busy machine may need longer than the timeout to start the shell.
     done = one_fits(
         lambda: HOST.run(["sh", "-c", "echo early; exec sleep 3600"], timeout=1),

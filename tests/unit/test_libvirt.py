@@ -176,7 +176,7 @@ def test_every_text_of_the_user_arrives_as_it_was(words: str) -> None:
     assert one(found, "devices/disk/source").get("file") == str(path)
 
 
-def test_what_xml_cannot_hold_is_refused() -> None:
+def test_characters_that_xml_cannot_hold_are_refused() -> None:
     for bad in ("\0", "\x1b", "\ufffe"):
         with pytest.raises(UnavailableError, match="which XML cannot hold"):
             domain(plan(kernel=Path(f"/k{bad}")))
@@ -454,7 +454,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("settings", "attachment", "key"), REFUSED, ids=[k for _, _, k in REFUSED])
-def test_what_libvirt_cannot_be_told_is_known(
+def test_settings_that_libvirt_cannot_express_are_named(
     settings: GuestSettings, attachment: Attachment, key: str
 ) -> None:
     ((found, why),) = not_by_libvirt(settings, attachment)
@@ -462,7 +462,7 @@ def test_what_libvirt_cannot_be_told_is_known(
     assert not tuple(not_by_libvirt(replace(GuestSettings(), cpu="Haswell"), Attachment.VETH_BRIDGE))
 
 
-def test_what_our_own_daemon_may_not_do_is_refused() -> None:
+def test_settings_beyond_the_rights_of_our_own_daemon_are_refused() -> None:
     ours, theirs = Daemon(uri="x", own=True), Daemon(uri=SYSTEM, own=False)
     for settings, key in ((GuestSettings(huge_pages=True), "huge_pages"), (GuestSettings(vfio="1"), "vfio")):
         require_rights(theirs, settings, "vm")

@@ -95,5 +95,5 @@ def test_modes_by_word_or_number(kind: str, mode: str, got: object, good: bool) 
         ),
     ],
 )
-def test_what_mends_a_refusal(kind: str, said: str, mends: str) -> None:
+def test_refusal_of_an_attachment_has_a_remedy(kind: str, said: str, mends: str) -> None:
     assert mends in remedy(kind, said)

@@ -72,7 +72,7 @@ def test_it_comes_back_as_it_was(order: NextBlock) -> None:
         order_line(order()).replace(b'"attempt":1', b'"attempt":0'),
     ],
 )
-def test_what_is_no_block_is_refused(line: bytes) -> None:
+def test_line_that_is_no_block_is_refused(line: bytes) -> None:
     with pytest.raises(UsageError, match="not a round to run"):
         order_from(line)
 

@@ -97,7 +97,7 @@ def test_a_stop_that_fails_is_told_when_all_are_stopped(together: bool) -> None:
     assert sorted(planted.ended) == [0, 1]
 
 
-def test_what_fails_inside_is_what_is_told() -> None:
+def test_error_in_the_body_wins_over_errors_of_teardown() -> None:
     planted = Planted()
     starts = [planted.start(0, fail_at_end=True), planted.start(1)]
     with pytest.raises(ZeroDivisionError), started(starts, together=True):

@@ -91,7 +91,7 @@ def test_an_image_without_the_machines_mpi_is_refused(asked: Sequence[str]) -> N
     assert f"image: {OWN_SUITE}" in caught.value.remedy
 
 
-def test_where_it_cannot_be_built_both_ways_out_are_named(
+def test_suite_that_cannot_be_built_names_both_remedies(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

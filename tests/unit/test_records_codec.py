@@ -138,7 +138,7 @@ def test_whole_numbers_are_read_as_floats() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_refused_on_writing(bad: float) -> None:
+def test_non_finite_values_are_refused_on_writing(bad: float) -> None:
     row = replace(PLAIN.rows[0], values=(bad, 1.0))
     with pytest.raises(RecordsError, match=r"3\.native/1x2"):
         to_line(replace(PLAIN, rows=(row,)))

@@ -185,7 +185,7 @@ def test_verdicts_are_readable_without_colour() -> None:
     assert set(chips) == {"▲ material", "▼ faster", "= equivalent", "? no verdict yet", "! inconsistent"}
 
 
-def test_what_was_found_is_said() -> None:
+def test_page_shows_machine_transport_and_failures() -> None:
     _, p = page()
     for said in (
         "btl tcp,self; pml ob1 (in 39 of 39 trials)",

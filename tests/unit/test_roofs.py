@@ -168,7 +168,7 @@ def test_a_roof_that_a_workload_exceeds_is_not_shown_for_it() -> None:
     assert big.roof is not None and big.roof.share == pytest.approx(0.8)
 
 
-def test_of_several_rounds_the_best_counts() -> None:
+def test_upper_bound_is_the_best_of_several_rounds() -> None:
     first, second = roof("triad", 20e9, "B/s"), replace(roof("triad", 22e9, "B/s"), measured=2e9)
     both = first.with_round(second).with_round(roof("triad", 19e9, "B/s"))
     assert both.value == 22e9 and both.rounds == 3

@@ -44,7 +44,7 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(("more", "told"), MISTAKES, ids=[t.split(":")[0] for _, t in MISTAKES])
-def test_what_no_instance_in_a_guest_has_is_told_where_it_stands(more: str, told: str) -> None:
+def test_key_that_does_not_apply_inside_a_guest_is_reported_with_its_line(more: str, told: str) -> None:
     with pytest.raises(StudyError) as found:
         load_text(STUDY.format(more=more), "s.yaml", CATALOG)
     assert f"environments.box.{told}" in str(found.value) and "s.yaml:5:" in str(found.value)
