@@ -208,13 +208,13 @@ def test_first_error_of_xl_is_the_reason() -> None:
                 "libxl: error: libxl_create.c:1921:domcreate_attach_devices: unable to add vif devices\n",
                 3,
             ),
-            ("xl", "pause", "g"): failed("", 124),
+            ("xl", "unpause", "g"): failed("", 124),
         }
     )
     with pytest.raises(RunError, match=r"^the guest is not created: xl ended with 3: libxl_exec\.c:117"):
         Xl(host).create("/c")
     with pytest.raises(RunError, match="xl did not end within"):
-        Xl(host).pause("g")
+        Xl(host).unpause("g")
 
 
 def test_a_share_that_is_not_held_is_told() -> None:
