@@ -415,7 +415,7 @@ time.sleep(3600)
 
 
 @pytest.mark.core
-def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
+def test_daemons_left_by_programs_are_removed_with_the_instance(rig: Rig) -> None:
     with rig.instance() as instance:
         quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
         assert run(instance, "/usr/bin/python3", "-c", quiet).ok

@@ -365,7 +365,7 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(network: Network,
 
 
 @pytest.mark.alone
-def test_nothing_is_left(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
+def test_networks_leave_nothing_behind(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
     was_there = NETNS_DIRECTORY.exists()
     links = sorted(p.name for p in Path("/sys/class/net").iterdir())
     with standing(tmp_path, holder, *(want(a, mode=m) for a, m in HERE)):

@@ -90,7 +90,7 @@ def test_long_files_are_cut_to_what_is_parsed(tmp_path: Path, program: str) -> N
     assert missing == []
 
 
-def test_it_ends_with_a_killed_tool_and_its_lines_stay(tmp_path: Path, program: str) -> None:
+def test_sampler_ends_with_a_killed_tool_and_keeps_its_lines(tmp_path: Path, program: str) -> None:
     script = (
         "import sys, time; from pathlib import Path; from nearmetal.host import LocalHost;"
         "from nearmetal.samplers import Sampler\n"

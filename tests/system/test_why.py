@@ -96,7 +96,7 @@ def test_trying_without_the_quota_helps(results: Any, tmp_path: Path) -> None:
     assert told["change"].startswith("take the CPU quota out")
 
 
-def test_nothing_to_try_is_said(results: Any, tmp_path: Path) -> None:
+def test_try_says_if_there_is_nothing_to_try(results: Any, tmp_path: Path) -> None:
     done = nearmetal(dict(os.environ), "try", results["results_dir"], "--cell", "spin.user")
     assert done.returncode == 2 and "nothing to try for 'spin.user'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -91,7 +91,7 @@ def test_guests_that_see_no_steal_count_more_than_there_is() -> None:
     assert (node.wait, node.idle) == (0.0, 0.0)
 
 
-def test_nothing_is_no_node() -> None:
+def test_figures_of_no_guest_are_refused() -> None:
     for what in (node_cpu, mean_memory, combined):
         with pytest.raises(ValueError, match="no guest"):
             what([])

@@ -89,7 +89,7 @@ def _ours(study: Study) -> ApplicationWorkload:
     return workload
 
 
-def test_its_keys_are_read_in_base_units_and_written_back() -> None:
+def test_application_keys_are_read_in_base_units_and_written_back() -> None:
     study = load_text(TEXT, "s.yaml", catalog())
     assert _ours(study).params == {
         "steps": 3,

@@ -137,7 +137,7 @@ def test_version_2_in_a_container_whose_groups_are_all_taken(tmp_path: Path) -> 
     assert isinstance(answer, MissingValue) and "delegate" in answer.reason
 
 
-def test_nothing_mounted(tmp_path: Path) -> None:
+def test_missing_cgroup_mounts_are_reported(tmp_path: Path) -> None:
     assert isinstance(cgroups.find_parents(tree(tmp_path, "", "", {})), MissingValue)
     assert isinstance(cgroups.find_parents(tmp_path / "no-proc"), MissingValue)
 

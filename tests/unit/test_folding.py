@@ -133,7 +133,9 @@ def dies(*_: object) -> None:
     os._exit(1)
 
 
-def test_how_far_reading_is_is_told(directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_reading_is_reported(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     told: list[float] = []
     analysed(directory, told.append)

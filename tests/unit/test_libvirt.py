@@ -186,7 +186,7 @@ def said(argv: list[str], stderr: str = "", stdout: str = "", code: int = 1) -> 
     return Completed(argv=tuple(argv), returncode=code, stdout=stdout, stderr=stderr, seconds=0.0)
 
 
-def test_why_virsh_failed_is_told_by_the_first_cause() -> None:
+def test_first_cause_of_a_virsh_failure_is_reported() -> None:
     batch = (
         "error: Failed to create domain from domain.xml\n"
         "error: internal error: process exited: 2026-01-01T00:00:00Z qemu: unable to\nfind CPU model 'x'\n\n"
@@ -223,7 +223,7 @@ def test_a_daemon_that_answers_is_used_and_noted(state: Path) -> None:
             assert (state / "libvirt").read_text() == uri
 
 
-def test_one_that_was_asked_for_and_is_silent_is_no_reason_for_another(state: Path) -> None:
+def test_requested_daemon_that_does_not_answer_is_not_replaced(state: Path) -> None:
     asking = virsh_argv(SYSTEM, ["capabilities"])
     silent = said(asking, "error: failed to connect\nerror: Failed to connect socket: No such file\n")
     host = FakeHost(commands={tuple(asking): silent}, missing=("virtqemud", "libvirtd"))

@@ -25,7 +25,7 @@ GOT: dict[str, Any] = {
 }
 
 
-def test_nothing_asked_is_nothing_wrong() -> None:
+def test_unset_settings_cause_no_differences() -> None:
     assert differences(NetworkSettings(), None, {"hub": GOT, "a": GOT}) == ()
     given = NetworkSettings(
         mtu=1500, rto_min=0.2, offloads=Offloads(tso=True, gro=False), devices=("x",), subnet="10.0.0.0/8"

@@ -54,7 +54,7 @@ def order() -> NextBlock:
 
 
 @given(ORDERS)
-def test_it_comes_back_as_it_was(order: NextBlock) -> None:
+def test_order_survives_a_round_trip(order: NextBlock) -> None:
     line = order_line(order)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert order_from(line) == order

@@ -50,7 +50,7 @@ def running(trial: Trial) -> RunningArm:
     )
 
 
-def test_it_runs_in_the_guest_of_the_block_on_its_own_placement() -> None:
+def test_enclosed_instance_runs_in_the_guest_with_its_placement() -> None:
     vms = [running(trial_of(VM, p)) for p in PLACES]
     again = running(trial_of(VM, PLACES[1], aa=True))
     assert arm_around(trial_of(BOX, PLACES[1]), [again, *vms]) is vms[1]
@@ -67,7 +67,7 @@ def test_without_one_it_boots_its_own() -> None:
         assert arm_around(trial_of(BOX, PLACES[0]), others) is None
 
 
-def test_its_own_guest_needs_no_network_and_goes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[InstanceRequest] = []
     events: list[str] = []
     request = InstanceRequest(

@@ -65,7 +65,7 @@ def test_side_by_side_all_start_at_one_time() -> None:
     assert sorted(planted.ended) == list(range(8))
 
 
-def test_in_turn_the_last_one_waits_for_the_others() -> None:
+def test_instances_started_in_turn_wait_for_each_other() -> None:
     planted = Planted()
     with started(planted.all(3), together=False) as group:
         assert planted.begun == [0, 1, 2]

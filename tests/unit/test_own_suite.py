@@ -72,7 +72,7 @@ def test_virtiofsd_is_looked_for_where_distributions_put_it() -> None:
     assert find_virtiofsd(found) == there
 
 
-def test_its_guests_get_an_image_of_the_same_suite_and_it_is_said(
+def test_guests_without_virtiofsd_get_an_image_of_the_same_suite(
     asked: Sequence[str], tmp_path: Path
 ) -> None:
     told = Told()

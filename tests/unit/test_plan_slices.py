@@ -144,7 +144,7 @@ def test_slices_go_by_noise_rather_than_by_its_square() -> None:
     assert planned["loud"] / planned["quiet"] == pytest.approx(4 ** (4 / 3), rel=0.15)
 
 
-def test_nothing_measured_asks_for_nothing() -> None:
+def test_least_slices_are_planned_without_measurements() -> None:
     assert SlicePlanner(study(), [], 1.0, 82.0).slices() == dict.fromkeys(NAMES, LEAST_SLICES)
     assert planner({"loud": 0.0}).slices() == dict.fromkeys(NAMES, LEAST_SLICES)
 

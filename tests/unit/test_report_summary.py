@@ -58,7 +58,7 @@ def program(metrics: dict[str, float], environments: list[str]) -> tuple[Study, 
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_it_fits_on_one_screen(width: int) -> None:
+def test_summary_fits_on_one_screen(width: int) -> None:
     lines = text(sample.study(), sample.analysis(), width).splitlines()
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= min(width, WIDTH)

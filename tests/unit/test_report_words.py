@@ -220,7 +220,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert text.plain.count("n 39") == len(analysis.cells)
 
 
-def test_in_a_pipe_the_words_are_the_same() -> None:
+def test_plain_text_holds_no_terminal_codes() -> None:
     text = terminal_text(sample.study(), sample.analysis(), results_dir="r", report=None, width=80)
     assert "\x1b" not in text.plain
     assert text.spans, "a terminal gets colour too"

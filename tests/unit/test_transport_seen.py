@@ -67,7 +67,7 @@ TALKING = {0: holds(A, HUB), 1: holds(B)}
 SHARING = {0: holds(HUB, memory=True), 1: holds(memory=True)}
 
 
-def test_only_what_has_a_rank_at_either_end_is_between_ranks() -> None:
+def test_links_between_ranks_have_a_rank_at_each_end() -> None:
     assert links_between(TALKING) == {A, B}
     assert links_between(SHARING) == frozenset()
 

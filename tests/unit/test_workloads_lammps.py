@@ -182,7 +182,7 @@ def test_sizes_that_do_not_fit_are_refused_before_the_start() -> None:
     assert "numbers at most" in (Lammps().problem(beyond, place(tasks=8, memory=1 << 50)) or "")
 
 
-def test_the_input() -> None:
+def test_input_script_has_the_requested_sizes() -> None:
     invocation = Lammps().command(choices(write_every=10), place())
     (name,) = invocation.files
     text = invocation.files[name]
