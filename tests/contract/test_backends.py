@@ -118,7 +118,7 @@ def rig(request: pytest.FixtureRequest, tools: Tools, tmp_path: Path) -> Iterato
 
 
 @pytest.mark.core
-def test_who_is_not_tested_here_says_why(tools: Tools) -> None:
+def test_untested_backend_gives_reason_and_remedy(tools: Tools) -> None:
     """These alone may be missing in CI, and none of them may hide that it could be tested."""
     for name in not_here():
         answer = get_backend(name).check(HOST, tools)
@@ -332,7 +332,7 @@ def test_commands_are_in_the_groups_of_the_instance(rig: Rig) -> None:
             assert [instance.label in line.split("/") for line in lines] == [True], (controller, own)
 
 
-def test_what_goes_to_disk_is_counted_for_the_instance(rig: Rig) -> None:
+def test_disk_writes_are_counted_for_the_instance(rig: Rig) -> None:
     size = 4 << 20
     parents = cgroups.machine_parents()
     counting = isinstance(parents, cgroups.Parents) and "blkio" in parents.controllers
@@ -415,7 +415,7 @@ time.sleep(3600)
 
 
 @pytest.mark.core
-def test_nothing_is_left_not_even_a_daemon(rig: Rig) -> None:
+def test_daemons_left_by_programs_are_removed_with_the_instance(rig: Rig) -> None:
     with rig.instance() as instance:
         quiet = f"import os\nfor fd in (1, 2): os.dup2(0, fd)\n{DAEMON}"
         assert run(instance, "/usr/bin/python3", "-c", quiet).ok

@@ -74,7 +74,7 @@ def test_instances_in_their_seats_reach_each_other(rig: Rig, network: Network, t
 
 
 @pytest.mark.parametrize("rig", [n for n in NAMES if isinstance(get_backend(n), Seated)], indirect=True)
-def test_what_was_put_into_a_seat_serves_one_instance_after_the_other(rig: Rig, network: Network) -> None:
+def test_prepared_seat_is_used_by_successive_instances(rig: Rig, network: Network) -> None:
     backend = rig.backend
     assert isinstance(backend, Seated)
     prepared = seated(rig, network, 0, "seat")

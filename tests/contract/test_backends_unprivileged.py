@@ -49,7 +49,7 @@ def test_the_contract_holds_without_privileges(file: str, tools: Tools) -> None:
 
 @pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="runs as an unprivileged user already")
-def test_nothing_is_left_without_privileges(tools: Tools) -> None:
+def test_unprivileged_runs_leave_nothing_behind(tools: Tools) -> None:
     hold_as_nobody(ATTACHMENTS, "alone", tools)
 
 

@@ -138,7 +138,7 @@ def test_a_search_that_fails_ends_all_with_words(
     assert not done.ok and words in done.stderr, done.stderr
 
 
-def test_nothing_runs_on_when_the_launcher_is_killed(own: Path, tmp_path: Path) -> None:
+def test_searches_end_when_the_launcher_is_killed(own: Path, tmp_path: Path) -> None:
     """The rest dies with the ranks, and these with the launcher."""
     note = tmp_path / "children"
     search = searching_by(own, tmp_path, f"echo $$ >>{note}\nexec sleep 60")

@@ -61,7 +61,7 @@ def cpu_time(report: RankReport, why: str) -> float:
     return report.user + report.system if clock is None else clock
 
 
-def test_what_a_program_touches_reads_and_writes(tools: Tools, tmp_path: Path) -> None:
+def test_page_faults_and_io_of_a_program_are_counted(tools: Tools, tmp_path: Path) -> None:
     found = measured(tools, tmp_path, "/usr/bin/python3", "-c", APPETITE, str(tmp_path / "file"))
     assert found.io["wchar"] >= 4 << 20 and found.io["rchar"] >= 4 << 20
     faults = found.used["page_faults"]
@@ -83,7 +83,7 @@ def test_events_that_are_offered_are_counted_and_others_are_absent(tools: Tools,
     assert all(none[name] is None for name in EVENTS)
 
 
-def test_what_children_used_is_counted_with_their_parent(tools: Tools, tmp_path: Path) -> None:
+def test_children_are_counted_with_their_parent(tools: Tools, tmp_path: Path) -> None:
     program = ("/usr/bin/python3", "-c", APPETITE, str(tmp_path / "file"))
     twice = ("sh", "-c", '"$@" & "$@"; wait', "sh", *program)
     found = measured(tools, tmp_path, *twice)

@@ -81,7 +81,7 @@ def test_kvm_is_refused_where_it_runs_no_guest(tools: Tools, place: Path) -> Non
         pass
 
 
-def test_its_clocks_and_cpus_are_told(guest: GuestInstance) -> None:
+def test_clocks_and_cpu_counters_of_the_guest_are_read(guest: GuestInstance) -> None:
     first, second = sorted((guest.clocks() for _ in range(5)), key=lambda clocks: clocks.error)[:2]
     assert 0 < first.error < 10e9, "half of a round trip"
     assert abs(first.monotonic - second.monotonic) <= first.error + second.error + 1e6
@@ -112,7 +112,7 @@ def test_a_command_has_streams_status_environment_and_directory(guest: GuestInst
     assert str(find_error_line(missing.stderr)) == "nm-guest: exec: No such file or directory (/no/such)"
 
 
-def test_it_has_its_own_kernel_network_and_root(guest: GuestInstance) -> None:
+def test_guest_has_its_own_kernel_network_and_root(guest: GuestInstance) -> None:
     assert run(guest, "uname", "-r").stdout.strip() != os.uname().release
     assert run(guest, "ls", "/sys/class/net").stdout.split() == ["lo"]
     assert run(guest, "nproc").stdout == "1\n"
@@ -194,7 +194,7 @@ def test_fifos_are_carried_with_their_end(guest: GuestInstance, place: Path) -> 
         os.close(reader)
 
 
-def test_its_clocks_are_known_to_a_round_trip(guest: GuestInstance) -> None:
+def test_clocks_of_the_guest_are_exact_to_a_round_trip(guest: GuestInstance) -> None:
     with GuestLine(guest.socket) as line:
         first, second = line.clocks(), line.clocks()
     assert abs(first.monotonic - second.monotonic) <= first.error + second.error + 5_000_000
@@ -376,7 +376,7 @@ with guests.booted(tools, guests.request("x", guests.base(tools, place), place))
 
 
 @pytest.mark.more
-def test_nothing_is_left_of_one_whose_tool_was_killed(tools: Tools, place: Path) -> None:
+def test_guest_whose_tool_is_killed_leaves_nothing_behind(tools: Tools, place: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", DIES, str(tools.directory), str(place)], stdout=subprocess.PIPE, text=True
     )

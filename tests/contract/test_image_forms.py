@@ -98,7 +98,7 @@ def test_sif_needs_apptainer(image: Image, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [Form.DIRECTORY, Form.TAR, Form.OCI, Form.SQUASHFS])
-def test_what_is_imported_again_is_the_same_tree(image: Image, store: ImageStore, form: Form) -> None:
+def test_importing_an_image_again_gives_the_same_tree(image: Image, store: ImageStore, form: Form) -> None:
     again = import_image(HOST, store, made(image, form), "again", progress=quiet)
     assert again.digest == image.digest and again.key != image.key
     assert store.find("again", None) == again
@@ -131,7 +131,7 @@ def test_a_sif_is_imported(image: Image, store: ImageStore, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive at all" * 100, b"hsqs" + b"\0" * 5000])
-def test_what_is_no_image_is_refused(store: ImageStore, tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_image_is_refused(store: ImageStore, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises((UsageError, RunError)):
         import_image(HOST, store, tmp_path / "x", "app", progress=quiet)

@@ -173,7 +173,7 @@ with guests.booted(tools, asked, test_libvirt_guests.LIBVIRT) as guest:
 """
 
 
-def test_nothing_is_left_of_one_whose_tool_was_killed(tools: Tools, tmp_path: Path) -> None:
+def test_libvirt_guest_whose_tool_is_killed_leaves_nothing_behind(tools: Tools, tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", DIES, str(tools.directory), str(tmp_path)], stdout=subprocess.PIPE, text=True
     )

@@ -39,7 +39,7 @@ def test_shares_divide_a_cpu(burning: Burning) -> None:
     one_fits(burning.shares, lambda s: abs(s[0] / sum(s) - 0.8) < 0.07, attempts=10)
 
 
-def test_what_needs_more_memory_than_its_limit_is_killed(burning: Burning) -> None:
+def test_program_above_its_memory_limit_is_killed(burning: Burning) -> None:
     instance = burning.start(Limits(memory=128 << 20))
     assert cgroups.read_back(instance.cgroups)["memory"] == 128 << 20
     modest = instance.command(["/usr/bin/python3", "-c", "bytearray(64 << 20)"])

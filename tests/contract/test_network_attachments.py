@@ -257,7 +257,7 @@ def connection(
     return found[0]
 
 
-def test_what_this_machine_lacks_is_refused_with_a_remedy(
+def test_attachment_that_this_machine_lacks_is_refused_with_a_remedy(
     holder: UserNamespaceHolder | None, tmp_path: Path
 ) -> None:
     wants = [want(a) for a in (*LACKING, Attachment.VETH)]
@@ -280,7 +280,7 @@ def facts(network: Network) -> dict[str, dict[str, Any]]:
         ({"tso": False}, "offload tso off of eth0 (macvlan)"),
     ],
 )
-def test_what_the_kernel_refuses_is_told(
+def test_kernel_error_is_reported_and_other_networks_are_built(
     holder: UserNamespaceHolder | None, tmp_path: Path, settings: dict[str, Any], said: str
 ) -> None:
     wants = [want(Attachment.MACVLAN, **settings), want(Attachment.VETH_BRIDGE)]
@@ -365,7 +365,7 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(network: Network,
 
 
 @pytest.mark.alone
-def test_nothing_is_left(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
+def test_networks_leave_nothing_behind(holder: UserNamespaceHolder | None, tmp_path: Path) -> None:
     was_there = NETNS_DIRECTORY.exists()
     links = sorted(p.name for p in Path("/sys/class/net").iterdir())
     with standing(tmp_path, holder, *(want(a, mode=m) for a, m in HERE)):

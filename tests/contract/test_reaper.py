@@ -22,7 +22,7 @@ for i in $(seq 12000); do [ -e /proc/$pid ] || exit 7; sleep 0.05; done
 """Its parent ends at once; 7: somebody has fetched it."""
 
 
-def test_what_a_daemon_sends_into_the_background_is_fetched(tools: Tools) -> None:
+def test_background_processes_of_a_daemon_are_reaped(tools: Tools) -> None:
     reap = [tools / "nm-box", "reap"]
     assert HOST.run([*reap, "--", "sh", "-c", ORPHAN], timeout=600).returncode == 7
     assert HOST.run([*reap, "sh", "-c", "kill -TERM $$"], timeout=600).returncode == -signal.SIGTERM

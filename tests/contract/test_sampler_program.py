@@ -69,7 +69,7 @@ def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -
     assert "instance.a" not in found.samples[-1].scopes
 
 
-def test_what_comes_and_goes_between_two_samples_costs_none(tmp_path: Path, program: str) -> None:
+def test_instances_that_come_and_go_between_samples_lose_no_sample(tmp_path: Path, program: str) -> None:
     (tmp_path / "cpuacct.usage").write_text("2500000000\n")
     with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=60.0) as sampler:
         sampler.add_instance("a", {"cpuacct": tmp_path})
@@ -90,7 +90,7 @@ def test_long_files_are_cut_to_what_is_parsed(tmp_path: Path, program: str) -> N
     assert missing == []
 
 
-def test_it_ends_with_a_killed_tool_and_its_lines_stay(tmp_path: Path, program: str) -> None:
+def test_sampler_ends_with_a_killed_tool_and_keeps_its_lines(tmp_path: Path, program: str) -> None:
     script = (
         "import sys, time; from pathlib import Path; from nearmetal.host import LocalHost;"
         "from nearmetal.samplers import Sampler\n"

@@ -70,7 +70,7 @@ def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: s
     ],
 )
 @needs_root
-def test_what_cannot_be_had_is_told(storage: Storage, why: str) -> None:
+def test_unavailable_storage_says_why(storage: Storage, why: str) -> None:
     answer = why_not(HOST, storage, own_root=True)
     assert answer is not None and why in answer.reason
 
@@ -140,7 +140,7 @@ def test_after_kill_9_clean_finds_mounts_and_directories(tmp_path: Path) -> None
     assert str(tmp_path) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True).stdout
 
 
-def test_what_bears_another_name_is_never_removed(tmp_path: Path) -> None:
+def test_cleanup_never_removes_directories_of_another_label(tmp_path: Path) -> None:
     """Whatever stands in the note of a run: only a directory that bears its label goes."""
     label = f"nearmetal-test{os.getpid()}-noted"
     (tmp_path / "mine").mkdir()

@@ -113,7 +113,9 @@ def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
     assert not [f for f in dom0.do("ls", "/var/tmp").split() if f.startswith(LABEL)]
 
 
-def test_what_fails_is_told_and_leaves_nothing(dom0: Outer, parts: Parts, tmp_path: Path) -> None:
+def test_guest_that_cannot_start_says_why_and_leaves_nothing(
+    dom0: Outer, parts: Parts, tmp_path: Path
+) -> None:
     refused: list[tuple[dict[str, object], str]] = [
         ({"type": XenType.PV, "scheduler": XenScheduler.CREDIT}, "runs the scheduler credit2"),
         ({"type": XenType.PV, "disk": XenDisk(path="/nowhere")}, "no file /nowhere"),

@@ -45,7 +45,7 @@ def welch_p(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_one_after_the_other_is_wrong_and_random_order_is_not(name: str) -> None:
+def test_runs_in_sequence_find_false_differences_and_random_order_does_not(name: str) -> None:
     """50 runs of A, then 50 of B, Welch's t: false far above 5 %. The same runs in random order: 5 %."""
     rng = np.random.default_rng(17)
     replicates = 3000

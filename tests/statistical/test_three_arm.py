@@ -268,7 +268,7 @@ def carried_widths(n: int, blocks: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 @pytest.mark.parametrize(("n", "least", "most"), [(8, 1.05, 1.4), (12, 0.9, 1.08), (27, 0.8, 0.97)])
-def test_why_the_signed_ranks_make_the_interval(n: int, least: float, most: float) -> None:
+def test_signed_rank_interval_is_narrower_after_few_blocks(n: int, least: float, most: float) -> None:
     """After 8 blocks, where most verdicts fall, the three-arm interval is the wider one, since all eight
     blocks have to count. It is the narrower one from 27 blocks on."""
     rng = np.random.default_rng(67)

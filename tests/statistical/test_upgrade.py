@@ -141,7 +141,7 @@ def test_bare_metal_that_became_slower_is_found_though_no_cost_changed() -> None
     assert itself == {Verdict.SLOWER} and Verdict.SLOWER not in cost
 
 
-def test_nothing_is_found_where_there_is_nothing() -> None:
+def test_no_upgrade_effect_is_found_without_one() -> None:
     """The margin is far below the spread of the boots, so that each verdict is one of chance."""
     rng = np.random.default_rng(43)
     replicates, metrics, false, alone = 400, 12, 0, 0

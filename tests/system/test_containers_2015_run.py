@@ -50,7 +50,7 @@ def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
         assert all(k["measured"]["round_trip"] > 2 * k["delay"] for k in links)
 
 
-def test_it_goes_on_and_says_how_far_it_is(here: Path) -> None:
+def test_study_in_parts_resumes_and_reports_its_progress(here: Path) -> None:
     done = nearmetal(*RUN, "--only", "appendix", "--time", "3m", "--max-blocks", "1", cwd=here, timeout=3000)
     assert done.returncode == 0, done.stderr
     assert "Appendix" in done.stdout and "no verdict yet" in done.stdout

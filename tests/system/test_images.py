@@ -43,7 +43,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_counts(debian_mpi: RealImage
     assert re.search(rf"^{NAME} +not built", debian_mpi.listed, re.MULTILINE)
 
 
-def test_what_was_built_is_what_it_says(debian_mpi: RealImage) -> None:
+def test_built_image_matches_its_facts(debian_mpi: RealImage) -> None:
     facts = debian_mpi.facts
     tree = Path(facts["tree"])
     assert tree_digest(tree) == facts["digest"]

@@ -268,7 +268,7 @@ def test_a_backend_that_keeps_a_namespace_to_itself_is_found_out(monkeypatch: py
 
 @pytest.mark.parametrize("mpi", list(Mpi))
 @pytest.mark.parametrize("single_copy", list(SingleCopy))
-def test_both_ways_of_copying_work(mpi: Mpi, single_copy: SingleCopy) -> None:
+def test_both_modes_of_single_copy_work(mpi: Mpi, single_copy: SingleCopy) -> None:
     records = run(study("native", "two-shm", mpi=mpi, single_copy=single_copy))
     assert {r.arm: r.reason for r in records.values() if r.reason} == {}
     assert {r.transport["single_copy"] for r in records.values()} == {single_copy.value}

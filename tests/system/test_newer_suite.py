@@ -51,7 +51,9 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [("mpi: openmpi", "Open MPI 5"), ("mpi: openmpi, reach: ssh", "Open MPI 5"), ("mpi: mpich", "MPICH 4")],
     ids=["openmpi", "openmpi-ssh", "mpich"],
 )
-def test_its_own_mpi_between_instances(env: dict[str, str], tmp_path: Path, design: str, title: str) -> None:
+def test_mpi_of_the_image_runs_between_instances(
+    env: dict[str, str], tmp_path: Path, design: str, title: str
+) -> None:
     (tmp_path / "s.yaml").write_text(STUDY.replace("DESIGN", design))
     words = ("--max-blocks", "1", "--json", "--results", str(tmp_path / "results"))
     done = nearmetal(env, "run", str(tmp_path / "s.yaml"), *words)

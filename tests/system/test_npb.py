@@ -82,7 +82,7 @@ def test_old_and_new_naming_and_a_wrong_result(tmp_path: Path) -> None:
     assert f'"{tmp_path}/bin/is.S.{{ranks}}"' in frozen
 
 
-def test_nothing_but_wrong_results_ends_in_the_rehearsal(tmp_path: Path) -> None:
+def test_run_with_only_wrong_results_ends_in_the_rehearsal(tmp_path: Path) -> None:
     put(tmp_path / "bin" / "is.S.2", "35.50", "UNSUCCESSFUL")
     start, end = STUDY.index("  cg-theirs:"), STUDY.index("  is-theirs:")
     (tmp_path / "npb.yaml").write_text(STUDY[:start] + STUDY[end:])

@@ -230,7 +230,7 @@ def test_every_chart_draws(browser: Browser, report: str) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 390, 760, 1280])
-def test_nothing_runs_over_the_side(browser: Browser, report: str, width: int) -> None:
+def test_no_element_overflows_the_page(browser: Browser, report: str, width: int) -> None:
     with opened(browser, report, width=width) as page:
         open_cell(page, 17)
         drawn(page, "details.cell[open]")
@@ -264,7 +264,7 @@ def test_text_is_legible(browser: Browser, report: str, scheme: Literal["light",
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_meets_wcag_aa(
+def test_page_meets_wcag_aa(
     browser: Browser, report: str, scheme: Literal["light", "dark"], width: int
 ) -> None:
     with opened(browser, report, width=width, scheme=scheme) as page:
@@ -276,7 +276,9 @@ def test_it_meets_wcag_aa(
         assert not_accessible(page) == []
 
 
-def test_it_prints(browser: Browser, report: str, tmp_path: Path) -> None:
+def test_page_prints_in_light_colours_with_open_cells_only(
+    browser: Browser, report: str, tmp_path: Path
+) -> None:
     with opened(browser, report, scheme="dark") as page:
         open_cell(page, 3)
         drawn(page, "details.cell[open]")

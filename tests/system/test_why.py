@@ -68,14 +68,14 @@ def test_a_quota_is_told_as_throttling(results: Any) -> None:
     assert parts == {"user code", "system calls", "waiting"}
 
 
-def test_what_a_command_reads_and_writes_is_measured(results: Any) -> None:
+def test_bytes_that_a_command_reads_and_writes_are_measured(results: Any) -> None:
     size = len(Path("/etc/passwd").read_bytes())
     for metric in ("read", "written"):
         assert cell_of(results, metric)["baseline_value"]["centre"] >= size
     assert cell_of(results, "written")["verdict"] == "equivalent"
 
 
-def test_what_was_counted_is_told_with_its_cost(results: Any) -> None:
+def test_report_names_counters_and_their_cost(results: Any) -> None:
     inside = results["inside"]
     assert inside["sample_every"] == 0.2
     assert 0 < inside["sampling"]["share_of_a_core"] < 0.5
@@ -96,7 +96,7 @@ def test_trying_without_the_quota_helps(results: Any, tmp_path: Path) -> None:
     assert told["change"].startswith("take the CPU quota out")
 
 
-def test_nothing_to_try_is_said(results: Any, tmp_path: Path) -> None:
+def test_try_says_if_there_is_nothing_to_try(results: Any, tmp_path: Path) -> None:
     done = nearmetal(dict(os.environ), "try", results["results_dir"], "--cell", "spin.user")
     assert done.returncode == 2 and "nothing to try for 'spin.user'" in done.stderr
     assert "Traceback" not in done.stderr

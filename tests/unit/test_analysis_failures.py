@@ -145,7 +145,7 @@ def test_failures_of_the_baseline_alone_never_say_faster() -> None:
     assert (cell.failed_blocks, len(cell.baseline_failed_blocks)) == ((), 20)
 
 
-def test_what_is_slower_and_fails_is_slower_and_says_that_it_fails() -> None:
+def test_slower_environment_that_also_fails_is_slower_and_says_so() -> None:
     cell = box(24, range(1, 25, 2), overhead=0.5)
     assert cell.verdict is Verdict.SLOWER
     assert cell.reason == "fails in 12 of 24 rounds; the whole interval lies above +3 %"

@@ -168,13 +168,13 @@ def test_a_block_in_which_both_sides_failed_is_counted_and_left_out() -> None:
     assert found.env_failed == found.base_failed == {1}
 
 
-def test_what_is_too_short_to_measure_is_no_failure() -> None:
+def test_value_too_short_to_measure_is_no_failure() -> None:
     short = replace(row([], status=Status.FAILED), reason=f"system time: {TOO_SHORT}")
     found = paired([*block(1, short, [1.0]), *block(2, [1.0], short), *block(3, [1.0], [1.0])])
     assert found is not None and found.judged_blocks.tolist() == [3] and not found.failed
 
 
-def test_what_was_left_out_on_purpose_is_no_failure() -> None:
+def test_workload_left_out_on_purpose_is_no_failure() -> None:
     """A workload that the trial left out, also where the trial then failed, and an arm without a trial."""
     left = [replace(r, left_out=("ep",), rows=()) for r in block(1, [1.0], [1.0])]
     failed = [
@@ -267,7 +267,7 @@ def test_trials_of_two_attempts_never_make_one_block() -> None:
     assert fold(ASKED, PLAN, [*first, *second]).blocks == ()
 
 
-def test_of_two_whole_attempts_the_later_counts() -> None:
+def test_later_of_two_complete_attempts_counts() -> None:
     found = paired([*block(1, [2.0], [1.0], attempt=2), *block(1, [5.0], [1.0])])
     assert found is not None and found.d == pytest.approx([math.log(2.0)])
 
@@ -279,7 +279,7 @@ def test_torn_halves_of_two_runs_never_make_one_block() -> None:
     assert (folded.blocks, folded.torn) == ((), 1)
 
 
-def test_of_two_runs_that_made_the_same_attempt_the_first_counts_and_never_a_mixture() -> None:
+def test_trials_of_two_runs_with_the_same_attempt_are_never_mixed() -> None:
     late = [replace(r, run="late", begin=r.begin + 1) for r in block(1, [5.0], [1.0])]
     early = [replace(r, run="early") for r in block(1, [20.0], [10.0])]
     for mixed in ([*late, *early], [*early, *late], [late[0], *early, *late[1:]]):

@@ -91,7 +91,7 @@ def test_guests_that_see_no_steal_count_more_than_there_is() -> None:
     assert (node.wait, node.idle) == (0.0, 0.0)
 
 
-def test_nothing_is_no_node() -> None:
+def test_figures_of_no_guest_are_refused() -> None:
     for what in (node_cpu, mean_memory, combined):
         with pytest.raises(ValueError, match="no guest"):
             what([])
@@ -111,6 +111,6 @@ def test_the_node_always_adds_up(rows: list[list[int]]) -> None:
     assert min(node.wait, node.idle) >= -1e-12
 
 
-def test_what_the_guest_counts_against_what_its_threads_ran() -> None:
+def test_accounting_ratio_compares_guest_and_host_cpu_time() -> None:
     assert Accounting(guest=9.0, host=10.0, delay=1.0, steal=0.0).ratio == 0.9
     assert str(Accounting(guest=9.0, host=0.0, delay=None, steal=None).ratio) == "nan"

@@ -141,5 +141,5 @@ def trouble(**changed: object) -> NetworkTrouble:
         ({"timeouts": 0.0, "waited": 0.0}, None),
     ],
 )
-def test_what_the_clause_says(changed: dict[str, object], said: str | None) -> None:
+def test_clause_names_the_time_lost_in_timeouts(changed: dict[str, object], said: str | None) -> None:
     assert timeout_clause(trouble(**changed)) == said

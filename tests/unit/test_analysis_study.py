@@ -359,7 +359,7 @@ def test_the_parts_of_a_profiled_run_and_the_residual_are_the_overhead() -> None
     assert found.sentence == "communication"
 
 
-def test_what_the_profile_leaves_unexplained_is_not_blamed_on_a_part() -> None:
+def test_overhead_outside_the_profile_is_not_explained() -> None:
     """Of the parts communication has nearly all, of the overhead less than half."""
     found = profiled(0.0, 0.10, 0.0, 0.15)
     assert found.sentence == "not explained"
@@ -398,7 +398,7 @@ def test_leaving_shared_memory_is_told_from_the_container() -> None:
     assert rate is not None and rate.sentence.startswith("leaves shared memory") and rate.parts == ()
 
 
-def test_no_more_is_said_than_intervals_carry() -> None:
+def test_attribution_without_evidence_is_not_explained() -> None:
     # TCP costs nothing here, so leaving shared memory explains nothing; a rate has no measured parts.
     a = run(27, {"box/two": (0.5, 0.0)})
     rate = cell(a, "box/two", "native/one", "triad").attribution
@@ -430,7 +430,7 @@ def test_an_undecided_aa_is_neither_proven_nor_distrusted() -> None:
     assert a.noise_floor.reason == "3 of 3 comparisons of the baseline with itself are not decided yet"
 
 
-def test_what_was_not_measured_is_listed() -> None:
+def test_trials_that_do_not_count_are_listed_with_reasons() -> None:
     records = [r for r in simulated(14, {}) if not (r.arm == "box/two" and r.block == 14)]
     records = [
         replace(r, status=Status.FAILED, reason="time-out", rows=())
@@ -466,7 +466,7 @@ def stopped(a: Analysis, study: Study, elapsed: float, block_seconds: float) -> 
     return None if stop is None else stop.reason
 
 
-def test_nothing_at_all() -> None:
+def test_analysis_of_no_records_is_empty() -> None:
     a = analyse(STUDY, make_plan(STUDY, blocks=3), [])
     assert (a.blocks, a.cells, a.elapsed, a.block_seconds) == (0, (), 0.0, 0.0)
     assert not a.noise_floor.proven and not decided(a)
@@ -604,14 +604,14 @@ def test_among_many_comparisons_a_verdict_needs_more_boots() -> None:
     assert least_boots(0.95, 49) == LeastBoots(any_verdict=4, material=7)
 
 
-def test_nothing_can_be_told_of_a_boot_on_both_sides() -> None:
+def test_one_boot_on_both_sides_gives_no_verdict() -> None:
     side = states([0.0] * 8, seed=1)
     cells = compare_states(side, side, margin=0.03, confidence=0.95, one_boot=True)
     assert {c.verdict for c in cells} == {Verdict.NONE} and {c.high for c in cells} == {math.inf}
     assert cells[0].reason == "a boot is on both sides: no verdict"
 
 
-def test_what_cannot_be_compared_is_left_out() -> None:
+def test_left_out_workloads_and_arms_are_not_compared() -> None:
     side = states([0.0] * 4, seed=1)
     cells = compare_states(side, side, margin=0.03, confidence=0.95, left_out={"cg", "box/two"})
     assert "cg" not in {c.workload for c in cells} and "box/two" not in {c.arm for c in cells}

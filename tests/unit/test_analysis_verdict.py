@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from nearmetal.analysis.intervals.looks import look_and_carry
 from nearmetal.analysis.intervals.multiplicity import e_bh, holm, smallest_alpha
-from nearmetal.analysis.published import published_overhead, rate_loss, time_equivalent
+from nearmetal.analysis.published import rate_loss
 from nearmetal.analysis.verdict import blocks_needed, disagreement, judge, reason, smallest_material
 from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule
 from nearmetal.model.result import Interval, Verdict
-from nearmetal.model.study import Better
 
 D = math.log1p(0.03)
 
@@ -178,7 +177,7 @@ def test_smallest_alpha_is_where_the_verdict_begins(
     closing=st.lists(st.integers(1, 80), max_size=3),
     alpha=st.floats(0.001, 0.3),
 )
-def test_what_is_carried_only_ever_helps(
+def test_carried_looks_only_add_verdicts(
     seed: int, n: int, shift: float, closing: list[int], alpha: float
 ) -> None:
     """Holm's column leaves out what looks carry: where its p is at most alpha the interval has a verdict."""
@@ -207,20 +206,13 @@ def test_e_bh() -> None:
 
 
 @given(f=st.floats(-50, 0.99))
-def test_published_formula_turns_into_time_and_back(f: float) -> None:
-    assert rate_loss(time_equivalent(f)) == pytest.approx(f, abs=1e-9)
+def test_rate_loss_is_the_published_overhead_of_a_rate(f: float) -> None:
     base = 100.0
     env = base * (1 - f)
-    assert published_overhead(base, env, Better.HIGHER) == pytest.approx(f)
-    assert time_equivalent(f) == pytest.approx(base / env - 1, rel=1e-6)
+    assert rate_loss(base / env - 1) == pytest.approx((base - env) / base, abs=1e-9)
 
 
-def test_published_edges() -> None:
+def test_rate_loss_at_the_ends_of_its_range() -> None:
     assert rate_loss(math.inf) == 1.0 and rate_loss(-1.0) == -math.inf
-    assert published_overhead(10.0, 12.0, Better.LOWER) == pytest.approx(0.2)
-    with pytest.raises(ValueError):
-        time_equivalent(1.0)
     with pytest.raises(ValueError):
         rate_loss(-1.1)
-    with pytest.raises(ValueError):
-        published_overhead(0, 1, Better.LOWER)

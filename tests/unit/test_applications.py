@@ -89,7 +89,7 @@ def _ours(study: Study) -> ApplicationWorkload:
     return workload
 
 
-def test_its_keys_are_read_in_base_units_and_written_back() -> None:
+def test_application_keys_are_read_in_base_units_and_written_back() -> None:
     study = load_text(TEXT, "s.yaml", catalog())
     assert _ours(study).params == {
         "steps": 3,
@@ -116,7 +116,7 @@ def test_its_keys_are_read_in_base_units_and_written_back() -> None:
         ("native, storage: {kind: overlay}", "native", 8, "walker needs storage; give native"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(old: str, new: str, line: int, words: str) -> None:
+def test_invalid_option_is_reported_with_its_line(old: str, new: str, line: int, words: str) -> None:
     with pytest.raises(StudyError) as caught:
         load_text(TEXT.replace(old, new, 1), "s.yaml", catalog())
     said = str(caught.value)
@@ -138,7 +138,7 @@ def test_the_command_line_names_it_with_keys() -> None:
     "text",
     ["walker:steps", "walker:steps=30", "walker:step=3", "start:count=3", "npb:stream.S", "npb:ep", "cg,cg"],
 )
-def test_what_the_command_line_cannot_mean_is_refused(text: str) -> None:
+def test_invalid_workload_on_the_command_line_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         named_workloads([text], catalog(), study_from("quick", 0))
 

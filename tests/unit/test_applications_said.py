@@ -42,7 +42,7 @@ def test_words_are_compared_and_figures_are_not() -> None:
     assert sentence == ("fio differs between the environments: native: the device; lxc: the page cache")
 
 
-def test_what_met_the_same_is_no_matter() -> None:
+def test_equal_storage_of_both_sides_is_not_reported() -> None:
     same = [trial("native", fio={"meets": DISK}, bonnie={"meets": CACHE}), trial("lxc", fio={"meets": DISK})]
     same.append(trial("lxc", bonnie={"meets": CACHE}))
     assert met_differently(applications_said(same)) == ()

@@ -57,7 +57,7 @@ def failed(text: str) -> Completed:
     return Completed(argv=(), returncode=1, stdout="", stderr=text, seconds=0.0)
 
 
-def test_what_systemd_tells_of_a_boot_is_read() -> None:
+def test_boot_times_of_systemd_are_parsed() -> None:
     assert systemd_phases(STARTUP) == pytest.approx(
         {"firmware": 7.601, "loader": 2.7, "kernel": 0.901, "userspace": 74.1, "whole": 85.302}
     )
@@ -90,7 +90,7 @@ def test_pieces_of_records_are_read_without_an_error(text: str) -> None:
         assert all(0 < g <= 3600 for g in (*journal_gaps(torn), *wtmp_gaps(torn)))
 
 
-def test_each_source_is_asked_as_far_as_it_is_there() -> None:
+def test_missing_sources_of_boot_times_are_reported() -> None:
     every = {name: f"/bin/{name}" for name in (ANALYZE[0], JOURNAL[0], LAST[0])}
     told: dict[tuple[str, ...], Any] = {ANALYZE: STARTUP, JOURNAL: NEW_JOURNAL}
     found = boot_records(FakeHost(programs=every, commands=told))

@@ -28,7 +28,7 @@ def arm(*, tasks: int, quota: float | None = None, extra: float = 0.0) -> Arm:
     return Arm(environment=environment, placement=Placement(name="p", instances=1, tasks=tasks))
 
 
-def test_what_a_handicap_plants() -> None:
+def test_planted_overhead_follows_from_extra_work_and_quota() -> None:
     assert planted_overhead(arm(tasks=2)) == 0
     assert round(planted_overhead(arm(tasks=2, extra=0.03)), 12) == 0.03
     assert round(planted_overhead(arm(tasks=1, quota=0.8)), 12) == 0.25

@@ -61,7 +61,7 @@ def options(command: TyperCommand) -> set[str]:
     return own | {"--help", "-h"}
 
 
-def test_there_are_hints() -> None:
+def test_hints_are_found_in_the_source() -> None:
     assert {"resume X", "check --all", "clean"} <= set(hints())
 
 

@@ -205,7 +205,7 @@ def test_the_same_run_twice_is_refused(made: Make, tmp_path: Path) -> None:
         compared([one], [tmp_path / "copy"])
 
 
-def test_what_is_not_alike_is_named(made: Make) -> None:
+def test_differences_between_the_sides_are_named(made: Make) -> None:
     one = {"cpu": {"model": "A"}, "versions": {"nearmetal": "1"}, "tools": {"digest": "a" * 64}}
     two = {"cpu": {"model": "B"}, "versions": {"nearmetal": "2"}, "tools": {"digest": "b" * 64}}
     changed = STUDY.replace("cg, class: S", "cg, class: W").replace("name: upgrade", "name: other")
@@ -218,7 +218,7 @@ def test_what_is_not_alike_is_named(made: Make) -> None:
     assert "The sides differ in more than the upgrade: study, machine, nearmetal" in sentence(u)
 
 
-def test_what_fails_after_the_upgrade_leaves_the_answer_open(made: Make) -> None:
+def test_failure_after_the_upgrade_leaves_the_answer_open(made: Make) -> None:
     """The other arm cannot start any more, or its cg fails in every round."""
     before = [made("a", f"old {i}") for i in range(8)]
     alone = STUDY.replace(

@@ -80,7 +80,7 @@ def test_packing_keeps_the_ranks_and_never_more_instances_than_cpus() -> None:
     ]
 
 
-def test_one_cpu_says_what_it_cannot_ask() -> None:
+def test_parts_that_one_cpu_cannot_run_say_so() -> None:
     asked = series(1)
     assert "one core" in part(asked, "q1").absent
     assert part(asked, "q2").study is None

@@ -111,7 +111,9 @@ def test_without_fio_there_is_no_roof(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "rate"), [(0, 1.5e9), (28, 1.5e9), (0, 0)], ids=["measured", "full disk", "nothing read"]
 )
-def test_what_fio_says_is_the_roof_or_why_there_is_none(tmp_path: Path, error: int, rate: float) -> None:
+def test_upper_bound_is_measured_by_fio_or_its_error_reported(
+    tmp_path: Path, error: int, rate: float
+) -> None:
     place, label = tmp_path / "disk", "nearmetal-abcdef"
     place.mkdir()
     argv = roof_arguments(place / f"{label}-roof", "read", seconds=SECONDS, size=SIZE)

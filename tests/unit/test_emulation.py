@@ -85,7 +85,7 @@ def dom0(monkeypatch: pytest.MonkeyPatch, caps: str, below: str | None) -> FakeH
         ("00982201", None, ""),
     ],
 )
-def test_in_what_xen_itself_stands(
+def test_hypervisor_below_xen_is_named(
     monkeypatch: pytest.MonkeyPatch, caps: str, below: str | None, told: str
 ) -> None:
     host = dom0(monkeypatch, caps, below)

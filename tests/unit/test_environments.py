@@ -108,7 +108,7 @@ def test_tokens_and_agent_line_of_a_native_instance(tmp_path: Path, tools: Tools
     assert native.agent_line == "nm0a 0 - - nearmetal-x-0a"
 
 
-def test_only_the_machines_own_image(tmp_path: Path) -> None:
+def test_other_images_than_the_hosts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="trixie"):
         require_host_image(request(tmp_path, environment=environment(image="trixie")))
 

@@ -137,7 +137,7 @@ def test_version_2_in_a_container_whose_groups_are_all_taken(tmp_path: Path) -> 
     assert isinstance(answer, MissingValue) and "delegate" in answer.reason
 
 
-def test_nothing_mounted(tmp_path: Path) -> None:
+def test_missing_cgroup_mounts_are_reported(tmp_path: Path) -> None:
     assert isinstance(cgroups.find_parents(tree(tmp_path, "", "", {})), MissingValue)
     assert isinstance(cgroups.find_parents(tmp_path / "no-proc"), MissingValue)
 
@@ -180,7 +180,7 @@ def test_weights_of_version_2_keep_the_ratio(shares: int, weight: int) -> None:
     assert cgroups.unified_weight(shares) == weight
 
 
-def test_what_the_kernel_holds_to_is_read_back(tmp_path: Path) -> None:
+def test_limits_in_force_are_read_back(tmp_path: Path) -> None:
     one = tmp_path / "one"
     one.mkdir()
     texts = {"cpu.cfs_quota_us": "25000", "cpu.cfs_period_us": "100000", "cpu.shares": "256"}
@@ -265,7 +265,7 @@ def test_unescape_undoes_what_the_kernel_does(text: str) -> None:
     assert cgroups.unescape(escaped) == text
 
 
-def test_what_holds_something_is_kept(tmp_path: Path) -> None:
+def test_group_that_is_not_empty_is_kept(tmp_path: Path) -> None:
     empty, full = tmp_path / "empty", tmp_path / "full"
     empty.mkdir()
     (full / "child").mkdir(parents=True)

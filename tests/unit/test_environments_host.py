@@ -42,7 +42,7 @@ def test_the_label_in_an_environment() -> None:
     assert processes.label_of(b"") is None
 
 
-def test_who_was_born_while_one_looked_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_started_during_the_scan_is_killed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parent was listed, had it, and was gone before anybody asked whose it was."""
     label, look, missed = "nearmetal-test-born", processes.labelled, [True]
 
@@ -149,7 +149,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_dead_runs_left_is_found_and_removed(machine: Path) -> None:
+def test_leftovers_of_dead_runs_are_found_and_removed(machine: Path) -> None:
     (machine / "run/nearmetal-unitdead/b0").mkdir(parents=True)
     (machine / "netns/nearmetal-unitdead-hub").touch()
     (machine / "netns/someone-elses").touch()
@@ -172,7 +172,7 @@ def test_what_dead_runs_left_is_found_and_removed(machine: Path) -> None:
     assert (machine / "netns/someone-elses").exists()
 
 
-def test_what_a_living_run_uses_is_not_found(machine: Path) -> None:
+def test_resources_of_a_live_run_are_no_leftovers(machine: Path) -> None:
     (machine / "lock").write_text(json.dumps(asdict(other_run("nearmetal-unitlive"))) + "\n")
     (machine / "run/nearmetal-unitlive").mkdir()
     (machine / "netns/nearmetal-unitlive-a").touch()

@@ -199,7 +199,7 @@ def test_only_labels_of_ours_are_taken_from_a_daemon(monkeypatch: pytest.MonkeyP
     assert keeper.names == ["mine"]
 
 
-def test_where_asking_disturbs_a_run_asks_for_what_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_search_reads_notes_instead_of_asking_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     class Quiet(Keeper):
         def kept_noted(self, host: Host) -> tuple[str, ...]:
             return ("nearmetal-0a1b2d",)

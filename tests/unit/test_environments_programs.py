@@ -96,7 +96,7 @@ def test_lxc_configuration() -> None:
     assert "/t t none rbind,ro,create=dir 0 0" in mounts
 
 
-def test_of_lxc_errors_the_first_is_reported() -> None:
+def test_first_error_of_lxc_is_reported() -> None:
     output = (
         '\nlxc-start: c: ../src/lxc/start.c: start: 2197 No such file or directory - Failed to exec "/x"\n'
         "lxc-start: c: ../src/lxc/tools/lxc_start.c: main: 306 The container failed to start\n"
@@ -149,7 +149,7 @@ def test_apptainer_without_root_needs_an_image() -> None:
 
 
 @pytest.mark.parametrize("backend", [lxc.Lxc(), nspawn.Nspawn()])
-def test_what_needs_root_says_so(backend: lxc.Lxc | nspawn.Nspawn) -> None:
+def test_lxc_and_nspawn_say_that_they_need_root(backend: lxc.Lxc | nspawn.Nspawn) -> None:
     host = FakeHost(root=False)
     with (
         pytest.raises(UnavailableError, match="needs root"),
@@ -193,7 +193,7 @@ def test_binds_must_be_there_and_the_tools_are_read_only(tmp_path: Path) -> None
         ({"user_namespace": "/proc/7/ns/user", "cpus": ()}, ["--user-namespace"], ["--cpus"]),
     ],
 )
-def test_what_stands_around_a_program(
+def test_container_program_is_wrapped_by_nm_box(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: Any, wanted: list[str], unwanted: list[str]
 ) -> None:
     monkeypatch.setattr(runtime, "runtime_directory", lambda: tmp_path / "runtime")

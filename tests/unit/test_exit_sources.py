@@ -21,7 +21,7 @@ def test_the_statistics_of_the_one_virtual_machine_are_read(tmp_path: Path) -> N
     assert source.read() == {"exits": 1203.0, "io_exits": 17.0}
 
 
-def test_where_there_are_none_there_is_no_source(tmp_path: Path) -> None:
+def test_no_source_without_exit_counters(tmp_path: Path) -> None:
     for threads in ((), (os.getpid(),), (1 << 30,)):
         assert exit_sources("exits.vm", LocalHost(), threads, tmp_path) == ()
         assert exit_sources("exits.vm", LocalHost(), threads, tmp_path / "absent") == ()

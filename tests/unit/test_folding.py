@@ -118,7 +118,7 @@ def test_a_corrupt_record_is_told_whoever_reads_it(
     assert e.value.where == f"{file}:31"
 
 
-def test_what_a_process_did_not_finish_is_done_here(
+def test_work_of_a_dead_process_is_done_by_the_parent(
     directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, trials = wanted(STUDY), directory.trials()
@@ -133,7 +133,9 @@ def dies(*_: object) -> None:
     os._exit(1)
 
 
-def test_how_far_reading_is_is_told(directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_reading_is_reported(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     told: list[float] = []
     analysed(directory, told.append)

@@ -264,7 +264,7 @@ def test_a_card_leads_to_a_tap_to_a_router_of_qemus_own_or_nowhere() -> None:
     assert after(qemu_argv("qemu", plan()), "-netdev") == []
 
 
-def test_what_this_machine_gives_no_guest_is_said_with_what_mends_it(tmp_path: Path) -> None:
+def test_missing_devices_for_guests_are_reported_with_a_remedy(tmp_path: Path) -> None:
     vhost, groups = tmp_path / "vhost-net", tmp_path / "groups"
     with pytest.raises(UnavailableError, match=r"nic vhost: there is no .*vhost-net") as caught:
         require_vhost(vhost)
@@ -485,7 +485,7 @@ def test_programs_are_compiled_for_the_processor_that_every_arm_has() -> None:
     assert flags_of(GuestSettings(accelerator=Accelerator.KVM, cpu="Haswell")) == ANY_CPU
 
 
-def test_what_ranks_hold_is_read_as_the_agent_tells_it() -> None:
+def test_sockets_and_memory_of_ranks_are_parsed_from_the_agent() -> None:
     text = (
         "0 process 12\n0 link 0100007F:1F90 0100007F:A000\n"
         "maps 7f00-7f01 rw-s 00000000 00:01 77  /dev/shm/vader_segment\n"

@@ -85,7 +85,7 @@ def test_a_connection_as_the_kernel_describes_it() -> None:
     assert (found.timeouts, found.timeout_runs, found.timeout_seconds) == (3, 2, 0.25)
 
 
-def test_what_an_older_kernel_does_not_tell_is_none() -> None:
+def test_values_missing_in_an_older_kernel_are_none() -> None:
     (found,) = parse_connections(connection(bytes(INFO[:136])), "node")
     assert (found.rto, found.bytes_received) == (0.204, 10_002_668)
     assert (found.timeouts, found.timeout_runs, found.timeout_seconds) == (None, None, None)

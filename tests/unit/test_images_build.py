@@ -89,7 +89,7 @@ def test_tokens_of_a_build(tmp_path: Path) -> None:
     assert "unshare" not in as_user and "--mode=unshare" in as_user and f"{tmp_path}/tree.tar" in as_user
 
 
-def test_what_was_downloaded_before_is_handed_in(tmp_path: Path) -> None:
+def test_downloaded_packages_are_reused(tmp_path: Path) -> None:
     (tmp_path / "kept here").mkdir()
     (tmp_path / "kept here" / "a_1.deb").write_text("")
     argv = build_argv(host(), OWN, tmp_path, tmp_path / "kept here", "bookworm")
@@ -98,7 +98,7 @@ def test_what_was_downloaded_before_is_handed_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("root", "missing"), [(True, "mmdebstrap"), (False, "newuidmap")])
-def test_what_is_missing_is_named_with_its_package(tmp_path: Path, root: bool, missing: str) -> None:
+def test_missing_builder_is_named_with_its_package(tmp_path: Path, root: bool, missing: str) -> None:
     programs = {name: f"/usr/bin/{name}" for name in ("mmdebstrap", "newuidmap") if name != missing}
     lacking = host(root=root, programs=programs, missing=[missing])
     with pytest.raises(UnavailableError, match=missing) as caught:

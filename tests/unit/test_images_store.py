@@ -28,7 +28,7 @@ def add(store: ImageStore, name: str, key: str) -> Image:
         return store.adopt(name, key, work, MADE)
 
 
-def test_what_was_made_is_found(store: ImageStore) -> None:
+def test_stored_image_is_found(store: ImageStore) -> None:
     assert store.find("a", "k1") is None and store.all() == ()
     image = add(store, "a", "k1")
     assert (image.digest, image.packages, image.tree.is_dir()) == (MADE.digest, ("a 1",), True)
@@ -43,7 +43,7 @@ def test_a_maker_that_fails_leaves_nothing(store: ImageStore) -> None:
     assert store.find("a", "k1") is None and not any((store.directory / "making").iterdir())
 
 
-def test_what_a_killed_maker_left_is_removed_first(store: ImageStore) -> None:
+def test_remains_of_a_killed_build_are_removed_first(store: ImageStore) -> None:
     left = store.directory / "making" / "k1" / "tree"
     left.mkdir(parents=True)
     (left / "half").write_text("half")
@@ -78,7 +78,7 @@ def test_an_entry_goes_with_its_last_name(store: ImageStore) -> None:
         store.remove("b")
 
 
-def test_what_a_run_uses_is_not_removed(store: ImageStore) -> None:
+def test_image_in_use_is_not_removed(store: ImageStore) -> None:
     image = add(store, "a", "k1")
     with in_use(image), in_use(image):
         with pytest.raises(BusyError, match="image a is in use"):

@@ -62,7 +62,7 @@ def test_timed_parts_are_added_over_sources_and_slices() -> None:
     }
 
 
-def test_what_one_instance_cannot_tell_nobody_tells() -> None:
+def test_counter_missing_in_one_instance_is_missing_in_the_sum() -> None:
     one = Script("a", {"throttled": 1.0}, {"throttled": 1.5})
     two = Script("b", {"throttled": None}, {"throttled": None})
     inside = InsideCounters((one, two))
@@ -214,7 +214,7 @@ def test_costs_of_several_writers_add_up(tmp_path: Path) -> None:
     assert costs_in(tmp_path) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
 
 
-def test_what_was_counted_in_words() -> None:
+def test_counting_inside_a_run_is_described_in_words() -> None:
     found = {
         "inside": {
             "sample_every": 1.0,
@@ -233,7 +233,7 @@ def test_what_was_counted_in_words() -> None:
     assert inside_of({}, None).lines() == [] and inside_of({}, None).as_json() == {"sampling": None}
 
 
-def test_what_the_kernel_offers() -> None:
+def test_offered_perf_events_are_parsed() -> None:
     assert parse_offered('{"cycles":"No such file or directory","task_clock":""}\n')["task_clock"] == ""
     with pytest.raises(TrialFailedError, match="nm-rank"):
         parse_offered("[]")

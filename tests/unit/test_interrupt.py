@@ -18,7 +18,7 @@ def strike() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_it_strikes_the_body_once_and_undoes() -> None:
+def test_interrupt_is_raised_once_and_undone() -> None:
     seen: list[str] = []
     with pytest.raises(KeyboardInterrupt), interruptible(lambda: seen.append("undone")):
         try:

@@ -222,7 +222,7 @@ def test_a_compiler_tells_its_mpi() -> None:
     assert mpi_of_compiler("icx 2024.1") is None
 
 
-def test_of_two_mpis_side_by_side_the_compiler_of_the_wanted_one_is_taken() -> None:
+def test_compiler_of_the_requested_mpi_is_used_if_both_are_installed() -> None:
     names = ("mpirun", "mpicc", "mpiexec.hydra", "mpirun.mpich", "mpicc.mpich", "mpirun.openmpi")
     there = {name: f"/usr/bin/{name}" for name in (*names, "mpicc.openmpi")}
     assert programs_of(there.get, Mpi.OPENMPI) == ("/usr/bin/mpirun.openmpi", "mpicc.openmpi")

@@ -176,7 +176,7 @@ def test_every_text_of_the_user_arrives_as_it_was(words: str) -> None:
     assert one(found, "devices/disk/source").get("file") == str(path)
 
 
-def test_what_xml_cannot_hold_is_refused() -> None:
+def test_characters_that_xml_cannot_hold_are_refused() -> None:
     for bad in ("\0", "\x1b", "\ufffe"):
         with pytest.raises(UnavailableError, match="which XML cannot hold"):
             domain(plan(kernel=Path(f"/k{bad}")))
@@ -186,7 +186,7 @@ def said(argv: list[str], stderr: str = "", stdout: str = "", code: int = 1) -> 
     return Completed(argv=tuple(argv), returncode=code, stdout=stdout, stderr=stderr, seconds=0.0)
 
 
-def test_why_virsh_failed_is_told_by_the_first_cause() -> None:
+def test_first_cause_of_a_virsh_failure_is_reported() -> None:
     batch = (
         "error: Failed to create domain from domain.xml\n"
         "error: internal error: process exited: 2026-01-01T00:00:00Z qemu: unable to\nfind CPU model 'x'\n\n"
@@ -223,7 +223,7 @@ def test_a_daemon_that_answers_is_used_and_noted(state: Path) -> None:
             assert (state / "libvirt").read_text() == uri
 
 
-def test_one_that_was_asked_for_and_is_silent_is_no_reason_for_another(state: Path) -> None:
+def test_requested_daemon_that_does_not_answer_is_not_replaced(state: Path) -> None:
     asking = virsh_argv(SYSTEM, ["capabilities"])
     silent = said(asking, "error: failed to connect\nerror: Failed to connect socket: No such file\n")
     host = FakeHost(commands={tuple(asking): silent}, missing=("virtqemud", "libvirtd"))
@@ -454,7 +454,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("settings", "attachment", "key"), REFUSED, ids=[k for _, _, k in REFUSED])
-def test_what_libvirt_cannot_be_told_is_known(
+def test_settings_that_libvirt_cannot_express_are_named(
     settings: GuestSettings, attachment: Attachment, key: str
 ) -> None:
     ((found, why),) = not_by_libvirt(settings, attachment)
@@ -462,7 +462,7 @@ def test_what_libvirt_cannot_be_told_is_known(
     assert not tuple(not_by_libvirt(replace(GuestSettings(), cpu="Haswell"), Attachment.VETH_BRIDGE))
 
 
-def test_what_our_own_daemon_may_not_do_is_refused() -> None:
+def test_settings_beyond_the_rights_of_our_own_daemon_are_refused() -> None:
     ours, theirs = Daemon(uri="x", own=True), Daemon(uri=SYSTEM, own=False)
     for settings, key in ((GuestSettings(huge_pages=True), "huge_pages"), (GuestSettings(vfio="1"), "vfio")):
         require_rights(theirs, settings, "vm")

@@ -59,7 +59,7 @@ def test_bounds_hold_their_ends_and_nothing_that_is_no_number() -> None:
     assert not Bounds() and Bounds(least=0) and not Bounds().hold(math.nan)
 
 
-def test_what_reads_or_brings_files_has_a_directory_of_its_own() -> None:
+def test_program_with_files_has_its_own_directory() -> None:
     plain = CommandWorkload(name="w", argv=("p",))
     told = CommandWorkload(name="w", argv=("p",), verify=VerifySpec(reference=Reference(path="/r")))
     wrote = CommandWorkload(name="w", argv=("p",), verify=VerifySpec(regex="x", file="out"))
@@ -88,7 +88,7 @@ def test_a_search_without_an_end_is_given_up(expression: str) -> None:
         ("(a{1,60000}){1,60000}", "it", ""),
     ],
 )
-def test_what_is_wrong_with_an_expression(expression: str, held: str | None, told: str) -> None:
+def test_mistake_in_an_expression_is_explained(expression: str, held: str | None, told: str) -> None:
     found = mistake(expression, held)
     assert found.startswith(told) if told else found == ""
 

@@ -76,7 +76,7 @@ def test_a_workload_is_of_one_sort() -> None:
     ]
 
 
-def test_what_a_workload_runs() -> None:
+def test_workload_names_the_program_that_it_runs() -> None:
     assert [w.ran for w in ALL] == ["cg", "", "hpcc", ""]
 
 

@@ -194,7 +194,7 @@ def test_a_device_without_virtual_functions_is_named(card: Card) -> None:
     assert isinstance(said, str) and said.startswith("attachment sriov: 9 instances need a device each")
 
 
-def test_what_a_killed_run_switched_on_is_switched_off_by_its_note(card: Card) -> None:
+def test_virtual_functions_of_a_killed_run_are_switched_off(card: Card) -> None:
     record = card.tree / f"{RECORD}ens1"
     make_functions(card, "ens1", 2, record, card.tree)
     assert card.numvfs.read_text() == "2\n"

@@ -25,7 +25,7 @@ GOT: dict[str, Any] = {
 }
 
 
-def test_nothing_asked_is_nothing_wrong() -> None:
+def test_unset_settings_cause_no_differences() -> None:
     assert differences(NetworkSettings(), None, {"hub": GOT, "a": GOT}) == ()
     given = NetworkSettings(
         mtu=1500, rto_min=0.2, offloads=Offloads(tso=True, gro=False), devices=("x",), subnet="10.0.0.0/8"
@@ -95,5 +95,5 @@ def test_modes_by_word_or_number(kind: str, mode: str, got: object, good: bool) 
         ),
     ],
 )
-def test_what_mends_a_refusal(kind: str, said: str, mends: str) -> None:
+def test_refusal_of_an_attachment_has_a_remedy(kind: str, said: str, mends: str) -> None:
     assert mends in remedy(kind, said)

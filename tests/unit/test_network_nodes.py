@@ -96,7 +96,7 @@ def test_each_arm_has_nodes_of_its_own() -> None:
         (want(Attachment.VETH_BRIDGE, instances=300), "no addresses for 3 nodes and 300 instances"),
     ],
 )
-def test_what_no_nodes_can_be_is_refused(asked: NetworkRequest, said: str) -> None:
+def test_impossible_emulated_nodes_are_refused(asked: NetworkRequest, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         one(asked)
 

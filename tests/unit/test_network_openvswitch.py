@@ -122,7 +122,7 @@ def test_a_server_that_makes_no_socket_is_told_with_its_words(
     assert script.server.killed and not script.daemon.killed
 
 
-def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+def test_missing_program_of_open_vswitch_is_named(tmp_path: Path) -> None:
     host = FakeHost(programs={"ovsdb-tool": "/bin/ovsdb-tool", "setpriv": "/bin/setpriv"}, missing=PROGRAMS)
     with (
         pytest.raises(UnavailableError, match=r"not installed \(ovsdb-server is missing\)") as caught,

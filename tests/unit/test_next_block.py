@@ -54,7 +54,7 @@ def order() -> NextBlock:
 
 
 @given(ORDERS)
-def test_it_comes_back_as_it_was(order: NextBlock) -> None:
+def test_order_survives_a_round_trip(order: NextBlock) -> None:
     line = order_line(order)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert order_from(line) == order
@@ -72,7 +72,7 @@ def test_it_comes_back_as_it_was(order: NextBlock) -> None:
         order_line(order()).replace(b'"attempt":1', b'"attempt":0'),
     ],
 )
-def test_what_is_no_block_is_refused(line: bytes) -> None:
+def test_line_that_is_no_block_is_refused(line: bytes) -> None:
     with pytest.raises(UsageError, match="not a round to run"):
         order_from(line)
 

@@ -50,13 +50,13 @@ def running(trial: Trial) -> RunningArm:
     )
 
 
-def test_it_runs_in_the_guest_of_the_block_on_its_own_placement() -> None:
+def test_enclosed_instance_runs_in_the_guest_with_its_placement() -> None:
     vms = [running(trial_of(VM, p)) for p in PLACES]
     again = running(trial_of(VM, PLACES[1], aa=True))
     assert arm_around(trial_of(BOX, PLACES[1]), [again, *vms]) is vms[1]
 
 
-def test_what_is_counted_of_a_guest_that_two_arms_share_belongs_to_neither() -> None:
+def test_counters_of_a_guest_shared_by_two_arms_belong_to_neither() -> None:
     assert sources_of(running(trial_of(VM, PLACES[1])), {}, alone=True, unshared=False) == ()
 
 
@@ -67,7 +67,7 @@ def test_without_one_it_boots_its_own() -> None:
         assert arm_around(trial_of(BOX, PLACES[0]), others) is None
 
 
-def test_its_own_guest_needs_no_network_and_goes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[InstanceRequest] = []
     events: list[str] = []
     request = InstanceRequest(
@@ -108,7 +108,7 @@ def test_its_own_guest_needs_no_network_and_goes_after_it(monkeypatch: pytest.Mo
         assert none.guest is None and len(asked) == 1, "it is one itself"
 
 
-def test_what_runs_its_guest_is_said_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instance_inside_a_guest_reports_how_the_guest_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     machine: Any = SimpleNamespace(
         host=None, tools=None, built=SimpleNamespace(flags=accelerator.EMULATED_CPU), mpi=None
     )
@@ -134,7 +134,7 @@ def test_what_runs_its_guest_is_said_of_it_too(monkeypatch: pytest.MonkeyPatch) 
     assert inner.emulation == vm.emulation == "TCG too", "what stands around the guest stands around it"
 
 
-def test_who_says_that_it_stands_inside_guests_can_be_started_there() -> None:
+def test_backends_that_claim_to_run_inside_guests_are_enclosed() -> None:
     for name in backend_names():
         try:
             backend = get_backend(name)

@@ -49,7 +49,7 @@ def test_a_program_is_found_where_only_the_image_can_follow_it(tmp_path: Path) -
     assert find_program(own.image, "/opt/mpirun") is None
 
 
-def test_on_the_machine_a_path_may_be_that_of_a_library() -> None:
+def test_path_of_a_library_is_found_on_the_machine() -> None:
     host = FakeHost(
         files={"/lib/libblas.so.3": b"ELF"},
         absent=("/lib/*", "/opt/*"),

@@ -65,7 +65,7 @@ def test_side_by_side_all_start_at_one_time() -> None:
     assert sorted(planted.ended) == list(range(8))
 
 
-def test_in_turn_the_last_one_waits_for_the_others() -> None:
+def test_instances_started_in_turn_wait_for_each_other() -> None:
     planted = Planted()
     with started(planted.all(3), together=False) as group:
         assert planted.begun == [0, 1, 2]
@@ -97,7 +97,7 @@ def test_a_stop_that_fails_is_told_when_all_are_stopped(together: bool) -> None:
     assert sorted(planted.ended) == [0, 1]
 
 
-def test_what_fails_inside_is_what_is_told() -> None:
+def test_error_in_the_body_wins_over_errors_of_teardown() -> None:
     planted = Planted()
     starts = [planted.start(0, fail_at_end=True), planted.start(1)]
     with pytest.raises(ZeroDivisionError), started(starts, together=True):

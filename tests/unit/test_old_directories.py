@@ -117,7 +117,7 @@ def test_an_old_directory_says_what_it_said(
         assert (cell.low, cell.high) == pytest.approx((low, high), rel=1e-9)
 
 
-def test_what_an_old_study_asked_for_as_least_still_holds(tmp_path: Path) -> None:
+def test_minimum_of_blocks_in_an_old_study_still_applies(tmp_path: Path) -> None:
     directory = old_directory(tmp_path / "s", blocks=10, expected=12, more="min_blocks: 6")
     analysis = analysed(directory).analysis
     assert [c.verdict for c in analysis.cells] == [Verdict.NONE, Verdict.SLOWER]

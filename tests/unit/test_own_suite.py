@@ -72,7 +72,7 @@ def test_virtiofsd_is_looked_for_where_distributions_put_it() -> None:
     assert find_virtiofsd(found) == there
 
 
-def test_its_guests_get_an_image_of_the_same_suite_and_it_is_said(
+def test_guests_without_virtiofsd_get_an_image_of_the_same_suite(
     asked: Sequence[str], tmp_path: Path
 ) -> None:
     told = Told()
@@ -91,7 +91,7 @@ def test_an_image_without_the_machines_mpi_is_refused(asked: Sequence[str]) -> N
     assert f"image: {OWN_SUITE}" in caught.value.remedy
 
 
-def test_where_it_cannot_be_built_both_ways_out_are_named(
+def test_suite_that_cannot_be_built_names_both_remedies(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -77,7 +77,7 @@ def test_every_order_is_equally_likely() -> None:
     assert abs(sum((n - 50) ** 2 / 50 for n in counts.values()) - 119) < 5 * 15.4
 
 
-def test_which_baseline_run_is_which_is_a_fair_coin() -> None:
+def test_order_of_the_two_baseline_runs_is_random() -> None:
     first = 0
     for number in range(4000):
         order = [t.aa for t in make_block(study(4), number).trials if t.arm == "native/one"]

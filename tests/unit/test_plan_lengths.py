@@ -29,6 +29,8 @@ def test_repetitions_stay_in_bounds(costs: list[float], r_max: int, data: st.Dat
     "costs, t2, r_max",
     [((1.0,), (1.0,), 5), ((1.0, 2.0), (1.0,), 5), ((0.0, 1.0), (1.0, 1.0), 5), ((1.0, 1.0), (1.0, 1.0), 0)],
 )
-def test_what_makes_no_sense_is_refused(costs: tuple[float, ...], t2: tuple[float, ...], r_max: int) -> None:
+def test_invalid_costs_and_variances_are_refused(
+    costs: tuple[float, ...], t2: tuple[float, ...], r_max: int
+) -> None:
     with pytest.raises(ValueError):
         kalibera_jones_plan(costs=costs, t2=t2, r_max=r_max)

@@ -103,7 +103,7 @@ def test_a_number_that_the_study_states_stays_whatever_is_seen() -> None:
     assert plan.slices() == {"quiet": 3, "loud": 3}
 
 
-def test_what_a_block_costs_beside_slices_is_at_most_a_third_of_it() -> None:
+def test_fixed_cost_of_a_block_is_at_most_a_third_of_it() -> None:
     plan = planner(beside=1.2)
     assert 1.2 / plan.block_seconds() == pytest.approx(OVERHEAD_SHARE, rel=0.05)
     assert OVERHEAD_SHARE <= 1 / 3
@@ -144,7 +144,7 @@ def test_slices_go_by_noise_rather_than_by_its_square() -> None:
     assert planned["loud"] / planned["quiet"] == pytest.approx(4 ** (4 / 3), rel=0.15)
 
 
-def test_nothing_measured_asks_for_nothing() -> None:
+def test_least_slices_are_planned_without_measurements() -> None:
     assert SlicePlanner(study(), [], 1.0, 82.0).slices() == dict.fromkeys(NAMES, LEAST_SLICES)
     assert planner({"loud": 0.0}).slices() == dict.fromkeys(NAMES, LEAST_SLICES)
 
@@ -208,7 +208,7 @@ def test_blocks_are_longer_after_the_first_look_as_far_as_the_budget_holds(left:
 
 
 @given(st.permutations(range(3)), st.floats(0.1, 10))
-def test_which_arm_was_which_changes_nothing(order: list[int], slower: float) -> None:
+def test_exchanging_arms_does_not_change_the_plan(order: list[int], slower: float) -> None:
     """Else the sign of a block's difference would tell how finely later blocks are measured."""
     block = rehearsal({"quiet": 0.05, "loud": 0.2})
     swapped = [

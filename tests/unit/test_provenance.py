@@ -73,7 +73,7 @@ def bare() -> FakeHost:
     return FakeHost(absent=ABSENT, missing=("cc", "gcc", "mpirun", "mpiexec"))
 
 
-def test_what_the_machine_says() -> None:
+def test_provenance_describes_the_machine() -> None:
     found = provenance(machine())
     json.dumps(found, allow_nan=False)
     assert found["cpu"]["model"] == "AMD EPYC 7713 64-Core Processor"
@@ -92,7 +92,7 @@ def test_what_the_machine_says() -> None:
     assert found["versions"]["c_compiler"] == "cc (Debian) 12.2.0"
 
 
-def test_what_it_does_not_say_is_a_reason() -> None:
+def test_provenance_gives_a_reason_for_each_missing_fact() -> None:
     found = provenance(bare())
     json.dumps(found, allow_nan=False)
     assert found["cpu"]["model"] == {"unavailable": "/proc/cpuinfo: No such file or directory"}

@@ -169,7 +169,7 @@ def test_a_file_with_nothing_whole_in_it(directory: ResultsDirectory, content: b
         {"begin": -1e-7, "end": 1e22, "block": -1, "aa": True, "status": Status.FAILED},
     ],
 )
-def test_which_trial_a_line_holds_is_known_without_reading_it(
+def test_trial_of_a_line_is_identified_without_decoding_the_line(
     directory: ResultsDirectory, changed: dict[str, object]
 ) -> None:
     wanted = replace(record(2, 1, 3), **changed)

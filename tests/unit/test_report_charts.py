@@ -168,7 +168,7 @@ def test_the_last_good_attempt_of_a_block_counts() -> None:
     assert [t.trial for t in index.trials("native/one")] == ["again", *(r.trial for r in rest)]
 
 
-def test_what_was_seen_is_counted_and_missing_is_not_zero() -> None:
+def test_observations_are_counted_and_missing_values_are_not_zero() -> None:
     index = RecordIndex(sample.records())
     seen = index.seen("container/two")
     assert seen.transports == (("btl tcp,self; pml ob1", 39),)
@@ -187,7 +187,7 @@ def test_what_was_seen_is_counted_and_missing_is_not_zero() -> None:
     assert RecordIndex(()).counters(cell) == ()
 
 
-def test_of_a_long_run_some_trials_are_read_and_the_report_says_so(tmp_path: Path) -> None:
+def test_long_run_is_sampled_and_the_report_says_so(tmp_path: Path) -> None:
     first = next(r for r in sample.records(1) if r.arm == "native/one")
     file = tmp_path / "w.jsonl"
     with file.open("wb") as lines:

@@ -161,7 +161,7 @@ def test_every_cell_is_there_and_linked() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_nothing_is_loaded_from_anywhere() -> None:
+def test_page_loads_nothing_from_the_network() -> None:
     html, p = page()
     assert not [a for _, a in p.elements if "src" in a or "srcset" in a or "action" in a]
     assert all(a["href"].startswith("#") for _, a in p.elements if "href" in a)
@@ -198,7 +198,7 @@ def test_verdicts_are_readable_without_colour() -> None:
     assert set(chips) == {"▲ material", "▼ faster", "= equivalent", "? no verdict yet", "! inconsistent"}
 
 
-def test_what_was_found_is_said() -> None:
+def test_page_shows_machine_transport_and_failures() -> None:
     _, p = page()
     for said in (
         "btl tcp,self; pml ob1 (in 39 of 39 trials)",
@@ -315,7 +315,7 @@ def test_the_report_appears_whole(tmp_path: Path, cache: Path, monkeypatch: pyte
     assert files.html.stat().st_size < 1_000_000
 
 
-def test_from_records_to_the_page() -> None:
+def test_page_shows_the_analysis_of_simulated_records() -> None:
     """What analysis makes of simulated records is what the page says."""
     study = sample.study()
     metrics = [

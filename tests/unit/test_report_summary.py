@@ -58,7 +58,7 @@ def program(metrics: dict[str, float], environments: list[str]) -> tuple[Study, 
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_it_fits_on_one_screen(width: int) -> None:
+def test_summary_fits_on_one_screen(width: int) -> None:
     lines = text(sample.study(), sample.analysis(), width).splitlines()
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= min(width, WIDTH)
@@ -129,7 +129,7 @@ def test_a_command_that_is_suggested_is_whole() -> None:
     assert command in shown
 
 
-def test_what_is_left_to_settle_is_said_to_be_beside_the_sentences() -> None:
+def test_open_figures_are_told_apart_from_settled_sentences() -> None:
     study, analysis = program({"wall": 0.001, "user": 0.002}, ["podman"])
     cells = tuple(
         replace(c, verdict=Verdict.NONE, seconds_needed=600.0) if c.metric == "user" else c

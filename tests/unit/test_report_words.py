@@ -229,7 +229,7 @@ def test_the_metric_that_makes_a_run_noisy_is_named() -> None:
     assert "wide ±11.0 %" in found.sentence
 
 
-def test_what_to_do_next_names_the_line() -> None:
+def test_next_step_names_the_command_to_type() -> None:
     (step,) = next_steps(sample.analysis(), "results/x")
     assert step.startswith("? 1 figure not decided; to decide it: about 20 s more:  ")
     assert step.endswith("nearmetal resume results/x")
@@ -258,7 +258,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert text.plain.count("n 39") == len(analysis.cells)
 
 
-def test_in_a_pipe_the_words_are_the_same() -> None:
+def test_plain_text_holds_no_terminal_codes() -> None:
     text = terminal_text(sample.study(), sample.analysis(), results_dir="r", report=None, width=80)
     assert "\x1b" not in text.plain
     assert text.spans, "a terminal gets colour too"
@@ -271,7 +271,7 @@ def test_a_hostile_name_reaches_no_terminal() -> None:
         assert name == "json" or "\u202e" not in said, name
 
 
-def test_what_failed_stands_below_the_table_by_its_reason() -> None:
+def test_failures_are_listed_by_reason_below_the_table() -> None:
     failed = [
         Unused(what=f"{arm}/one: w.m", reason="no number\x1b[31m", count=2, failed=True) for arm in "ab"
     ]

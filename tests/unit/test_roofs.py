@@ -71,7 +71,7 @@ def test_a_rate_and_a_latency_as_shares() -> None:
     assert not any("cg" in name for name in found)
 
 
-def test_each_side_is_under_the_roof_of_its_own_way() -> None:
+def test_upper_bound_matches_the_transport_of_each_side() -> None:
     memory = roof("latency", 9e-8, "s", transport="shm", better=Better.LOWER)
     seats = roof("sockets", 4e-6, "s", transport="tcp", better=Better.LOWER, place="container/two")
     cells = with_roofs(sample.study(), sample.analysis().cells, (memory, seats))
@@ -168,7 +168,7 @@ def test_a_roof_that_a_workload_exceeds_is_not_shown_for_it() -> None:
     assert big.roof is not None and big.roof.share == pytest.approx(0.8)
 
 
-def test_of_several_rounds_the_best_counts() -> None:
+def test_upper_bound_is_the_best_of_several_rounds() -> None:
     first, second = roof("triad", 20e9, "B/s"), replace(roof("triad", 22e9, "B/s"), measured=2e9)
     both = first.with_round(second).with_round(roof("triad", 19e9, "B/s"))
     assert both.value == 22e9 and both.rounds == 3
@@ -236,7 +236,7 @@ class Machine:
     built, mpi, host, cpus = Built, Mpi, Host, (0, 1)
 
 
-def test_each_is_measured_some_times_between_blocks_and_kept(
+def test_upper_bounds_are_measured_several_times_between_blocks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[RoofRequest] = []
@@ -287,7 +287,7 @@ def test_each_is_measured_some_times_between_blocks_and_kept(
     assert len(measured("")) == 2 * roofs.ROUNDS * len(kept)
 
 
-def test_no_more_than_a_share_of_the_time_goes_into_roofs(
+def test_upper_bounds_take_a_bounded_share_of_the_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     now = [0.0]

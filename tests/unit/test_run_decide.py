@@ -86,7 +86,7 @@ def test_a_profile_needs_every_kernel_in_full_in_every_block() -> None:
     assert all(block(3, study=profiled).verifies(arm, name) for arm in BOTH for name in KERNELS)
 
 
-def test_what_is_decided_is_verified_once_more_and_then_left_out() -> None:
+def test_decided_workload_is_verified_once_more_and_then_left_out() -> None:
     seen, settled = Verifications(), {"box/one": frozenset({"ep"})}
     seen.saw(trials(block(9)))
     leaving = block(10, settled=settled, seen=seen)
@@ -98,7 +98,7 @@ def test_what_is_decided_is_verified_once_more_and_then_left_out() -> None:
     assert after.left_out == {"box/one": {"ep"}}
 
 
-def test_what_was_verified_in_its_last_block_leaves_at_once() -> None:
+def test_workload_verified_in_its_last_block_is_left_out_at_once() -> None:
     seen = Verifications()
     seen.saw(trials(block(3, verify_all=True)))
     assert not block(4, settled={"box/one": frozenset({"ep"})}, seen=seen).runs("box/one", "ep")

@@ -86,7 +86,7 @@ def test_a_baseline_that_fails_leaves_the_fit_to_another_arm() -> None:
     assert fitted(Job("native", 1e-6, works=False)) == {2: 1}
 
 
-def test_what_the_study_states_is_not_measured() -> None:
+def test_work_stated_in_the_study_is_not_measured() -> None:
     native = Job("native", 1e-6)
     own = KernelWorkload(name="cg", kernel="cg", params={"iterations": 7})
     assert fitted(native, workload=own) == {2: 7} and native.asked == []

@@ -19,7 +19,7 @@ STUDY = Study(
 )
 
 
-def test_it_is_made_anew_at_looks_and_when_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_analysis_is_renewed_at_looks_and_when_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     def clock() -> float:
@@ -35,7 +35,7 @@ def test_it_is_made_anew_at_looks_and_when_time_allows(monkeypatch: pytest.Monke
     assert kept.after((), 29)[1]
 
 
-def test_it_stops_by_what_is_done_not_by_what_is_known() -> None:
+def test_stop_rule_counts_blocks_that_the_analysis_lacks() -> None:
     kept = RunningAnalysis(STUDY, make_plan(STUDY))
     analysis, _ = kept.after((), 0)
     assert kept.stop(analysis, 29, 0.0, 0.0, overrun=False) is None

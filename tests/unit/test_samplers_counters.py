@@ -72,7 +72,7 @@ def test_free_memory_from_vmstat_where_meminfo_was_not_read() -> None:
     assert found["memory_available"] is None
 
 
-def test_nothing_readable_is_all_none_and_the_same_names() -> None:
+def test_unreadable_counters_are_none_under_the_same_names() -> None:
     for parse_files, full in ((node_counters, NODE), (instance_counters, V1)):
         empty = parse_files({}, SCALE)
         assert empty.keys() == parse_files(full, SCALE).keys()

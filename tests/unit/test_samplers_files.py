@@ -216,7 +216,7 @@ def test_noise_is_torn_and_nothing_worse(tmp_path: Path, noise: bytes) -> None:
         (b'{"schema":1}\n', "corrupt header"),
     ],
 )
-def test_what_is_whole_and_wrong_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
+def test_complete_but_invalid_frame_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "x.jsonl.zst"
     writer = FrameWriter(path)
     writer.append(content)

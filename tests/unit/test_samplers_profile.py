@@ -144,7 +144,7 @@ def test_lines_for_people() -> None:
     ]
 
 
-def test_of_many_pairs_the_rest_is_counted() -> None:
+def test_pairs_beyond_the_limit_are_counted() -> None:
     lines = profile_lines([rank(n, 5) for n in range(5)])
     assert lines[-1] == f"and {25 - MOST_PAIRS} more pairs; --json has them"
 

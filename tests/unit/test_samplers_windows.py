@@ -20,7 +20,7 @@ def sample(at: float, **counters: float | None) -> Sample:
     return Sample(time=0.0, monotonic=at, scopes={"guest.a": counters})
 
 
-def test_what_grows_is_interpolated_at_both_ends() -> None:
+def test_growing_counters_are_interpolated_at_both_ends() -> None:
     samples = [sample(0, user=0.0), sample(1, user=1.0), sample(2, user=3.0), sample(3, user=3.0)]
     found = in_windows(samples, "guest.a", [(0.5, 1.5)])
     assert found == {"seconds": 1.0, "user": 1.5}
@@ -49,7 +49,7 @@ def test_a_clock_that_is_ahead_is_put_right() -> None:
         [sample(0, user=1.0)],
     ],
 )
-def test_what_is_not_known_is_not_made_up(samples: list[Sample]) -> None:
+def test_unknown_counters_stay_unknown(samples: list[Sample]) -> None:
     assert in_windows(samples, "guest.a", [(0.5, 1.5)]).get("user") is None
 
 

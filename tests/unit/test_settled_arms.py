@@ -32,7 +32,7 @@ def run(blocks: int) -> list[TrialRecord]:
     return simulate(STUDY, plan, metrics=(METRIC,), overheads={"slow/one": 2.0}, spread=NOISY)
 
 
-def test_only_what_is_decided_and_no_open_comparison_needs_is_settled() -> None:
+def test_workload_is_settled_if_no_open_comparison_needs_it() -> None:
     analysis = analyse(STUDY, PLAN, run(16), detail=False)
     verdicts = {c.environment: c.verdict for c in analysis.cells}
     assert verdicts == {"slow": Verdict.SLOWER, "near": Verdict.NONE}
@@ -75,7 +75,7 @@ def test_the_others_keep_their_order_and_the_block_is_whole() -> None:
     assert completed_blocks(torn, 4) == set(range(1, 20))
 
 
-def test_its_answer_stays_while_the_others_go_on() -> None:
+def test_verdict_of_a_settled_arm_stays() -> None:
     before = analyse(STUDY, PLAN, run(16))
     told = [
         replace(r, members=4 if r.block <= 16 else 3) for r in run(24) if r.block <= 16 or r.arm != "slow/one"

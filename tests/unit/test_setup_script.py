@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "setup.sh"
         ("ID=unheard-of", "by this system's package manager"),
     ],
 )
-def test_what_is_missing_is_named_with_the_systems_own_manager(
+def test_missing_packages_are_named_for_the_package_manager_of_the_system(
     release: str, manager: str, tmp_path: Path
 ) -> None:
     (tmp_path / "os-release").write_text(release + "\n")

@@ -32,7 +32,7 @@ def test_a_path_lies_on_the_last_of_the_longest_mounts() -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in StorageKind if k not in ("overlay", "bind")])
-def test_what_is_mounted_needs_root(kind: StorageKind) -> None:
+def test_mounted_storage_needs_root(kind: StorageKind) -> None:
     why = why_not(FakeHost(root=False), Storage(kind=kind, path="/dev/x", size=1), own_root=False)
     assert why is not None and "needs root" in why.reason
 

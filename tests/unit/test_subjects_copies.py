@@ -42,7 +42,7 @@ def test_the_wall_is_the_makespan_and_metrics_are_medians_over_copies() -> None:
     assert all(r.status is Status.OK for r in rows.values())
 
 
-def test_what_one_copy_fails_has_failed() -> None:
+def test_metric_fails_if_one_copy_fails() -> None:
     workload = CommandWorkload(name="w", argv=("p",), per_task=True, metrics=(TOOK,))
     rows = {
         r.metric: r

@@ -15,7 +15,7 @@ PLAIN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8,
 
 
 @pytest.mark.parametrize("facts", [START, STOP, EXEC])
-def test_as_often_as_a_kernel_has_slices_or_a_program_runs(facts: SubjectFacts) -> None:
+def test_events_are_counted_like_slices_or_program_runs(facts: SubjectFacts) -> None:
     assert EventSubject(name="w", facts=facts).count_in(DESIGN) == 8
     assert EventSubject(name="w", facts=facts).count_in(PLAIN) == 3
     assert EventSubject(name="w", facts=facts, count=20).count_in(DESIGN) == 20

@@ -34,7 +34,7 @@ def test_texts_files_and_directories_are_put_there(tmp_path: Path) -> None:
     assert (there / "a").read_text() == "a"
 
 
-def test_what_cannot_be_put_there_is_named(tmp_path: Path) -> None:
+def test_file_that_cannot_be_staged_is_named(tmp_path: Path) -> None:
     with pytest.raises(TrialFailedError, match=r"gone cannot be put into .*No such file"):
         fill(tmp_path, {}, {str(tmp_path / "gone"): "x"})
 
@@ -50,7 +50,7 @@ def test_only_files_are_read_and_nothing_blocks(tmp_path: Path) -> None:
             read_outputs(tmp_path, (name,))
 
 
-def test_of_a_long_file_beginning_and_end_are_read(tmp_path: Path) -> None:
+def test_beginning_and_end_of_a_long_file_are_read(tmp_path: Path) -> None:
     with (tmp_path / "long").open("wb") as file:
         file.write(b"first\n")
         file.truncate(1 << 40)  # takes no room
@@ -78,7 +78,7 @@ def test_a_reference_is_compared_with_a_file_or_the_output(tmp_path: Path) -> No
 
 
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(2, 60))
-def test_what_is_kept_is_bounded_and_says_what_it_lost(parts: list[bytes], most: int) -> None:
+def test_kept_output_is_bounded_and_says_how_much_was_left_out(parts: list[bytes], most: int) -> None:
     bounded, everything = Bounded(most), Bounded(None)
     for part in parts:
         bounded.take(part)

@@ -32,7 +32,7 @@ def test_threads_numbered_side_by_side() -> None:
     assert topology(host, range(4)) == CpuTopology(order=(0, 2, 1, 3), cores=2)
 
 
-def test_of_a_core_whose_first_thread_is_not_ours_the_second_is_the_first() -> None:
+def test_second_thread_counts_as_first_if_the_first_is_not_allowed() -> None:
     host = machine({(0, 1): 0, (2, 3): 0}, {})
     assert topology(host, (1, 2, 3)) == CpuTopology(order=(1, 2, 3), cores=2)
 

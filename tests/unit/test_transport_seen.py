@@ -67,13 +67,13 @@ TALKING = {0: holds(A, HUB), 1: holds(B)}
 SHARING = {0: holds(HUB, memory=True), 1: holds(memory=True)}
 
 
-def test_only_what_has_a_rank_at_either_end_is_between_ranks() -> None:
+def test_links_between_ranks_have_a_rank_at_each_end() -> None:
     assert links_between(TALKING) == {A, B}
     assert links_between(SHARING) == frozenset()
 
 
 @pytest.mark.parametrize(("held", "wanted"), [(TALKING, Transport.TCP), (SHARING, Transport.SHM)])
-def test_what_was_asked_for_is_seen(held: dict[int, RankHolds], wanted: Transport) -> None:
+def test_requested_transport_is_recognised(held: dict[int, RankHolds], wanted: Transport) -> None:
     for connected in (True, False):
         assert verify_transport(held, wanted, 2, connected=connected) == SEEN[wanted]
 
@@ -88,7 +88,7 @@ def test_what_was_asked_for_is_seen(held: dict[int, RankHolds], wanted: Transpor
         ({0: holds(A), 1: holds(B), 2: holds(HUB)}, Transport.TCP, "rank 2 holds no TCP connection"),
     ],
 )
-def test_what_differs_is_named_with_its_rank(
+def test_unexpected_transport_is_named_with_its_rank(
     held: dict[int, RankHolds], wanted: Transport, words: str
 ) -> None:
     ranks = max(2, len(held))
@@ -128,7 +128,7 @@ def test_connections_that_carry_nothing_are_for_show(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("told", "found"), [((640, 1640), 1000), ((None, 5), None), ((640, None), None)])
-def test_what_ranks_sent_by_tcp_is_counted_or_unknown(
+def test_tcp_bytes_between_ranks_are_counted_or_unknown(
     told: tuple[int | None, ...], found: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = watched(monkeypatch, *told)

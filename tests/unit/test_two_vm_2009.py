@@ -108,7 +108,7 @@ def test_both_tasks_share_a_cpu_as_on_the_papers_nodes_and_then_each_has_its_own
     assert all(a.placement.emulated for a in eight.arms())
 
 
-def test_one_cpu_says_what_it_cannot_ask() -> None:
+def test_parts_that_one_cpu_cannot_run_say_so() -> None:
     parts = {p.key: p for p in series(1).parts}
     assert parts["cores"].study is None and "one CPU" in parts["cores"].absent
     assert parts["scenarios"].study is not None

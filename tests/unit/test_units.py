@@ -143,7 +143,7 @@ def test_any_text_is_a_quantity_or_a_unit_error(text: str, dimension: Dimension)
 
 
 @given(st.from_regex(r"\A[0-9+-.eE]{1,12} ?[A-Za-zµ%/]{0,6}\Z"), st.sampled_from(Dimension))
-def test_what_the_parser_takes_editors_take(text: str, dimension: Dimension) -> None:
+def test_schema_pattern_accepts_what_the_parser_accepts(text: str, dimension: Dimension) -> None:
     try:
         value = parse(text, dimension)
     except UnitError:

@@ -56,7 +56,7 @@ def test_time_left_is_said_where_there_is_a_budget() -> None:
     assert headline(done(None)).startswith("round 5 · 0:00:12 gone · ")
 
 
-def test_in_a_pipe_the_furthest_is_named() -> None:
+def test_furthest_comparison_is_named_in_a_pipe() -> None:
     out = io.StringIO()
     with View(out) as view:
         view.block(done(78.0))

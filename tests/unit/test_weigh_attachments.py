@@ -109,7 +109,7 @@ def test_a_command_that_names_the_storage_has_some(
     assert (guest.guest is not None and guest.guest.writable is not None) == bool(guest.storage)
 
 
-def test_what_virtual_machines_alone_have_is_refused_to_containers() -> None:
+def test_attachments_of_virtual_machines_are_refused_to_containers() -> None:
     with pytest.raises(UsageError, match="namespaces cannot have attachment macvtap"):
         weigh("native", "namespaces", attachments="macvtap")
     both = weigh("native", "namespaces", "qemu", attachments="macvtap,veth-bridge")

@@ -101,7 +101,7 @@ def test_without_a_reference_nothing_is_verified() -> None:
 
 
 @pytest.mark.parametrize("told", [0, -1, None, "1.5", float("inf"), float("nan"), [1], 10**400])
-def test_what_is_no_time_is_no_value(told: object) -> None:
+def test_text_that_is_no_time_gives_no_value(told: object) -> None:
     (search,) = parsed(line(search_s=told)).metrics
     assert search.value is None and search.reason
 
@@ -167,7 +167,7 @@ def test_large_files_stand_in_the_storage_of_one_instance_alone() -> None:
         assert f"{root}sequences.fasta" in Blast().prepare(choices(), at)[1].argv
 
 
-def test_what_cannot_be_searched_is_told_before_it_starts() -> None:
+def test_impossible_search_is_refused_before_the_start() -> None:
     def told(**values: Value) -> str:
         return Blast().problem(choices(**values), place()) or ""
 

@@ -51,7 +51,7 @@ def test_every_column_in_base_units() -> None:
     assert {m.unit for m in found.values()} == {"B/s", "op/s"}
 
 
-def test_what_stands_beside() -> None:
+def test_version_cpu_shares_and_latencies_are_facts() -> None:
     facts = parsed(PRINTED, size=100 * MIB).facts
     assert facts["version"] == "2.00a" and facts["size"] == 100 * MIB
     assert facts["cpu"] == {
@@ -66,7 +66,7 @@ def test_what_stands_beside() -> None:
     assert longest["random_seek"] == pytest.approx(7.482) and longest["rewrite"] == pytest.approx(54e-6)
 
 
-def test_what_meets_a_cache_is_called_so() -> None:
+def test_results_that_may_come_from_a_cache_say_so() -> None:
     assert "smaller than the memory" in str(parsed(PRINTED, size=100 * MIB).facts["meets"])
     assert "in part" in str(parsed(PRINTED, size="auto").facts["meets"])
     assert "below the page cache" in str(parsed(PRINTED, mode="direct").facts["meets"])
@@ -96,7 +96,7 @@ def test_arguments() -> None:
     assert needs.storage and needs.packages == ("bonnie++",)
 
 
-def test_what_bonnie_would_refuse_is_told_before_it_starts() -> None:
+def test_invalid_chunk_size_is_refused_before_bonnie_starts() -> None:
     assert Bonnie().problem(choices(), place()) is None
     assert "power of two" in (Bonnie().problem(choices(chunk=1000), place()) or "")
 
@@ -107,7 +107,7 @@ def test_bonnie_says_itself_why_there_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-3", "0", "1,5", "1e99999", "9" * 5000, ""])
-def test_what_is_no_number_is_no_value(number: str) -> None:
+def test_text_that_is_no_number_gives_no_value(number: str) -> None:
     found = by_name(parsed(PRINTED.replace(",364216,", f",{number},")))
     value = found["sequential_output_block"].value
     assert value is None or number == "1,5"  # a comma moves the columns: another number, but one

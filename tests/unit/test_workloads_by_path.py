@@ -158,7 +158,7 @@ def test_osu_is_asked_for_its_sizes_alone() -> None:
     ],
 )
 @pytest.mark.parametrize("known", [Osu(), Imb()])
-def test_what_does_not_fit_is_told(
+def test_options_that_do_not_fit_the_program_are_refused(
     known: Application, values: dict[str, Value], tasks: int, words: str
 ) -> None:
     assert words in (known.problem(choices(known, **values), place(tasks=tasks)) or "")
@@ -243,7 +243,7 @@ def test_rdma_without_a_device_is_refused_before_anything_starts(tmp_path: Path)
     assert latency[4:] == ("-F", "-d", "mlx5_0", "-s", "64", "-n", "5000")
 
 
-def test_what_the_machine_has(tmp_path: Path) -> None:
+def test_hardware_of_the_machine_is_read(tmp_path: Path) -> None:
     host = FakeHost(
         files={
             "/proc/meminfo": b"MemTotal: 2048 kB\n",

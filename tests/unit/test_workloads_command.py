@@ -45,7 +45,7 @@ def test_a_profile_divides_the_wall_time_and_nothing_else() -> None:
     assert row.metric == "wall" and row.status is Status.FAILED and not row.parts
 
 
-def test_what_the_system_measured() -> None:
+def test_command_has_wall_and_cpu_times_and_memory() -> None:
     load = CommandWorkload(name="mine", argv=("prog",))
     rows = parse(load, "", wall=1.5, user=0.5, system=0.25, max_rss=4096)
     assert [(r.metric, r.unit, r.values, r.better) for r in rows] == [
@@ -57,7 +57,7 @@ def test_what_the_system_measured() -> None:
     assert all(r.workload == "mine" and r.status is Status.OK for r in rows)
 
 
-def test_what_was_not_measured_is_left_out() -> None:
+def test_values_that_were_not_measured_have_no_row() -> None:
     assert list(run("")) == ["wall"]
 
 

@@ -115,7 +115,7 @@ def test_bandwidth_rate_and_percentiles_in_base_units() -> None:
     assert found.facts["version"] == "fio-3.33" and found.facts["device"] == "vda"
 
 
-def test_what_stands_below_direct_requests() -> None:
+def test_device_below_direct_requests_is_named() -> None:
     assert meets(on("nvme0n1")) == "the device"
     assert "virtual disk" in meets(DOCUMENT)
     assert "loop device" in meets(on("loop3"))
@@ -127,7 +127,7 @@ def test_what_stands_below_direct_requests() -> None:
     assert meets(on("sda", write_ios=8000), seconds=0.1) == "the device, or a cache: too short to be told"
 
 
-def test_what_meets_the_page_cache_is_called_so() -> None:
+def test_results_that_may_come_from_the_page_cache_say_so() -> None:
     assert "smaller than the memory" in meets(DOCUMENT, mode="buffered")
     assert "in part" in meets(DOCUMENT, mode="buffered", size="auto")
 
@@ -145,7 +145,7 @@ def test_a_job_that_failed_has_no_values_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-3", "0", '"1205705270"', "1e999", "9" * 400, "null"])
-def test_what_is_no_positive_number_is_no_value(number: str) -> None:
+def test_value_that_is_no_positive_number_is_dropped(number: str) -> None:
     found = by_name(parsed(PRINTED.replace(": 1205705270", f": {number}")))
     assert found["read_1MiB_bandwidth"].value is None and found["read_1MiB_bandwidth"].reason
     assert found["read_1MiB_p50"].value == 757760e-9
@@ -207,7 +207,7 @@ def test_no_other_block_is_taken(text: str) -> None:
     assert (Fio().problem(choices(block=text), place()) or "").startswith("block: ")
 
 
-def test_what_fio_would_refuse_is_told_before_it_starts() -> None:
+def test_invalid_options_are_refused_before_fio_starts() -> None:
     assert Fio().problem(choices(), place()) is None
     assert "depth is for" in (Fio().problem(choices(depth=4), place()) or "")
     assert Fio().problem(choices(depth=4, engine="libaio"), place()) is None

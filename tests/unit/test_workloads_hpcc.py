@@ -113,7 +113,7 @@ def test_the_input_has_its_lines_where_hpl_reads_them() -> None:
         ({"p": 7, "q": 4}, place(nodes=16), None),
     ],
 )
-def test_what_does_not_fit_is_told_before_anything_starts(
+def test_options_that_do_not_fit_are_refused_before_the_start(
     values: dict[str, Value], there: Place, words: str | None
 ) -> None:
     assert Hpcc().problem(hpcc(**values), there) == words

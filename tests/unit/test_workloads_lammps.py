@@ -174,7 +174,7 @@ def test_the_box_is_scaled_to_ranks_and_to_memory() -> None:
     assert box(choices(cells="auto"), tiny) == (4, 4, 4)
 
 
-def test_what_does_not_fit_is_told_before_it_starts() -> None:
+def test_sizes_that_do_not_fit_are_refused_before_the_start() -> None:
     assert Lammps().problem(choices(), place()) is None
     assert "cells: auto" in (Lammps().problem(choices(cells=400), place()) or "")
     assert Lammps().problem(choices(cells="auto"), place()) is None
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_told_before_it_starts() -> None:
     assert "numbers at most" in (Lammps().problem(beyond, place(tasks=8, memory=1 << 50)) or "")
 
 
-def test_the_input() -> None:
+def test_input_script_has_the_requested_sizes() -> None:
     invocation = Lammps().command(choices(write_every=10), place())
     (name,) = invocation.files
     text = invocation.files[name]

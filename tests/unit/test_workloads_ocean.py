@@ -131,7 +131,7 @@ def test_mitgcm_runs_in_a_fresh_copy() -> None:
         ({"executable": "/a", "run": "/b", "theta": "warm"}, "theta is a number of degrees"),
     ],
 )
-def test_what_mitgcm_cannot_run(values: dict[str, Value], told: str) -> None:
+def test_options_that_mitgcm_cannot_run_are_refused(values: dict[str, Value], told: str) -> None:
     assert told in (Mitgcm().problem(choices(Mitgcm(), **values), place()) or "")
 
 

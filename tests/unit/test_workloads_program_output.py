@@ -55,7 +55,7 @@ def test_exponents_of_fortran_are_numbers(text: str, value: float) -> None:
         ("\0\xff\ufffd m", "nothing like"),
     ],
 )
-def test_what_is_no_number_is_told_in_words(text: str, told: str) -> None:
+def test_missing_number_is_explained(text: str, told: str) -> None:
     with pytest.raises(NoNumber, match=r"^metric 'm': ") as caught:
         metric_value(metric(), text)
     assert told in str(caught.value)

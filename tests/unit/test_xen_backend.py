@@ -137,7 +137,7 @@ def test_no_text_becomes_another_setting(target: str, bridge: str, line: str) ->
         ({"guest": GuestSettings(memory=16 * MIB)}, "too little to boot in"),
     ],
 )
-def test_what_the_hypervisor_cannot_do_is_refused(fields: dict[str, object], what: str) -> None:
+def test_request_beyond_the_hypervisor_is_refused(fields: dict[str, object], what: str) -> None:
     with pytest.raises(UnavailableError, match=what) as caught:
         require_fitting_hypervisor(FACTS, request(**fields))  # type: ignore[arg-type]  # the fields that a case varies
     assert caught.value.remedy
@@ -173,7 +173,7 @@ SEAT = Seat(netns="/run/netns/x", address="10.99.0.2", interface="eth0", port="e
         ),
     ],
 )
-def test_what_no_guest_of_xen_can_be_is_refused(asked: InstanceRequest, what: str) -> None:
+def test_request_that_no_xen_guest_can_meet_is_refused(asked: InstanceRequest, what: str) -> None:
     with pytest.raises(UnavailableError, match=what) as caught:
         require_fitting_request(asked)
     assert caught.value.remedy
@@ -199,7 +199,7 @@ def test_a_machine_without_a_hypervisor_says_which_way_it_lacks_one() -> None:
     assert isinstance(asked := Xl(user).facts(), Unavailable) and "needs root" in asked.reason
 
 
-def test_what_xl_says_first_is_the_cause() -> None:
+def test_first_error_of_xl_is_the_reason() -> None:
     host = FakeHost(
         commands={
             ("xl", "create", "-p", "/c"): failed(
@@ -208,13 +208,13 @@ def test_what_xl_says_first_is_the_cause() -> None:
                 "libxl: error: libxl_create.c:1921:domcreate_attach_devices: unable to add vif devices\n",
                 3,
             ),
-            ("xl", "pause", "g"): failed("", 124),
+            ("xl", "unpause", "g"): failed("", 124),
         }
     )
     with pytest.raises(RunError, match=r"^the guest is not created: xl ended with 3: libxl_exec\.c:117"):
         Xl(host).create("/c")
     with pytest.raises(RunError, match="xl did not end within"):
-        Xl(host).pause("g")
+        Xl(host).unpause("g")
 
 
 def test_a_share_that_is_not_held_is_told() -> None:

@@ -2,13 +2,12 @@
 used."""
 
 from .assemble import analyse, conclude, wanted
-from .progress import Stop, all_cells, decided, furthest, half_width, settled, should_stop
+from .progress import Stop, decided, furthest, half_width, settled, should_stop
 from .two_level import StateCell, compare_boots, compare_states, least_boots
 
 __all__ = [
     "StateCell",
     "Stop",
-    "all_cells",
     "analyse",
     "compare_boots",
     "compare_states",

@@ -128,11 +128,11 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
     whole = mean_memory(memory) if memory and len(memory) == len(guests) else None
     return _Trial(
         instances=[s for s in shares if s],
-        node=_medians([_node([shares[i] for i in node if i < len(own)], own, arm) for node in nodes]),
+        node=_medians([_node([shares[i] for i in node if i < len(own)], arm) for node in nodes]),
         memory={"committed": whole.committed, **whole.shares()} if whole is not None else {},
         rates={name: b.sum / len(nodes) for name, b in both.items()},
         mean_rates={name: b.mean for name, b in both.items()},
-        run_delay=_mean([_delay(a, c) for a, c in zip(accounts, groups, strict=False)]),
+        run_delay=_mean([_delay(a) for a in accounts]),
         accounting=_mean([a.ratio if a is not None and a.host > 0 else None for a in accounts]),
         clocks={
             name: max(values, key=abs)
@@ -166,7 +166,7 @@ def _group_shares(c: Counters, arm: Arm) -> dict[str, float]:
     return {name: value / seconds / instance_cpus(arm) for name, value in known.items()}
 
 
-def _node(shares: Sequence[Mapping[str, float]], own: Sequence[Counters], arm: Arm) -> dict[str, float]:
+def _node(shares: Sequence[Mapping[str, float]], arm: Arm) -> dict[str, float]:
     if not shares or not all(shares):
         return {}
     cpus = node_cpus(arm)
@@ -221,7 +221,7 @@ def _accounting(guest: Counters, machine: Counters) -> Accounting | None:
     return Accounting(guest=busy, host=host, delay=machine.get("vcpu_delay"), steal=guest.get("steal"))
 
 
-def _delay(a: Accounting | None, machine: Counters) -> float | None:
+def _delay(a: Accounting | None) -> float | None:
     """Return the share of the time in which the vCPUs wanted to run that they waited for a CPU."""
     if a is None or a.delay is None or a.host + a.delay <= 0:
         return None

@@ -9,33 +9,10 @@ from ..model.result import Cell, Interval
 from ..model.study import Better
 
 
-def published_overhead(base: float, env: float, better: Better) -> float:
-    """Return the overhead of the 2009 KVM paper as a share of the baseline.
-
-    It is (env - base) / base if lower is better, and (base - env) / base for rates.
-
-    Raises ValueError if the baseline is 0.
-    """
-    if base == 0:
-        raise ValueError("a share of a baseline of 0 does not exist")
-    sign = 1 if better is Better.LOWER else -1
-    return sign * (env - base) / base
-
-
-def time_equivalent(f: float) -> float:
-    """Return the time-equivalent overhead of a published loss of rate f: o = f / (1 - f).
-
-    Raises ValueError if f >= 1, because no work was done then.
-    """
-    if f >= 1:
-        raise ValueError(f"a loss of {f:.0%} of the rate has no time")
-    return f / (1 - f)
-
-
 def rate_loss(o: float) -> float:
     """Return the loss of rate of a time-equivalent overhead, f = o / (1 + o): 1 for inf, -inf for -1.
 
-    This is the inverse of time_equivalent(). Raises ValueError if o < -1.
+    Raises ValueError if o < -1.
     """
     if o < -1:
         raise ValueError("a time-equivalent overhead is at least -1")

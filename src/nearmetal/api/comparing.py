@@ -9,7 +9,7 @@ from typing import Any
 
 from ..analysis import compare_states, least_boots
 from ..errors import UsageError
-from ..host.facts.provenance import cpu_summary
+from ..host.facts.provenance import cpu_summary, section
 from ..model.study import Design, Study
 from ..records import ResultsDirectory
 from ..report.tables.answer import USAGE
@@ -220,9 +220,9 @@ def _facts(run: _Run) -> dict[str, str]:
     """Return what an upgrade may change (UPGRADED), and what should be the same on both sides."""
     p, study = run.found.stored.provenance, run.found.study
     cpu, kernel, hypervisor, tools, versions = (
-        _section(p, name) for name in ("cpu", "kernel", "hypervisor", "tools", "versions")
+        section(p, name) for name in ("cpu", "kernel", "hypervisor", "tools", "versions")
     )
-    memory, usable = _section(p, "memory").get("bytes"), cpu.get("usable")
+    memory, usable = section(p, "memory").get("bytes"), cpu.get("usable")
     facts: dict[str, object] = {
         "kernel": kernel.get("release"),
         "distribution": p.get("distribution"),
@@ -237,18 +237,13 @@ def _facts(run: _Run) -> dict[str, str]:
         "nearmetal": versions.get("nearmetal"),
         "kernels of nearmetal": tools.get("digest"),
         "compiler": tools.get("compiler"),
-        "MPI": _section(p, "mpi").get("used"),
+        "MPI": section(p, "mpi").get("used"),
     }
-    for name in _section(p, "images"):
-        facts[f"image {name}"] = _section(_section(p, "images"), name).get("digest")
-    for audited in _section(_section(p, "parity"), "facts").values():
+    for name in section(p, "images"):
+        facts[f"image {name}"] = section(section(p, "images"), name).get("digest")
+    for audited in section(section(p, "parity"), "facts").values():
         facts |= {name: digest for name, digest in audited.items() if name.startswith("binary ")}
     for f in fields(Design):
         if f.name not in _MAY_DIFFER:
             facts[f"design: {f.name}"] = str(getattr(study.design, f.name))
     return {name: value for name, value in facts.items() if isinstance(value, str)}
-
-
-def _section(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = of.get(name)
-    return section if isinstance(section, dict) else {}

@@ -32,15 +32,6 @@ def mount(source: str, target: Path, kind: str, *, flags: int = 0, options: str 
         raise RunError(f"mount {kind} on {target}: {os.strerror(ctypes.get_errno())}", remedy="run as root")
 
 
-def detach_if_mounted(path: Path) -> None:
-    """Call detach(), but do nothing if nothing is mounted there. Raises OSError."""
-    try:
-        detach(path)
-    except OSError as e:
-        if e.errno != errno.EINVAL:
-            raise
-
-
 def detach(path: Path) -> None:
     """Unmount lazily: the mount point is free at once, and the file system goes when nobody uses it any more.
 

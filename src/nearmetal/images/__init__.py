@@ -2,7 +2,7 @@
 form that each runtime takes. This package knows no environment and no workload."""
 
 from .builtin import builtin_definition, builtin_names
-from .find import find_image, known_definition, known_names, no_image, require_image
+from .find import find_image, known_names, no_image, require_image
 from .store import Image, ImageStore, in_use
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "builtin_names",
     "find_image",
     "in_use",
-    "known_definition",
     "known_names",
     "no_image",
     "require_image",

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from .design import Design, Mode, Mpi, Reach, SingleCopy, Starts
 from .environments.environment import (
-    USUAL_SHARES,
     Attachment,
     Companion,
     Environment,
@@ -44,7 +43,6 @@ __all__ = [
     "RANKS",
     "STORAGE",
     "STORAGE_VARIABLE",
-    "USUAL_SHARES",
     "ApplicationWorkload",
     "Arm",
     "Attachment",

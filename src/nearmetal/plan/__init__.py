@@ -1,7 +1,7 @@
 """From a study and its seed to blocks of trials. Pure: no I/O, no knowledge of machines or statistics."""
 
 from .blocks import make_block, make_plan
-from .lengths import KaliberaJones, kalibera_jones_plan
+from .lengths import kalibera_jones_plan
 from .slices import (
     FIXED_FROM,
     LONGEST_BLOCK,
@@ -17,7 +17,6 @@ __all__ = [
     "LONGEST_BLOCK",
     "MOST_SLICES",
     "VERIFIED_EVERY",
-    "KaliberaJones",
     "SlicePlanner",
     "block_length",
     "kalibera_jones_plan",

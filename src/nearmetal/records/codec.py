@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from typing import TypeVar, cast
 
 import msgspec
@@ -84,14 +83,6 @@ def _decoded(decoder: msgspec.json.Decoder[Record], line: bytes) -> Record:
     for row in record.rows:
         _check_lengths(row)
     return record
-
-
-def from_dict(data: Mapping[str, JsonValue]) -> TrialRecord:
-    """The inverse of to_dict, as strict as from_line."""
-    try:
-        return from_line(json.dumps(dict(data), allow_nan=False).encode())
-    except ValueError as e:
-        raise e if isinstance(e, Malformed) else Malformed(str(e)) from e
 
 
 def _not_finite(record: TrialRecord) -> str | None:

@@ -4,7 +4,7 @@ demand.
 This package does not know what runs on the node, or what its counters are used for.
 """
 
-from .reading import Header, Sample, Samples, SampleSection, parse, read_samples, read_sections
+from .reading import Header, Sample, SampleSection, parse, read_samples, read_sections
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost
 from .stream import GUESTS, GuestSampler, Stream
 from .windows import Window, in_windows
@@ -16,7 +16,6 @@ __all__ = [
     "Sample",
     "SampleSection",
     "Sampler",
-    "Samples",
     "SamplingCost",
     "Stream",
     "Window",

@@ -26,6 +26,7 @@ from ..host.counters.procfiles import SCHEDSTAT
 from ..host.counters.trial import local_scale
 from ..host.processes.failure import describe_failure
 from ..model.scope import Scope
+from .commands import CommandPipe
 from .frames import FrameWriter, raw_beside, whole_lines
 
 SCHEMA = 1
@@ -87,7 +88,7 @@ class Sampler:
         self._host, self._program = host, program
         self._period, self._flush = period, flush
         self._node_files = {**NODE_FILES, **(also or {})}
-        self._commands = -1
+        self._commands = CommandPipe()
         self._process: Process | None = None
         self.problem: str | None = None
 
@@ -98,14 +99,14 @@ class Sampler:
             self._start()
         except OSError as e:
             self.problem = f"{self._path}: {e.strerror or e}"
-        self._tell(_lines("node", self._node_files))
+        self._commands.send(_lines("node", self._node_files))
         self.mark("node")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hang_up()
+        self._commands.close()
         if self._process is not None:
             self._end(self._process)
             self._process = None
@@ -123,11 +124,11 @@ class Sampler:
         threads: threads of the machine that run a guest's CPUs.
         """
         cpus = {f"{SCHEDSTAT}{n}": f"/proc/{thread}/schedstat" for n, thread in enumerate(threads)}
-        self._tell(_lines(_scope(name), cgroup_paths(cgroups) | cpus))
+        self._commands.send(_lines(_scope(name), cgroup_paths(cgroups) | cpus))
 
     def remove_instance(self, name: str) -> None:
         """Stop sampling an instance. Harmless if it is not known."""
-        self._tell(f"- {_scope(name)}\n")
+        self._commands.send(f"- {_scope(name)}\n")
 
     @property
     def raw(self) -> Path:
@@ -141,34 +142,15 @@ class Sampler:
 
     def mark(self, *scopes: str) -> None:
         """Sample these scopes now, and write out all samples so far."""
-        self._tell("".join(f"! {scope}\n" for scope in scopes))
+        self._commands.send("".join(f"! {scope}\n" for scope in scopes))
 
     def _start(self) -> None:
-        reader, self._commands = os.pipe()
-        try:
-            milliseconds = (str(round(self._period * 1000)), str(round(self._flush * 1000)))
+        milliseconds = (str(round(self._period * 1000)), str(round(self._flush * 1000)))
+        with self._commands.opened() as reader:
             argv = [self._program, str(reader), str(self._raw), *milliseconds]
             self._process = self._host.start(
                 argv, stdout=Path(os.devnull), stderr=self._said, pass_fds=(reader,)
             )
-        except OSError:
-            self._hang_up()
-            raise
-        finally:
-            os.close(reader)
-
-    def _tell(self, lines: str) -> None:
-        if self._commands < 0:
-            return
-        try:
-            os.write(self._commands, lines.encode())
-        except BrokenPipeError:  # nm-sample has ended; the reason is reported at the end
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        if self._commands >= 0:
-            os.close(self._commands)
-            self._commands = -1
 
     def _end(self, process: Process) -> None:
         try:

@@ -4,7 +4,6 @@ sent to the machine."""
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..host import Host, Process
 from ..host.counters.files import NODE_FILES
 from ..host.counters.procfiles import CounterUnits
 from ..model.scope import GUEST, Scope
+from .commands import CommandPipe
 from .frames import FrameWriter
 from .reading import Header, Sample, parse_lines
 
@@ -62,7 +62,7 @@ class GuestSampler:
     def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: CounterUnits) -> None:
         self.scope, self._raw = str(Scope(kind=GUEST, name=name)), raw
         self._host, self._argv = host, tuple(argv)
-        self._commands = -1
+        self._commands = CommandPipe()
         self._process: Process | None = None
         self.stream = Stream(raw, scale)
 
@@ -86,25 +86,19 @@ class GuestSampler:
         return "0", "/proc/self/fd/1", milliseconds, milliseconds
 
     def __enter__(self) -> GuestSampler:
-        reader, self._commands = os.pipe()
-        try:
+        with self._commands.opened() as reader:
             self._process = self._host.start(
                 self._argv, stdout=self._raw, stderr=self._raw.with_suffix(".stderr.txt"), stdin=reader
             )
-        except BaseException:
-            self._hang_up()
-            raise
-        finally:
-            os.close(reader)
         files = [f"+ {self.scope} {name} 1 {path}\n" for name, path in NODE_FILES.items()]
-        self._tell("".join(files))
+        self._commands.send("".join(files))
         self.mark()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hang_up()
+        self._commands.close()
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
                 self._process.wait(_END_LIMIT)
@@ -113,17 +107,4 @@ class GuestSampler:
 
     def mark(self) -> None:
         """Take a sample now."""
-        self._tell(f"! {self.scope}\n")
-
-    def _tell(self, lines: str) -> None:
-        if self._commands < 0:
-            return
-        try:
-            os.write(self._commands, lines.encode())
-        except BrokenPipeError:
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        if self._commands >= 0:
-            os.close(self._commands)
-            self._commands = -1
+        self._commands.send(f"! {self.scope}\n")

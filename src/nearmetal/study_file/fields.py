@@ -12,8 +12,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from ..model.keys import NAME, SOME_TEXT, TEXT, Kind, one_of
-from .workloads.npb import Benchmark, Size
+from ..model.keys import NAME, TEXT, Kind
 
 
 @dataclass(frozen=True, eq=False)  # an annotation must be hashable, so compare by identity
@@ -32,7 +31,4 @@ class Taken:
 
 
 Text = Annotated[str, Taken(TEXT)]
-SomeText = Annotated[str, Taken(SOME_TEXT)]
 Name = Annotated[str, Taken(NAME)]
-BenchmarkWord = Annotated[Benchmark, Taken(one_of(Benchmark))]
-SizeWord = Annotated[Size, Taken(one_of(Size))]

@@ -1,14 +1,11 @@
-"""Read numbers and metrics from the output of other programs, strictly: incomplete numbers and those of other
+"""Read numbers from the output of other programs, strictly: incomplete numbers and those of other
 locales are rejected."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-
-from ..model.study import Better
-from .applications.contract import Metric
+from collections.abc import Iterator
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,4})?")
 LONGEST_LINE = 4096  # characters; a longer one is no table's
@@ -32,23 +29,3 @@ def words_of_lines(text: str) -> Iterator[list[str]]:
     for line in text.splitlines():
         if len(line) <= LONGEST_LINE and (words := line.split()):
             yield words
-
-
-def metrics_of(
-    declared: Iterable[tuple[str, str, Better]], values: Mapping[str, float], reason: Callable[[str], str]
-) -> tuple[Metric, ...]:
-    """Return each metric (name, unit, better) with its value.
-
-    values: by name, in base units.
-    reason: returns why the metric of a name has no value.
-    """
-    return tuple(
-        Metric(
-            name=name,
-            unit=unit,
-            better=better,
-            value=values.get(name),
-            reason="" if name in values else reason(name),
-        )
-        for name, unit, better in declared
-    )

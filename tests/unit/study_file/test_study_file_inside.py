@@ -24,7 +24,7 @@ CATALOG = Catalog(
 )
 
 
-def test_it_has_the_image_and_the_guest_of_the_one_around_it() -> None:
+def test_instance_inside_a_guest_inherits_image_and_guest() -> None:
     for more in ("", ", image: own", ", attachment: loopback", ", storage: {}"):
         study = load_text(STUDY.format(more=more), "s.yaml", CATALOG)
         _, vm, box = study.environments
@@ -44,7 +44,7 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(("more", "told"), MISTAKES, ids=[t.split(":")[0] for _, t in MISTAKES])
-def test_what_no_instance_in_a_guest_has_is_told_where_it_stands(more: str, told: str) -> None:
+def test_key_that_does_not_apply_inside_a_guest_is_reported_with_its_line(more: str, told: str) -> None:
     with pytest.raises(StudyError) as found:
         load_text(STUDY.format(more=more), "s.yaml", CATALOG)
     assert f"environments.box.{told}" in str(found.value) and "s.yaml:5:" in str(found.value)
@@ -60,7 +60,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("old", "new", "told"), WRONG, ids=[n for _, n, _ in WRONG])
-def test_it_stands_only_in_guests_of_another_environment(old: str, new: str, told: str) -> None:
+def test_inside_must_name_another_environment_with_guests(old: str, new: str, told: str) -> None:
     with pytest.raises(StudyError) as found:
         load_text(STUDY.format(more="").replace(old, new), "s.yaml", CATALOG)
     assert told in str(found.value), str(found.value)

@@ -204,7 +204,7 @@ def test_rank_rules(benchmark: Benchmark) -> None:
     }.get(benchmark, [1, 2, 4, 8, 16])  # fmt: skip
 
 
-def test_what_both_versions_print(place: Path) -> None:
+def test_output_of_both_npb_versions_is_parsed(place: Path) -> None:
     put(place, "is.S.x")
     program = find_program(place, Benchmark.IS, Size.S)
     assert program is not None

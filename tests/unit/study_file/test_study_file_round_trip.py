@@ -297,7 +297,7 @@ def test_parameters_unknown_to_the_catalogue_come_back_without_it(catalog: Catal
 
 
 @pytest.mark.parametrize("argument", ["a\0b", "\udc80", "x" * 9000])
-def test_what_no_file_can_hold_is_refused(catalog: Catalog, argument: str) -> None:
+def test_argument_that_yaml_cannot_hold_is_refused(catalog: Catalog, argument: str) -> None:
     study = load_text(builtin("quick"), "quick", catalog, seed=7)
     own = CommandWorkload(name="own", argv=("echo", argument))
     with pytest.raises(UsageError):

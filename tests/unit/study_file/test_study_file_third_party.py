@@ -78,7 +78,7 @@ def load(text: str = STUDY) -> Study:
     return load_text(text, "s.yaml", KNOWN)
 
 
-def test_it_takes_guest_and_own_keys_and_encloses_containers() -> None:
+def test_third_party_backend_takes_guest_and_own_keys_and_encloses_containers() -> None:
     study = load()
     _, vm, box = study.environments
     assert vm.guest == GuestSettings(memory=512 << 20)
@@ -89,7 +89,7 @@ def test_it_takes_guest_and_own_keys_and_encloses_containers() -> None:
     assert load(text) == load_text(text, "s.yaml", None) == study
 
 
-def test_its_keys_are_described() -> None:
+def test_keys_of_a_third_party_backend_are_described() -> None:
     assert re.search(r"^ +loader +what boots it\.  Example: uefi  \(default bios\)$", explain(), re.MULTILINE)
     own = json_schema(KNOWN)["$defs"]["Environment"]["properties"]["hive"]
     assert own["description"] == "of a guest of the hive" and own["$ref"] == "#/$defs/HiveSettings"
@@ -126,7 +126,7 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(("old", "new", "told"), MISTAKES, ids=[new for _, new, _ in MISTAKES])
-def test_its_mistakes_are_told_at_their_place(old: str, new: str, told: str) -> None:
+def test_mistakes_in_third_party_keys_are_reported_with_their_line(old: str, new: str, told: str) -> None:
     with pytest.raises(StudyError) as found:
         load(STUDY.replace(old, new))
     assert told in str(found.value)

@@ -1,5 +1,4 @@
-"""Intervals of means: the anytime t interval (approximate, carries no verdict) and the textbook t
-intervals."""
+"""Intervals of means: the anytime t interval (approximate, carries no verdict) and Welch's t interval."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class TTest:
-    """A textbook t-test of the null 'mean (difference) = 0' with its interval."""
+    """A t-test of the null 'difference of means = 0' with its interval."""
 
     t: float
     df: float
@@ -33,16 +32,6 @@ def variance(values: FloatArray) -> float:
     # The second mean is zero up to rounding; taking it off again removes that rounding.
     centred = centred - np.mean(centred)
     return float(np.sum(centred**2) / (values.size - 1))
-
-
-def geometric_mean(values: FloatArray) -> float:
-    """Return the geometric mean, by logarithms so that no product overflows.
-
-    Raises ValueError for a value <= 0.
-    """
-    if values.size == 0 or not bool(np.all(values > 0)):
-        raise ValueError("a geometric mean needs positive values")
-    return float(np.exp(np.mean(np.log(values))))
 
 
 NARROWEST_AT = 40
@@ -76,14 +65,6 @@ def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -
     return Interval(centre=centre, low=low, high=high)
 
 
-def paired_t(d: FloatArray, confidence: float) -> TTest:
-    """Return Student's t of one sample of differences. Raises ValueError for n < 2."""
-    if d.size < 2:
-        raise ValueError("a t-test needs at least two values")
-    mean, error = float(np.mean(d)), math.sqrt(variance(d) / d.size)
-    return _t_test(mean, error, float(d.size - 1), confidence)
-
-
 def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
     """Return Welch's t of mean(a) - mean(b), with unequal variances.
 
@@ -97,20 +78,6 @@ def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
         return _t_test(difference, 0.0, float(a.size + b.size - 2), confidence)
     df = total**2 / (va**2 / (a.size - 1) + vb**2 / (b.size - 1))
     return _t_test(difference, math.sqrt(total), df, confidence)
-
-
-def t_e_value(d: FloatArray, g: float) -> float:
-    """Return the e-value of the t statistic under a normal prior of variance g on mean / sigma (right-Haar
-    mixture).
-
-    (1 + n g)^(-1/2) ((1 + t^2/nu) / (1 + t^2 / (nu (1 + n g))))^(n/2). Raises ValueError for n < 2.
-    """
-    n = d.size
-    if n < 2:
-        raise ValueError("a t e-value needs at least two values")
-    squares = n * float(np.mean(d)) ** 2 / variance(d) / (n - 1)
-    log_ratio = math.log1p(squares) - math.log1p(squares / (1 + n * g))
-    return math.exp(n / 2 * log_ratio - 0.5 * math.log1p(n * g))
 
 
 def _t_test(mean: float, error: float, df: float, confidence: float) -> TTest:

@@ -38,24 +38,6 @@ def quantile_ranks(n: int, q: float, confidence: float) -> tuple[int, int] | Non
     return int(j[best]), int(k[best])
 
 
-def least_n(q: float, confidence: float) -> int:
-    """Return the smallest n at which the q quantile can be estimated with unequal tails.
-
-    For q > 1/2 the largest order statistics suffice.
-    """
-    n = 2
-    while quantile_ranks(n, q, confidence) is None:
-        n += 1
-    return n
-
-
-def least_n_equal_tails(q: float, confidence: float) -> int:
-    """Return the smallest n if each tail may hold at most half of the rest: max(q, 1 - q)^n <= (1 -
-    confidence) / 2.
-    """
-    return math.ceil(math.log((1 - confidence) / 2) / math.log(max(q, 1 - q)))
-
-
 def quantile_interval(values: FloatArray, q: float, confidence: float) -> Interval | None:
     """Return the q quantile of independent values with its interval; None if n is too small.
 

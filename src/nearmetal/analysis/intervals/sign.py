@@ -44,11 +44,6 @@ def _ranks(alpha: float, length: int) -> tuple[int, ...]:
     return tuple(ranks)
 
 
-def sign_rank(n: int, alpha: float) -> int:
-    """Return k_n; 0 means that n blocks are too few for a finite interval."""
-    return _ranks(alpha, -(-n // 256) * 256)[n - 1]
-
-
 def sign_interval(d: FloatArray, alpha: float) -> Interval:
     """Return the running closed interval [d_(k_n), d_(n+1-k_n)] of the median of d after all its blocks, in
     order.

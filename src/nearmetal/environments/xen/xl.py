@@ -86,9 +86,6 @@ class Xl:
     def unpause(self, name: str) -> None:
         self._do(["unpause", name], f"{name} does not go on")
 
-    def pause(self, name: str) -> None:
-        self._do(["pause", name], f"{name} is not paused")
-
     def domains(self) -> tuple[output.ListedDomain, ...]:
         """Return all domains.
 

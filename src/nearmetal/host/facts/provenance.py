@@ -94,8 +94,8 @@ def cpu_summary(provenance: Mapping[str, Any]) -> str:
     """Return one line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left
     out.
     """
-    cpu, memory = _section(provenance, "cpu"), _section(provenance, "memory")
-    kernel, versions = _section(provenance, "kernel"), _section(provenance, "versions")
+    cpu, memory = section(provenance, "cpu"), section(provenance, "memory")
+    kernel, versions = section(provenance, "kernel"), section(provenance, "versions")
     parts = []
     if isinstance(model := cpu.get("model"), str):
         parts.append(_short_model(model))
@@ -115,21 +115,22 @@ def boot_state(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
     Records with different boot states are never pooled as replicates (METHOD, 'The block').
     """
-    cpu, kernel = _section(provenance, "cpu"), _section(provenance, "kernel")
+    cpu, kernel = section(provenance, "cpu"), section(provenance, "kernel")
     return {
         "cpu": cpu.get("model"),
         "microcode": cpu.get("microcode"),
         "kernel": [kernel.get("release"), kernel.get("version")],
         "command_line": kernel.get("command_line"),
-        **{k: v for k, v in _section(provenance, "settings").items() if k != "hugepages"},
+        **{k: v for k, v in section(provenance, "settings").items() if k != "hugepages"},
         "mitigations": provenance.get("mitigations"),
         "hypervisor": provenance.get("hypervisor"),
     }
 
 
-def _section(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = provenance.get(name)
-    return section if isinstance(section, dict) else {}
+def section(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of a provenance; empty if it is missing or unavailable."""
+    found = provenance.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _short_model(model: str) -> str:

@@ -92,8 +92,6 @@ _MODES = {
     Attachment.MACVTAP: ("bridge", "private", "vepa", "passthru"),
     Attachment.IPVLAN: ("l2", "l3"),
 }
-#: The default weight of a control group.
-USUAL_SHARES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,7 +117,7 @@ def answer(study: Study, analysis: Analysis) -> Answer | None:
     rows = _rows(study, cells)
     return Answer(
         baseline=side(study, cells[0].baseline),
-        arms=tuple(_arm_answer(study, arm, [c for c in cells if c.arm == arm], rows) for arm in arms),
+        arms=tuple(_arm_answer(study, arm, rows) for arm in arms),
         rows=rows,
     )
 
@@ -236,7 +236,7 @@ def _without_brackets(interval: str) -> str:
     return interval.removeprefix("[").removesuffix("]")
 
 
-def _arm_answer(study: Study, arm: str, cells: Sequence[Cell], rows: Sequence[AnswerRow]) -> ArmAnswer:
+def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
     own = [row for row in rows if arm in row.cells]
     deciding = [row for row in own if not row.beside] or own
     verdicts = {figures(row.cells[arm]).verdict for row in deciding}

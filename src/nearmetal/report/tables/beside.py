@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from ...model.profile import RankProfile
 from ...model.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
@@ -20,7 +19,6 @@ from ..text import one_line
 from .cells import bounded, has_interval
 from .profile import ProfileLine, profile_lines
 
-Ranks = Sequence[RankProfile]
 WHOLE = ("rate", "bandwidth", "wall")
 """Metrics that represent a whole kernel."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Invocation, Metric, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 from .json_text import first_object, number_at
 
 #: By program: whether its queries, and its database, are protein sequences.
@@ -97,7 +97,7 @@ PARAMETERS = (
 )
 
 
-class Blast:
+class Blast(Application):
     """Debian's ncbi-blast+, run by nm-blast."""
 
     name = "blast"

@@ -8,7 +8,7 @@ import re
 from ...model.record import JsonValue
 from ...model.study import IDS, Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Invocation, Metric, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 
 MIB = 1 << 20
 #: Path of Debian's bonnie++, which is not on the PATH of users.
@@ -69,7 +69,7 @@ PARAMETERS = (
 )
 
 
-class Bonnie:
+class Bonnie(Application):
     """Debian's bonnie++."""
 
     name = "bonnie"
@@ -84,9 +84,6 @@ class Bonnie:
         if chunk & (chunk - 1):
             return f"chunk: a power of two is needed, not {chunk}"
         return None
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         size = size_of(choices, place) // MIB

@@ -106,7 +106,7 @@ def metrics_of(
     """Return the metrics with their values.
 
     named: (name, unit, better) of each.
-    values: by name.
+    values: by name, in base units; None, or left out, if there is no value.
     missing: returns why the metric of a name has no value.
     """
     return tuple(
@@ -114,8 +114,8 @@ def metrics_of(
             name=name,
             unit=unit,
             better=better,
-            value=values[name],
-            reason="" if values[name] is not None else missing(name),
+            value=values.get(name),
+            reason="" if values.get(name) is not None else missing(name),
         )
         for name, unit, better in named
     )
@@ -194,6 +194,7 @@ class Application(Protocol):
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
         """Return launches that run once for each arm and block before the measurement, in the same directory
         (for example, to make a database). Most applications have none."""
+        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation: ...
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Invocation, Metric, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 from .fio_jobs import MOST_BLOCK, PATTERNS, FioJob, jobs, read_blocks
 from .json_text import at_path, first_object, number_at
 
@@ -78,7 +78,7 @@ PARAMETERS = (
 )
 
 
-class Fio:
+class Fio(Application):
     """Debian's fio."""
 
     name = "fio"

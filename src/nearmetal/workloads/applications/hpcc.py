@@ -11,9 +11,9 @@ from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import metrics_of, number
+from ..reading import number
 from . import blas, hpcc_input
-from .contract import Invocation, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .hpcc_output import faults, hpl_fault, section, solved, summary
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
@@ -61,7 +61,7 @@ _FIGURES = (
 _SIZES = ("DGEMM_N", "PTRANS_n", "MPIRandomAccess_N", "STREAM_VectorSize", "FFT_N", "MPIFFT_N")
 
 
-class Hpcc:
+class Hpcc(Application):
     name = "hpcc"
     doc = "HPC Challenge: HPL, PTRANS, RandomAccess, FFT, STREAM, DGEMM, random ring"
     parameters: tuple[Parameter, ...] = (
@@ -75,9 +75,6 @@ class Hpcc:
 
     def problem(self, choices: Choices, place: Place) -> str | None:
         return hpcc_input.misfit(_input(choices, place), place)
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(

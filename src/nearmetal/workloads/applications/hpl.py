@@ -11,9 +11,8 @@ from pathlib import PurePath
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from ..reading import metrics_of
 from . import blas, hpcc_input
-from .contract import Invocation, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .hpcc import INPUT, OUTPUT, input_facts, needs_of
 from .hpcc_output import Solved, hpl_fault, section, solved
 from .several import program_problem, whole_numbers
@@ -23,7 +22,7 @@ _HPCC = "hpcc"
 BEST = "best"
 
 
-class Hpl:
+class Hpl(Application):
     name = "hpl"
     doc = "HPL at one or several block sizes in one run: a rate for each, and the best"
     parameters: tuple[Parameter, ...] = (
@@ -54,9 +53,6 @@ class Hpl:
         if len(blocks) > hpcc_input.MOST_BLOCKS:
             return f"nb has {len(blocks)} block sizes; HPL takes at most {hpcc_input.MOST_BLOCKS} in one run"
         return program_problem(choices) or hpcc_input.misfit(_input(choices, place), place)
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         text = _input(choices, place).text("HPLinpack")

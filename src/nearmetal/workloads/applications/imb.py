@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import metrics_of, number, words_of_lines
-from .contract import Invocation, Needs, Output, Parsed, Place
+from ..reading import number, words_of_lines
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
 
 _LENGTHS = "lengths.txt"
@@ -31,7 +31,7 @@ _VERSION = re.compile(r"Intel ?\(R\) MPI Benchmarks?(?: Suite)? V?([0-9]{1,4})(?
 _DECIMAL_SINCE, _MEBI = 2018, 1 << 20
 
 
-class Imb:
+class Imb(Application):
     name = "imb"
     doc = "a benchmark of Intel's IMB-MPI1 by path: time and bandwidth by message size"
     parameters: tuple[Parameter, ...] = (
@@ -60,9 +60,6 @@ class Imb:
         if place.ranks < 2:
             return "a benchmark of IMB needs at least two ranks"
         return program_problem(choices) or sizes_problem(choices)
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         sizes = whole_numbers(choices.word("sizes"))

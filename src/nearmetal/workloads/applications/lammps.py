@@ -8,7 +8,7 @@ import re
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Invocation, Needs, Output, Parsed, Place, metrics_of
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import program_parameter, program_problem
 
 #: Atoms in a cell of the face-centred cubic lattice.
@@ -112,7 +112,7 @@ def memory(choices: Choices, place: Place) -> float:
     return place.tasks * (RANK_BYTES + ATOM_BYTES * atoms(choices, place) / place.ranks)
 
 
-class Lammps:
+class Lammps(Application):
     """Debian's lammps."""
 
     name = "lammps"
@@ -139,9 +139,6 @@ class Lammps:
                 f"{place.memory / 2**20:,.0f} MiB; take fewer cells, or cells: auto"
             )
         return None
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(

@@ -11,8 +11,8 @@ import re
 from ...model.study import Better
 from ..parameter import Choices, Parameter
 from ..program_output import ending
-from ..reading import metrics_of, number, words_of_lines
-from .contract import Invocation, Needs, Output, Parsed, Place
+from ..reading import number, words_of_lines
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import program_parameter, program_problem
 
 _LINES = {"Copy:": "copy", "Scale:": "scale", "Add:": "add", "Triad:": "triad"}
@@ -21,7 +21,7 @@ _VALID, _INVALID = "Solution Validates", "Failed Validation"
 _EXPECTED = "Solution Validates"
 
 
-class McCalpinStream:
+class McCalpinStream(Application):
     name = "mccalpin-stream"
     doc = "McCalpin's STREAM by the path of your own build"
     parameters: tuple[Parameter, ...] = (program_parameter("stream_c.exe"),)
@@ -31,9 +31,6 @@ class McCalpinStream:
 
     def problem(self, choices: Choices, place: Place) -> str | None:
         return program_problem(choices)
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(argv=(choices.word("program"),))

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
 _STDOUT, _PROGRAM = "STDOUT.0000", "nm-mitgcm"
 #: By metric: the sections that it sums (packages may add others), and its kind of time; '' if it is part of
@@ -35,7 +35,7 @@ _MEAN = re.compile(r"%MON dynstat_(theta|salt)_mean *=(.*)$")
 _LONGEST = 300  # characters of one of its lines
 
 
-class Mitgcm:
+class Mitgcm(Application):
     """MITgcm. The paths of the executable and of the run directory are given by the user."""
 
     name = "mitgcm"
@@ -86,9 +86,6 @@ class Mitgcm:
         if _wanted(choices) is None and choices.word("theta") != "any":
             return f"theta is a number of degrees, or any, not {choices.word('theta')[:40]!r}"
         return None
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(

@@ -12,15 +12,15 @@ from pathlib import PurePath
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import metrics_of, number, whole, words_of_lines
-from .contract import Invocation, Needs, Output, Parsed, Place
+from ..reading import number, whole, words_of_lines
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
 
 _RATES = ("bw", "bibw", "mbw_mr")  # how the names of those end that print MB/s, of 10^6 bytes
 _ALONE = ("barrier", "ibarrier")
 
 
-class Osu:
+class Osu(Application):
     name = "osu"
     doc = "an OSU micro-benchmark by path: latency or bandwidth by message size"
     parameters: tuple[Parameter, ...] = (
@@ -36,9 +36,6 @@ class Osu:
         if place.ranks < 2:
             return "an OSU benchmark needs at least two ranks"
         return program_problem(choices) or (None if _alone(choices) else sizes_problem(choices))
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         sizes = whole_numbers(choices.word("sizes"))

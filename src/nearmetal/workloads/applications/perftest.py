@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import metrics_of, number
-from .contract import Invocation, Needs, Output, Parsed, Place
+from ..reading import number
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 
 _OUTPUT, _SCRIPT = "client.txt", "pair.sh"
 _TESTS = ("ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat")
@@ -62,7 +62,7 @@ esac
 """
 
 
-class Perftest:
+class Perftest(Application):
     name = "perftest"
     doc = "RDMA between two ranks: perftest's ib_write_bw, ib_write_lat and their like"
     parameters: tuple[Parameter, ...] = (
@@ -91,9 +91,6 @@ class Perftest:
         if device != AUTO and device not in place.rdma:
             return f"no RDMA device {device[:40]}; there is {', '.join(place.rdma)}"
         return None if place.ranks >= 2 else "perftest needs two ranks"
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         device = choices.word("device")

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from .contract import Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
 #: Grid and steps where nothing is said: the grid is the 2006 paper's (4 degrees, 20 layers of 50 to 815 m).
 GRID, STEPS = (90, 40, 20), 30
@@ -43,7 +43,7 @@ def _number(name: str, default: int, most: int, doc: str, least: int = 1) -> Par
     return Parameter(name=name, kind=Kind.WHOLE, default=default, least=least, most=most, doc=doc)
 
 
-class Veros:
+class Veros(Application):
     """By the user's Python, which has veros."""
 
     name = "veros"
@@ -77,9 +77,6 @@ class Veros:
                 f"each instance has {place.memory / 2**20:,.0f} MiB; take fewer"
             )
         return None
-
-    def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         keys = ("nx", "ny", "nz", "steps", "snapshot", "checkpoint")

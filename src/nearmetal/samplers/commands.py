@@ -1,0 +1,42 @@
+"""The pipe on which a running nm-sample reads its commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class CommandPipe:
+    """Sends commands to one nm-sample. Nothing is sent before opened() or after close()."""
+
+    def __init__(self) -> None:
+        self._writer = -1
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Open the pipe and yield its read end, which nm-sample inherits. On exit the read end is closed on
+        this side; after an error, the pipe is closed."""
+        reader, self._writer = os.pipe()
+        try:
+            yield reader
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(reader)
+
+    def send(self, lines: str) -> None:
+        """Send commands, each a line. They are dropped once nm-sample has ended."""
+        if self._writer < 0:
+            return
+        try:
+            os.write(self._writer, lines.encode())
+        except BrokenPipeError:  # nm-sample has ended; the reason is reported at the end
+            self.close()
+
+    def close(self) -> None:
+        """Close the pipe, whereupon nm-sample ends. Harmless if it is not open."""
+        if self._writer >= 0:
+            os.close(self._writer)
+            self._writer = -1
