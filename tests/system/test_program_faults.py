@@ -1,10 +1,12 @@
 """Programs that go wrong, for real: each gives a clear error or a failed row in time, and leaves nothing."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -48,6 +50,25 @@ def failed(here: Path, workload: str, code: int = 4) -> str:
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def test_disk_and_memory_are_not_compared_and_the_remedy_runs_as_printed(here: Path) -> None:
+    """An overlay of the machine's root lies in memory, and so does a working directory below /var/tmp."""
+    with TemporaryDirectory(dir="/var/tmp") as name:
+        directory = Path(name)
+        weigh = ("weigh", "native", "namespaces", "--seed", "1", "--time", "2s", "--")
+        done = run(directory, *weigh, "dd", "if=/dev/zero", "of=out", "bs=64k", "count=16")
+        assert done.returncode == 2, done.stderr
+        assert "dd writes 1 MiB in each run, to a disk in native/1x1 and to memory in namespaces/1x1" in (
+            done.stderr
+        )
+        assert not list(directory.glob("results/*"))
+        remedy = shlex.split(done.stderr.partition("next: ")[2].splitlines()[0])
+        assert remedy == ["nearmetal", *weigh, "dd", "if=/dev/zero", "of={storage}/out", "bs=64k", "count=16"]
+        for words in (remedy[1:], [*weigh, "sh", "-c", "echo 1 > out; seq 20000"]):
+            done = run(directory, *words)
+            assert done.returncode == 0, done.stderr
+            assert "left out" not in done.stderr
 
 
 def log_named_in(words: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UsageError
 from ..host.facts.boot_records import boot_records
 from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
@@ -32,9 +34,10 @@ from .bounds.measuring import RoofMeter
 from .budget import too_short
 from .decide import Verifications, next_block
 from .interrupt import interruptible
-from .rehearsal import REHEARSAL, rehearse, without_failed
+from .rehearsal import REHEARSAL, Rehearsed, rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .running import RunningAnalysis
+from .unlike_storage import storage_remedy
 from .worker import Worker, at_work
 
 if TYPE_CHECKING:
@@ -108,9 +111,11 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         progress.phase("rehearsal: round 0, discarded")
         rehearsed = rehearse(node, recording, progress)
         study = without_failed(study, rehearsed)
-        node = replace(node, study=study)
         for arm, why in rehearsed.failed.items():
             progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")
+        if rehearsed.unlike:
+            study = _without_unlike(study, rehearsed, order, directory, progress)
+        node = replace(node, study=study)
         for text in rehearsed.notes:
             progress.note(text)
         limit = study.design.max_time
@@ -126,9 +131,10 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
                 "parity": rehearsed.parity,
-                "not_here": {**absent, **rehearsed.failed},
+                "not_here": {**absent, **rehearsed.failed, **rehearsed.unlike},
                 "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
                 "storage": rehearsed.storage,
+                "working_directories": rehearsed.working_directories,
                 "limits": rehearsed.limits,
                 "network": node.network_record(),
                 "boots": boot_records(machine.host) if node.bases else {},
@@ -145,6 +151,31 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
             started=order.started,
         )
         return _blocks(node, recording, directory, planner, begin, order, progress)
+
+
+def _without_unlike(
+    study: Study, rehearsed: Rehearsed, order: Order, directory: ResultsDirectory, progress: Progress
+) -> Study:
+    """Leave out the arms whose storage is unlike that of the baseline, and report them.
+
+    Raises UsageError if nothing is left to compare. The results directory is then removed.
+    """
+    remedy = storage_remedy(study, order.command, Path.cwd(), _written(study, since=order.started))
+    try:
+        left = without_unlike(study, rehearsed, remedy)
+    except UsageError:
+        shutil.rmtree(directory.path, ignore_errors=True)
+        raise
+    for arm, why in rehearsed.unlike.items():
+        progress.note(f"{arm} is left out: {why}. Next: {remedy}")
+    return left
+
+
+def _written(study: Study, since: float) -> set[str]:
+    """Return the files of the working directory that arguments of the user's own programs name and that were
+    written since a time in Unix seconds."""
+    named = {str(Path(word.rpartition("=")[2])) for w in study.commands for word in w.argv[1:]}
+    return {name for name in named if Path(name).is_file() and Path(name).stat().st_mtime >= since}
 
 
 def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:

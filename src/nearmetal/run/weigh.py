@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..environments import BARE_ATTACHMENTS, Backend
 from ..errors import UsageError
+from ..model.environments.environment import DISKS
 from ..model.environments.guest import GuestSettings
 from ..model.environments.image import HOST
 from ..model.study import (
@@ -20,6 +21,7 @@ from ..model.study import (
     Mode,
     Placement,
     Storage,
+    StorageKind,
     Study,
     Workload,
 )
@@ -54,7 +56,7 @@ def weigh_study(
     attachments: each backend is used with each of these that it supports; by default with veth-bridge if it
         has its own network.
     A command, and applications alone, run as a whole in plain trials; kernels run in slices. Instances have
-    storage if an application or a kernel needs it, or if the command refers to it.
+    storage on a disk of the machine if an application or a kernel needs it, or if the command refers to it.
     Raises UsageError.
     """
     if bool(command) == bool(workloads):
@@ -77,15 +79,15 @@ def weigh_study(
     if command:
         program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
         own, told = (program,), program.told_of_storage
-    storage = Storage() if told or writers or any(map(needs_storage, applications)) else None
+    stored = bool(told or writers or any(map(needs_storage, applications)))
     environments = [
         Environment(
             name=label,
             backend=name,
             image=image,
             attachment=attachment,
-            storage=storage,
-            guest=None if storage is None else _guest(b),
+            storage=_storage(b) if stored else None,
+            guest=_guest(b) if stored else None,
             placements=((many if attachment.seated else one).name,),
         )
         for name, b in backends.items()
@@ -134,6 +136,14 @@ def _work(names: Sequence[str]) -> str:
         return f"{len(names)} workloads"
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _storage(backend: Backend) -> Storage:
+    """Return storage on a disk of the machine: of a guest in its root file system, which _guest gives a disk.
+
+    The overlay of a container lies in memory.
+    """
+    return Storage() if backend.capabilities.virtual else Storage(kind=StorageKind.BIND, path=DISKS)
 
 
 def _guest(backend: Backend) -> GuestSettings | None:
