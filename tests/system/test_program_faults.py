@@ -116,7 +116,18 @@ def test_a_program_that_forks_away_has_no_time(here: Path, how: str) -> None:
 def test_a_signal_is_named(here: Path) -> None:
     said = failed(here, "  dies:\n    script: |\n      #!/bin/sh\n      echo half; kill -SEGV $$")
     assert "dies: was killed by SIGSEGV" in said
+    assert "run it by hand in a directory with its files: /bin/sh ./script; if it fails only in" in said
     assert (here / log_named_in(said) / "dies.stdout.txt").read_text() == "half\n"
+
+
+def test_a_status_of_its_own_comes_with_a_command_to_try(here: Path) -> None:
+    (here / "app").write_text("#!/bin/sh\necho no licence for $1 >&2; exit 3\n")
+    (here / "app").chmod(0o755)
+    done = run(here, "weigh", "native", "namespaces", "--seed", "1", "--", "./app", "two words")
+    assert done.returncode == 4 and "app: ended with 3: no licence for two words" in done.stderr
+    line = done.stderr.partition("next: run it by hand: ")[2].splitlines()[0]
+    by_hand = subprocess.run(["/bin/sh", "-c", line], cwd="/", capture_output=True, text=True, check=False)
+    assert by_hand.returncode == 3 and by_hand.stderr == "no licence for two words\n"
 
 
 def test_a_program_that_is_not_there_and_a_wrong_code(here: Path) -> None:

@@ -17,8 +17,8 @@ from ..model.study import Limits, Study
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.progress import Progress
-from ..plan import make_block
 from ..node.trial import DiskWrites
+from ..plan import make_block
 from .audit import (
     applications_said,
     audit_arms,

@@ -272,7 +272,9 @@ def _failure(
         arm,
         workload.name,
         done,
-        program=done.argv[0],
+        argv=done.argv,
+        mpi=False,
+        own_directory=workload.own_directory,
         limit=workload.time_limit,
         exit_codes=workload.exit_codes,
     )
