@@ -2,12 +2,11 @@
 used."""
 
 from .assemble import analyse, conclude, wanted
-from .progress import Stop, all_cells, decided, furthest, half_width, settled, should_stop
+from .progress import all_cells, decided, furthest, half_width, settled, verdict_state
 from .two_level import StateCell, compare_boots, compare_states, least_boots
 
 __all__ = [
     "StateCell",
-    "Stop",
     "all_cells",
     "analyse",
     "compare_boots",
@@ -18,6 +17,6 @@ __all__ = [
     "half_width",
     "least_boots",
     "settled",
-    "should_stop",
+    "verdict_state",
     "wanted",
 ]
