@@ -26,25 +26,19 @@ UNLIMITED = 1000
 
 
 class Pace:
-    """How long the last rounds took compared with their planned length: what runs beside them is not planned,
-    and arms drop out."""
+    """How long the last rounds took compared with their planned length: what runs between them is not
+    planned, and arms drop out."""
 
     def __init__(self) -> None:
-        self._rounds: deque[tuple[int, float]] = deque(maxlen=RECENT)
+        self._rounds: deque[tuple[float, float]] = deque(maxlen=RECENT)
 
-    def saw(self, before: int, seconds: float) -> None:
-        """Record a round.
-
-        before: rounds that were done before it.
-        """
-        self._rounds.append((before, seconds))
+    def saw(self, planned: float, seconds: float) -> None:
+        """Record a round that was to take `planned` seconds."""
+        self._rounds.append((planned, seconds))
 
     def lengths(self, planned: Sequence[float]) -> list[float]:
-        """Return the seconds of rounds, corrected by those of the last rounds.
-
-        planned: seconds of a round until FIXED_FROM rounds are done, until SHORTEST_RUN, and after that.
-        """
-        known = sum(planned[(before >= FIXED_FROM) + (before >= SHORTEST_RUN)] for before, _ in self._rounds)
+        """Return planned lengths of rounds, corrected by the last rounds."""
+        known = sum(length for length, _ in self._rounds)
         factor = sum(seconds for _, seconds in self._rounds) / known if known > 0 else 1.0
         return [factor * length for length in planned]
 

@@ -298,6 +298,7 @@ class _Loop:
         )
         self._directory.write_roofs(roofs.roofs())
         number, seconds = 0, 0.0
+        ran, at, planned = 0, 0.0, 0.0  # blocks of this process; begin and planned length of the last one
         verify_all, limit = self._resumed, self._study.design.max_time
         # The first block is measured more exactly than the rehearsal, if there is time for it.
         announced = limit is not None and self._elapsed() + 2 * self._planner.block_seconds() > limit
@@ -333,10 +334,15 @@ class _Loop:
             if seconds and roofs.step(self._elapsed()):
                 self._directory.write_roofs(roofs.roofs())
             number = found.block.number
-            before, at = len(self._done), time.monotonic()
+            began, at = at, time.monotonic()
+            if ran > 1:
+                self._pace.saw(planned, at - began)
+            planned = self._planner.block_seconds()
             self._run_block(found)
             seconds = time.monotonic() - at
-            self._pace.saw(before, seconds)
+            ran += 1
+            if ran == 1:  # it was planned from the cold rehearsal, and the first analysis follows it
+                self._pace.saw(self._last_seconds, seconds)
             verify_all = False
 
     def _rest(self) -> Rest | None:
