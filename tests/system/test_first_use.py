@@ -295,9 +295,10 @@ TASKS = {
     ),
     "a disk job in a virtual machine": Task(
         lines=(
-            "nearmetal weigh native qemu --time 60s -- dd if=/dev/zero of=out bs=64k count=16 conv=fsync",
+            "nearmetal weigh native qemu --time 60s "
+            "-- dd if=/dev/zero of={storage}/out bs=64k count=16 conv=fsync",
         ),
-        question="What does QEMU cost dd if=/dev/zero of=out bs=64k count=16 conv=fsync?",
+        question="What does QEMU cost dd if=/dev/zero 'of={storage}/out' bs=64k count=16 conv=fsync?",
         environments=("qemu",),
     ),
     "six runtimes by latency": Task(

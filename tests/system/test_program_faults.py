@@ -1,10 +1,12 @@
 """Programs that go wrong, for real: each gives a clear error or a failed row in time, and leaves nothing."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -48,6 +50,25 @@ def failed(here: Path, workload: str, code: int = 4) -> str:
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def test_disk_and_memory_are_not_compared_and_the_remedy_runs_as_printed(here: Path) -> None:
+    """An overlay of the machine's root lies in memory, and so does a working directory below /var/tmp."""
+    with TemporaryDirectory(dir="/var/tmp") as name:
+        directory = Path(name)
+        weigh = ("weigh", "native", "namespaces", "--seed", "1", "--time", "2s", "--")
+        done = run(directory, *weigh, "dd", "if=/dev/zero", "of=out", "bs=64k", "count=16")
+        assert done.returncode == 2, done.stderr
+        assert "dd writes 1 MiB in each run, to a disk in native/1x1 and to memory in namespaces/1x1" in (
+            done.stderr
+        )
+        assert not list(directory.glob("results/*"))
+        remedy = shlex.split(done.stderr.partition("next: ")[2].splitlines()[0])
+        assert remedy == ["nearmetal", *weigh, "dd", "if=/dev/zero", "of={storage}/out", "bs=64k", "count=16"]
+        for words in (remedy[1:], [*weigh, "sh", "-c", "echo 1 > out; seq 20000"]):
+            done = run(directory, *words)
+            assert done.returncode == 0, done.stderr
+            assert "left out" not in done.stderr
 
 
 def log_named_in(words: str) -> Path:
@@ -95,7 +116,18 @@ def test_a_program_that_forks_away_has_no_time(here: Path, how: str) -> None:
 def test_a_signal_is_named(here: Path) -> None:
     said = failed(here, "  dies:\n    script: |\n      #!/bin/sh\n      echo half; kill -SEGV $$")
     assert "dies: was killed by SIGSEGV" in said
+    assert "run it by hand in a directory with its files: /bin/sh ./script; if it fails only in" in said
     assert (here / log_named_in(said) / "dies.stdout.txt").read_text() == "half\n"
+
+
+def test_a_status_of_its_own_comes_with_a_command_to_try(here: Path) -> None:
+    (here / "app").write_text("#!/bin/sh\necho no licence for $1 >&2; exit 3\n")
+    (here / "app").chmod(0o755)
+    done = run(here, "weigh", "native", "namespaces", "--seed", "1", "--", "./app", "two words")
+    assert done.returncode == 4 and "app: ended with 3: no licence for two words" in done.stderr
+    line = done.stderr.partition("next: run it by hand: ")[2].splitlines()[0]
+    by_hand = subprocess.run(["/bin/sh", "-c", line], cwd="/", capture_output=True, text=True, check=False)
+    assert by_hand.returncode == 3 and by_hand.stderr == "no licence for two words\n"
 
 
 def test_a_program_that_is_not_there_and_a_wrong_code(here: Path) -> None:

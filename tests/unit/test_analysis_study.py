@@ -15,7 +15,7 @@ from nearmetal.analysis import (
     decided,
     half_width,
     least_boots,
-    should_stop,
+    verdict_state,
 )
 from nearmetal.analysis.published import published_column
 from nearmetal.analysis.two_level import LeastBoots, StateQuantity
@@ -33,6 +33,7 @@ from nearmetal.model.study import (
     Study,
 )
 from nearmetal.plan import make_plan
+from nearmetal.run.decide import Clock, should_stop
 from nearmetal.subjects.start_stop import START
 
 DESIGN = Design(baselines=("native", "tcp"), margin=0.03, confidence=0.95, seed=5)
@@ -462,7 +463,8 @@ def test_a_row_that_never_works_is_listed_and_is_no_cell() -> None:
 
 
 def stopped(a: Analysis, study: Study, elapsed: float, block_seconds: float) -> str | None:
-    stop = should_stop(a, study, blocks=a.blocks, elapsed=elapsed, block_seconds=block_seconds)
+    clock = Clock(elapsed=elapsed, block_seconds=block_seconds)
+    stop = should_stop(study.design, verdict_state(a, study), a.blocks, clock)
     return None if stop is None else stop.reason
 
 
@@ -517,7 +519,8 @@ def test_stops_at_width_blocks_and_time() -> None:
 
 def test_only_a_limit_that_was_set_beforehand_allows_a_closing_look() -> None:
     def planned(a: Analysis, study: Study, elapsed: float) -> bool:
-        stop = should_stop(a, study, blocks=a.blocks, elapsed=elapsed, block_seconds=2.0)
+        clock = Clock(elapsed=elapsed, block_seconds=2.0)
+        stop = should_stop(study.design, verdict_state(a, study), a.blocks, clock)
         assert stop is not None
         return stop.planned
 
@@ -531,17 +534,13 @@ def test_only_a_limit_that_was_set_beforehand_allows_a_closing_look() -> None:
 def test_a_run_that_may_overrun_its_time_ends_at_its_next_look() -> None:
     timed = replace(STUDY, design=replace(DESIGN, max_time=10.0))
 
-    def goes_on(blocks: int, next_look: int) -> bool:
-        a = run(blocks, {}, spread=0.2)
-        return (
-            should_stop(
-                a, timed, blocks=blocks, elapsed=20.0, block_seconds=2.0, overrun=True, next_look=next_look
-            )
-            is None
-        )
+    def goes_on(blocks: int) -> bool:
+        verdicts = verdict_state(run(blocks, {}, spread=0.2), timed)
+        clock = Clock(elapsed=20.0, block_seconds=2.0, overrun=True)
+        return should_stop(timed.design, verdicts, blocks, clock) is None
 
-    assert goes_on(5, 8) and goes_on(7, 8) and not goes_on(8, 12)
-    assert goes_on(9, 12) and goes_on(11, 12) and not goes_on(12, 18)
+    assert goes_on(5) and goes_on(7) and not goes_on(8)
+    assert goes_on(9) and goes_on(11) and not goes_on(12)
 
 
 def states(levels: list[float], *, seed: int) -> list[list[Analysis]]:

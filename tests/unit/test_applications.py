@@ -147,7 +147,7 @@ def test_weigh_gives_it_storage_and_plain_trials() -> None:
     own = named_workloads(["walker"], catalog(), study_from("quick", 0))
     study = _weighed(own, ranks=2)
     assert study.design.mode is Mode.PLAIN
-    assert [e.storage and e.storage.kind for e in study.environments] == [StorageKind.OVERLAY] * 2
+    assert [e.storage and e.storage.kind for e in study.environments] == [StorageKind.BIND] * 2
     assert misplaced(_ours(study), study) == ()
     assert misplaced(_ours(_weighed(own, ranks=1)), _weighed(own, ranks=1)) == (
         "walker has two legs (placement 1x1)",

@@ -189,6 +189,20 @@ def test_slices_stay_from_the_first_look_on() -> None:
         saw(loud, {"quiet": 0.3, "loud": 0.01}, beside=0.2)
 
 
+@pytest.mark.parametrize("slices", [None, 12])
+def test_the_lengths_of_later_blocks_are_known_from_the_first_on(slices: int | None) -> None:
+    plan = planner(LOUD, left=200.0, slices=slices)
+    saw(plan, LOUD)
+    foreseen = plan.lengths()
+    found = []
+    for done in range(1, SHORTEST_RUN + 1):
+        if done in (FIXED_FROM - 1, SHORTEST_RUN - 1, SHORTEST_RUN):
+            found.append(plan.block_seconds())
+        saw(plan, LOUD)
+    assert foreseen == pytest.approx(found, rel=0.05)
+    assert plan.lengths() == pytest.approx(found, rel=0.05)
+
+
 @pytest.mark.parametrize("left", [60.0, 85.0, 600.0, None])
 def test_blocks_are_longer_after_the_first_look_as_far_as_the_budget_holds(left: float | None) -> None:
     plan = planner(left=left)

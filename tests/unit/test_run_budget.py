@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.model.plan import GROWING
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
-from nearmetal.run.budget import SLACK, too_short, two_looks
+from nearmetal.run.budget import SLACK, Pace, Rest, rest_note, rest_of, too_short, two_looks
 from nearmetal.subjects.start_stop import START
 
 STUDY = Study(
@@ -52,3 +52,56 @@ def test_the_time_that_would_hold_them_is_named(block_seconds: float, holds: int
     (asked,) = re.findall(r"--time (\d+)s", said)
     assert int(asked) == pytest.approx((5 + 12 * block_seconds) * SLACK, abs=1)
     assert note(designed(max_time=float(asked)), block_seconds=block_seconds) is None
+
+
+@pytest.mark.parametrize(
+    ("max_time", "max_blocks", "lengths", "done", "elapsed", "rest"),
+    [
+        (90.0, 1000, (2.0, 2.0, 2.0), 0, 10.0, (40, 80.0)),
+        (90.0, 1000, (2.0, 2.0, 2.0), 20, 50.0, (20, 40.0)),
+        (90.0, 1000, (3.0, 3.0, 3.0), 0, 10.0, (26, 78.0)),  # the 27th would end too late
+        (90.0, 12, (2.0, 2.0, 2.0), 0, 10.0, (12, 24.0)),
+        (90.0, 12, (2.0, 2.0, 2.0), 12, 34.0, (0, 0.0)),
+        (None, 12, (2.0, 2.0, 2.0), 5, 10.0, (7, 14.0)),
+        (None, 1000, (2.0, 2.0, 2.0), 5, 10.0, None),
+        (100.0, 1000, (2.0, 4.0, 8.0), 0, 0.0, (8 + 10 + 5, 16.0 + 40 + 40)),
+        (100.0, 1000, (2.0, 4.0, 8.0), 10, 20.0, (8 + 6, 32.0 + 48)),
+        (50.0, 1000, (2.0, 4.0, 8.0), 0, 0.0, (8 + 8, 16.0 + 32)),
+        (100.0, 10, (2.0, 4.0, 8.0), 0, 0.0, (10, 24.0)),
+        (90.0, 1000, (2.0, 2.0, 2.0), 5, 91.0, (0, 0.0)),
+    ],
+)
+def test_the_rest_of_a_run(
+    max_time: float | None,
+    max_blocks: int,
+    lengths: tuple[float, ...],
+    done: int,
+    elapsed: float,
+    rest: tuple[int, float] | None,
+) -> None:
+    """Rounds become longer after 8 of them, and after 18."""
+    design = designed(max_time=max_time, max_blocks=max_blocks).design
+    found = rest_of(design, lengths, done=done, elapsed=elapsed)
+    assert (None if found is None else (found.rounds, found.seconds)) == rest
+
+
+def test_the_pace_follows_the_last_rounds() -> None:
+    pace = Pace()
+    assert pace.lengths((1.0, 2.0, 4.0)) == [1.0, 2.0, 4.0]
+    pace.saw(1.0, 1.5)
+    assert pace.lengths((1.0, 2.0, 4.0)) == [1.5, 3.0, 6.0]
+    for _ in range(6):
+        pace.saw(2.0, 4.0)
+    for _ in range(2):
+        pace.saw(4.0, 4.0)
+    # Of the last eight rounds six took twice as long as planned, and two as long: 32 s instead of 20 s.
+    assert pace.lengths((1.0, 2.0, 4.0)) == [1.6, 3.2, 6.4]
+
+
+def test_what_is_announced() -> None:
+    rest = Rest(rounds=40, seconds=80.0)
+    ends = "in all; fewer if every figure is decided before"
+    assert rest_note(rest, done=0, elapsed=10.0) == f"about 40 rounds of 2 s, 0:01:30 {ends}"
+    assert rest_note(rest, done=1, elapsed=12.0) == f"about 40 more rounds of 2 s, 0:01:32 {ends}"
+    one = rest_note(Rest(rounds=1, seconds=2.5), done=1, elapsed=12.0)
+    assert one.startswith("about 1 more round of 2.5 s, 0:00:14")

@@ -1,4 +1,4 @@
-"""What the next block holds: which kernels are verified in it, and what has dropped out."""
+"""What a run does next: which reason to stop wins, what the next block verifies, and what has dropped out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import Row, TrialRecord
+from nearmetal.model.result import VerdictState
 from nearmetal.model.study import Design, Environment, EventSubject, KernelWorkload, Placement, Study
 from nearmetal.plan import VERIFIED_EVERY
-from nearmetal.run.decide import Verifications, next_block
+from nearmetal.run.decide import Clock, RunState, Stop, Verifications, decide, next_block
 from nearmetal.subjects.start_stop import START
 from nearmetal.testing.plain import PLAIN
 
@@ -139,3 +140,78 @@ def test_both_runs_of_the_baseline_have_to_be_verified() -> None:
     ]
     seen.saw(second)
     assert not seen.covered("native/one", "ep") and seen.covered("box/one", "ep")
+
+
+FINISHED, DONE, FEW, LATE = (
+    "every comparison has its verdict",
+    "10 rounds are done",
+    "10 rounds are done, too few for an interval",
+    "the time budget of 90 s is used up",
+)
+
+
+@pytest.mark.parametrize(
+    ("finished", "blocks", "unbounded", "elapsed", "overrun", "looked", "reason", "planned"),
+    [
+        ("", 5, False, 10.0, False, 0, None, None),
+        ("", 5, False, 88.0, False, 0, None, None),  # the next round ends just in time
+        ("", 5, False, 88.1, False, 0, LATE, True),
+        ("", 5, False, 88.1, True, 0, None, None),  # on to the next look
+        ("", 8, False, 88.1, True, 8, LATE, True),  # which was just taken
+        ("", 9, False, 500.0, True, 8, None, None),
+        ("", 10, False, 10.0, False, 0, DONE, True),
+        ("", 10, True, 10.0, False, 0, FEW, True),
+        ("", 10, False, 88.1, False, 0, DONE, True),  # before the time
+        ("", 10, False, 88.1, True, 0, DONE, True),  # overrun is of the time alone
+        (FINISHED, 5, False, 10.0, False, 0, FINISHED, False),
+        (FINISHED, 10, True, 88.1, False, 0, FINISHED, False),  # before the limits
+        (FINISHED, 5, False, 88.1, True, 0, FINISHED, False),
+    ],
+)
+def test_which_reason_to_stop_wins(
+    finished: str,
+    blocks: int,
+    unbounded: bool,
+    elapsed: float,
+    overrun: bool,
+    looked: int,
+    reason: str | None,
+    planned: bool | None,
+) -> None:
+    study = replace(STUDY, design=replace(STUDY.design, max_time=90.0, max_blocks=10))
+    verdicts = VerdictState(finished=finished, unbounded=unbounded, looked=looked, settled={})
+    clock = Clock(elapsed=elapsed, block_seconds=2.0, overrun=overrun)
+    found = decide(study, {}, state(blocks, verdicts), clock)
+    if reason is None:
+        assert isinstance(found, NextBlock) and found.block.number == blocks + 1
+    else:
+        assert found == Stop(reason=reason, planned=bool(planned))
+
+
+def state(blocks: int, verdicts: VerdictState | None) -> RunState:
+    slices = dict.fromkeys(KERNELS, 6)
+    return RunState(verdicts=verdicts, done=range(1, blocks + 1), last=0, attempts={}, slices=slices)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "overrun", "stops"), [(90.0, False, False), (90.1, False, True), (90.1, True, True)]
+)
+def test_the_first_block_runs_unless_the_time_is_up_before_it(
+    elapsed: float, overrun: bool, stops: bool
+) -> None:
+    study = replace(STUDY, design=replace(STUDY.design, max_time=90.0))
+    found = decide(study, {}, state(0, None), Clock(elapsed=elapsed, block_seconds=0.0, overrun=overrun))
+    assert (found == Stop(reason=LATE, planned=False)) == stops
+
+
+def test_the_next_block_is_the_first_that_is_not_done() -> None:
+    """After a resume, blocks that are whole are skipped, and a torn one is a further attempt."""
+    going_on = VerdictState(finished="", unbounded=True, looked=0, settled={"box/one": frozenset({"start"})})
+    known = replace(state(0, going_on), done={1, 2, 4}, attempts={1: 1, 2: 1, 3: 2, 4: 1})
+    clock = Clock(elapsed=0.0, block_seconds=1.0)
+    torn = decide(STUDY, {}, known, clock)
+    assert isinstance(torn, NextBlock) and (torn.block.number, torn.attempt) == (3, 3)
+    assert torn.left_out == {"box/one": {"start"}}
+    after = decide(STUDY, {}, replace(known, done={1, 2, 3, 4}, last=3, verify_all=True), clock)
+    assert isinstance(after, NextBlock) and (after.block.number, after.attempt) == (5, 1)
+    assert after.verifies("native/one", "cg")

@@ -6,6 +6,7 @@ import pytest
 
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
+from nearmetal.run.decide import Clock, should_stop
 from nearmetal.run.running import RunningAnalysis
 from nearmetal.subjects.start_stop import START
 
@@ -37,7 +38,8 @@ def test_running_analysis_is_renewed_at_looks_and_when_time_allows(monkeypatch: 
 
 def test_stop_rule_counts_blocks_that_the_analysis_lacks() -> None:
     kept = RunningAnalysis(STUDY, make_plan(STUDY))
-    analysis, _ = kept.after((), 0)
-    assert kept.stop(analysis, 29, 0.0, 0.0, overrun=False) is None
-    stop = kept.stop(analysis, 30, 0.0, 0.0, overrun=False)
+    verdicts = kept.verdicts(kept.after((), 0)[0])
+    clock = Clock(elapsed=0.0, block_seconds=0.0)
+    assert should_stop(STUDY.design, verdicts, 29, clock) is None
+    stop = should_stop(STUDY.design, verdicts, 30, clock)
     assert stop is not None and stop.reason == "30 rounds are done"

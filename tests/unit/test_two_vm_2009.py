@@ -15,7 +15,7 @@ from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.settings import XenSettings, XenType
 from nearmetal.errors import UsageError
 from nearmetal.host.counters.procfiles import CounterUnits
-from nearmetal.images.builtin import builtin_definition
+from nearmetal.images.find import builtin_definition
 from nearmetal.model.change import replace
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import HOST

@@ -46,14 +46,15 @@ def test_before_an_interval_the_estimate_nearest_to_the_margin_comes_first() -> 
     assert names(cells) == ["on the margin", "alike", "factor", "always fails", "with an interval"]
 
 
-def done(left: float | None) -> BlockDone:
+def done(left: float | None, rounds: int | None = None) -> BlockDone:
     early = sample.early_analysis()
-    return BlockDone(number=5, seconds=2.0, elapsed=12.0, left=left, analysis=early)
+    return BlockDone(number=5, seconds=2.0, elapsed=12.0, rounds=rounds, left=left, analysis=early)
 
 
 def test_time_left_is_said_where_there_is_a_budget() -> None:
     assert headline(done(78.0)).startswith("round 5 · 0:00:12 gone, at most 0:01:18 left · ")
     assert headline(done(None)).startswith("round 5 · 0:00:12 gone · ")
+    assert headline(done(78.0, 44)).startswith("round 5 of about 44 · 0:00:12 gone, at most 0:01:18 left · ")
 
 
 def test_furthest_comparison_is_named_in_a_pipe() -> None:

@@ -93,8 +93,8 @@ def test_mistakes_on_the_command_line(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("command", "kinds"),
     [
-        (("dd", "of={storage}/x"), [StorageKind.OVERLAY] * 2),
-        (("sh", "-c", 'cd "$NEARMETAL_STORAGE"'), [StorageKind.OVERLAY] * 2),
+        (("dd", "of={storage}/x"), [StorageKind.BIND] * 2),
+        (("sh", "-c", 'cd "$NEARMETAL_STORAGE"'), [StorageKind.BIND] * 2),
         (("true",), [None, None]),
     ],
 )
@@ -107,6 +107,7 @@ def test_a_command_that_names_the_storage_has_some(
     assert [e.storage and e.storage.kind for e in study.environments] == kinds
     _, guest = weigh("native", "qemu", command=command).environments
     assert (guest.guest is not None and guest.guest.writable is not None) == bool(guest.storage)
+    assert guest.storage is None or guest.storage.kind is StorageKind.OVERLAY
 
 
 def test_attachments_of_virtual_machines_are_refused_to_containers() -> None:

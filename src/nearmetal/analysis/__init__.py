@@ -2,12 +2,11 @@
 used."""
 
 from .assemble import analyse, conclude, wanted
-from .progress import Stop, decided, furthest, half_width, settled, should_stop
+from .progress import decided, furthest, half_width, settled, verdict_state
 from .two_level import StateCell, compare_boots, compare_states, least_boots
 
 __all__ = [
     "StateCell",
-    "Stop",
     "analyse",
     "compare_boots",
     "compare_states",
@@ -17,6 +16,6 @@ __all__ = [
     "half_width",
     "least_boots",
     "settled",
-    "should_stop",
+    "verdict_state",
     "wanted",
 ]

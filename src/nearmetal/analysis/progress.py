@@ -1,13 +1,12 @@
-"""The decisions between two blocks of a run: which comparisons are decided, and whether to stop. This module
-does not import numpy itself."""
+"""What the verdicts so far mean for a run that goes on: which comparisons are decided, and how far the others
+are from a verdict. This module does not import numpy itself."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from ..model.result import Analysis, Cell, Verdict
+from ..model.result import Analysis, Cell, Verdict, VerdictState
 from ..model.study import Study
 
 
@@ -93,62 +92,20 @@ def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
     return {arm: frozenset(workloads) for arm, workloads in out.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stop:
-    """The decision to start no further block.
-
-    reason: why, in words.
-    planned: whether a limit that was set beforehand ended the run, and not the measured values. A closing
-        look may then be taken.
-    """
-
-    reason: str
-    planned: bool
-
-
-def should_stop(
-    analysis: Analysis,
-    study: Study,
-    *,
-    blocks: int,
-    elapsed: float,
-    block_seconds: float,
-    overrun: bool = False,
-    next_look: int = 0,
-) -> Stop | None:
-    """Return why to stop, or None to go on.
-
-    A run stops when all intervals have the target width, if the study sets one, or else when all cells have
-    a verdict. It also stops at max_blocks, and when the next block would end after max_time. A p value never
-    stops a run.
-
-    blocks: number of blocks done so far; the analysis may lack the last one.
-    elapsed: seconds of the run so far.
-    block_seconds: expected duration of the next block.
-    overrun: whether a run whose time is used up may go on until next_look.
-    next_look: number of blocks at the next look.
-    """
+def verdict_state(analysis: Analysis, study: Study) -> VerdictState:
+    """Return what the verdicts so far mean for the rest of a run."""
     design = study.design
     cells = all_cells(analysis)
+    finished = ""
     if cells and min(c.n for c in cells) >= design.min_blocks:
         if design.target_width is not None:
             if not wide_cells(analysis, design.target_width):
-                reason = f"every interval is at most ±{100 * design.target_width:.3g} % wide"
-                return Stop(reason=reason, planned=False)
+                finished = f"every interval is at most ±{100 * design.target_width:.3g} % wide"
         elif decided(analysis):
-            return Stop(reason="every comparison has its verdict", planned=False)
-    if blocks >= design.max_blocks:
-        done = "1 round is done" if design.max_blocks == 1 else f"{design.max_blocks} rounds are done"
-        unbounded = bool(cells) and all(math.isinf(half_width(c)) for c in cells)
-        return Stop(reason=f"{done}, too few for an interval" if unbounded else done, planned=True)
-    if design.max_time is not None and elapsed + block_seconds > design.max_time:
-        # With overrun the last look was either just taken (the next one is 1.5 times as far) or lies ahead.
-        if overrun and blocks < next_look and not _just_looked(analysis, blocks):
-            return None
-        return Stop(reason=design.time_is_up, planned=True)
-    return None
-
-
-def _just_looked(analysis: Analysis, blocks: int) -> bool:
-    """Whether the last look at some cell was after the last of all blocks."""
-    return any(c.looks and c.looks[-1].n == blocks for c in all_cells(analysis))
+            finished = "every comparison has its verdict"
+    return VerdictState(
+        finished=finished,
+        unbounded=bool(cells) and all(math.isinf(half_width(c)) for c in cells),
+        looked=max((c.looks[-1].n for c in cells if c.looks), default=0),
+        settled=settled(analysis, study),
+    )

@@ -19,7 +19,7 @@ from ..model.series import Scale
 from ..model.study import Mode, Pages, Study
 from ..plan import make_block
 from ..records import completed_blocks
-from ..run.variants import with_pages
+from ..run.weigh import with_pages
 from .common import FailOn, complain, duration, in_parts
 from .measuring import (
     All,

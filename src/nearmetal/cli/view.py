@@ -37,7 +37,8 @@ def headline(done: BlockDone) -> str:
     decided = len(cells) - len(done.analysis.undecided)
     left = "" if done.left is None else f", at most {show_clock(done.left)} left"
     gone = f"{show_clock(done.elapsed)} gone{left}"
-    line = f"round {done.number} · {gone} · {decided} of {len(cells)} figures decided"
+    of = "" if done.rounds is None else f" of about {done.rounds}"
+    line = f"round {done.number}{of} · {gone} · {decided} of {len(cells)} figures decided"
     floor = done.analysis.noise_floor.cells
     if decided == len(cells) and (open_ := sum(c.verdict is Verdict.NONE for c in floor)):
         # Otherwise a run that goes on after everything is decided would seem to hang.

@@ -1,8 +1,7 @@
 """Root trees of other systems: built from a definition or imported, stored by digest, and provided in the
 form that each runtime takes. This package knows no environment and no workload."""
 
-from .builtin import builtin_definition, builtin_names
-from .find import find_image, known_names, no_image, require_image
+from .find import builtin_definition, builtin_names, find_image, known_names, no_image, require_image
 from .store import Image, ImageStore, in_use
 
 __all__ = [

@@ -11,7 +11,7 @@ from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
 from .build import finished
 from .build_errors import failure
-from .builtin import builtin_names
+from .find import builtin_names
 from .store import Image, ImageStore, checked_name
 
 IMPORT_SECONDS = 1800.0

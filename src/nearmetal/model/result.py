@@ -311,6 +311,22 @@ class Unused:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerdictState:
+    """What the verdicts so far mean for the rest of a run.
+
+    finished: why the measured values need no further block, in words; empty if they need one.
+    unbounded: whether no comparison has an interval with two ends.
+    looked: number of blocks at the last look at any comparison; 0 before the first.
+    settled: the workloads that later blocks need not run, by arm.
+    """
+
+    finished: str
+    unbounded: bool
+    looked: int
+    settled: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Analysis:
     """Everything that a report shows.
 

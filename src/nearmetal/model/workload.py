@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import isqrt
 from typing import ClassVar, Self
 
 from .design import Design, Mode
@@ -41,6 +42,19 @@ class Pages(StrEnum):
 
     HUGE = "huge"
     SMALL = "4k"
+
+
+class Ranks(StrEnum):
+    """The numbers of ranks that a benchmark's definition allows. Each value is its description for users."""
+
+    ANY = "any number of"
+    POWERS = "1, 2, 4, 8, ..."
+    SQUARES = "1, 4, 9, 16, ..."
+
+    def allow(self, ranks: int) -> bool:
+        if self is Ranks.POWERS:
+            return ranks & (ranks - 1) == 0
+        return self is Ranks.ANY or isqrt(ranks) ** 2 == ranks
 
 
 #: Starts, stops or commands in a block, if the study does not state a number.

@@ -10,7 +10,7 @@ from ..environments.guest_needs import VIRTIOFSD_REMEDY
 from ..errors import UnavailableError
 from ..images import Image, in_use
 from ..images.build import build
-from ..images.builtin import builtin_definition
+from ..images.find import builtin_definition
 from ..images.forms import Form, in_form
 from .machine import Machine, image_store
 from .progress import Progress

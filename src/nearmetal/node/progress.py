@@ -14,12 +14,14 @@ class BlockDone:
 
     seconds: duration of the block.
     elapsed: seconds since the run began.
-    left: seconds that remain of the time budget; None without a budget.
+    rounds: rounds that the run will have in all, unless verdicts end it before; None if it has no limit.
+    left: seconds that the rounds to come take; None if the run has no limit.
     """
 
     number: int
     seconds: float
     elapsed: float
+    rounds: int | None
     left: float | None
     analysis: Analysis
 

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from .node import Node
 
 
+@dataclass(frozen=True, kw_only=True)
+class DiskWrites:
+    """Bytes that all processes of one run of a program wrote to disks, and the wall time of the run in
+    seconds. Files in memory are not counted."""
+
+    bytes: int
+    seconds: float
+
+
 @dataclass(kw_only=True)
 class TrialFindings:
     """What a trial has found so far. It becomes the trial's record, even if the trial fails.
@@ -33,6 +42,8 @@ class TrialFindings:
     facts: what applications and guests report about themselves, by workload or interface.
     profile: profile of each rank, by workload.
     pages: bytes of the ranks' memory in huge pages and in total, by workload.
+    disk_writes: of the last run of each of the user's own programs, by workload; only where the kernel counts
+        them.
     """
 
     failure: str = ""
@@ -43,6 +54,7 @@ class TrialFindings:
     facts: dict[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     profile: dict[str, tuple[RankProfile, ...]] = field(default_factory=dict)
     pages: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
+    disk_writes: dict[str, DiskWrites] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

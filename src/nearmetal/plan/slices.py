@@ -89,7 +89,7 @@ class SlicePlanner:
             self._spent += seconds
             self._take(slices, records, seconds)
             if self._seen == FIXED_FROM:
-                self._fixed = self._later()
+                self._fixed = self._later(self._spent)
 
     def slices(self) -> dict[str, int]:
         """Return the numbers of slices of the next block."""
@@ -102,6 +102,23 @@ class SlicePlanner:
     def block_seconds(self) -> float:
         """Return the seconds of the next block if no arm and no kernel has dropped out."""
         return self._overhead() + self._seconds(self.slices())
+
+    def lengths(self) -> tuple[float, float, float]:
+        """Return the seconds of a block until FIXED_FROM blocks are done, until SHORTEST_RUN, and after that,
+        if no arm and no kernel drops out."""
+        if self._own is not None:
+            return (self.block_seconds(),) * 3
+        early = self._planned()
+        if self._fixed is not None:
+            late = self._fixed
+        else:
+            length = self._overhead() + self._seconds(early)
+            late = self._later(self._spent + (FIXED_FROM - self._seen) * length)
+        return (
+            self._overhead() + self._seconds(early),
+            self._overhead() + self._seconds(late[0]),
+            self._overhead() + self._seconds(late[1]),
+        )
 
     def _take(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
         verified = sum(_phase_seconds(records, verify_phase(name)) for name in self._kernels)
@@ -129,12 +146,15 @@ class SlicePlanner:
             costs, noise, block_length(self._overhead(), self._left) - self._overhead() - self._seconds(least)
         )
 
-    def _later(self) -> tuple[dict[str, int], dict[str, int]]:
+    def _later(self, spent: float) -> tuple[dict[str, int], dict[str, int]]:
         """Return the numbers of slices of a block after the first look, and of one after SHORTEST_RUN
-        blocks."""
+        blocks.
+
+        spent: seconds of the first FIXED_FROM blocks.
+        """
         planned = self._planned()
         first = self._overhead() + self._seconds(planned)
-        left = None if self._left is None else self._left - self._spent
+        left = None if self._left is None else self._left - spent
         second = late_length(first, left)
         third = min(LONGER_THEN * late_length(first, None), max(first, LONGEST_LATE_BLOCK))
         return self._lengthened(planned, second), self._lengthened(planned, third)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from ..environments import Instance, Tools
 from ..errors import UnavailableError
@@ -13,7 +14,7 @@ from ..model.record import JsonValue, TrialRecord
 from ..model.study import SingleCopy
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
-from ..node.storage import look
+from ..node.storage import look, mounted_at
 from ..workloads.applications.registry import application, choices
 
 AUDIT_LIMIT = 60.0
@@ -101,6 +102,17 @@ def storage_found(arm: RunningArm) -> list[JsonValue]:
     assert storage is not None
     pairs = zip(arm.instances, arm.volumes, strict=True)
     return [look(arm.node.machine.host, i, v, storage).as_json() for i, v in pairs]
+
+
+def working_directory_found(arm: RunningArm) -> JsonValue:
+    """Return the mount below the directory in which the user's own programs run, as the first instance sees
+    it."""
+    done = _inside(arm.node, arm.instances[0])(["cat", "/proc/self/mountinfo"])
+    if not done.ok:
+        return f"unavailable: {done.failure()}"
+    own = any(w.own_directory for w in arm.node.study.commands)
+    directory = arm.trial.work if own and arm.trial.work is not None else Path.cwd()
+    return mounted_at(done.stdout, directory).as_json()
 
 
 def limits_found(arm: RunningArm) -> JsonValue:

@@ -1,15 +1,91 @@
-"""Whether a time budget is long enough for the looks at which verdicts are given."""
+"""How many rounds a run still holds and how long they take, and whether a time budget is long enough for the
+looks at which verdicts are given. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from ..model.design import Design
 from ..model.looks import first_looks
 from ..model.plan import Schedule
 from ..model.study import Study
+from ..plan import FIXED_FROM, SHORTEST_RUN
+from ..units import show_clock
 
 SLACK = 1.1
 """Factor by which a recommended time budget exceeds the estimate."""
+
+
+RECENT = 8
+"""Number of the last rounds that show how long rounds take compared with their plan."""
+UNLIMITED = 1000
+"""Number of rounds from which a limit of rounds says nothing about the length of a run."""
+
+
+class Pace:
+    """How long the last rounds took compared with their planned length: what runs between them is not
+    planned, and arms drop out."""
+
+    def __init__(self) -> None:
+        self._rounds: deque[tuple[float, float]] = deque(maxlen=RECENT)
+
+    def saw(self, planned: float, seconds: float) -> None:
+        """Record a round that was to take `planned` seconds."""
+        self._rounds.append((planned, seconds))
+
+    def lengths(self, planned: Sequence[float]) -> list[float]:
+        """Return planned lengths of rounds, corrected by the last rounds."""
+        known = sum(length for length, _ in self._rounds)
+        factor = sum(seconds for _, seconds in self._rounds) / known if known > 0 else 1.0
+        return [factor * length for length in planned]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rest:
+    """What is left of a run if no verdict ends it before.
+
+    rounds: rounds to come.
+    seconds: that they take.
+    """
+
+    rounds: int
+    seconds: float
+
+
+def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: float) -> Rest | None:
+    """Return the rest of a run: as many rounds as its limits hold. None if it has no limit.
+
+    lengths: seconds of a round until FIXED_FROM rounds are done, until SHORTEST_RUN, and after that.
+    done: rounds that are done already, of this run or of those before.
+    elapsed: seconds of the time budget that are used up.
+    """
+    left = math.inf if design.max_time is None else design.max_time - elapsed
+    if math.isinf(left) and design.max_blocks >= UNLIMITED:
+        return None
+    rounds, seconds = 0, 0.0
+    for end, length in zip((FIXED_FROM, SHORTEST_RUN, design.max_blocks), lengths, strict=True):
+        most = min(end, design.max_blocks) - done - rounds
+        fit = math.inf if length <= 0 else (left - seconds) / length
+        number = max(0, most if fit >= most else math.floor(fit))
+        rounds, seconds = rounds + number, seconds + number * length
+        if number < most:
+            break
+    return Rest(rounds=rounds, seconds=seconds)
+
+
+def rest_note(rest: Rest, *, done: int, elapsed: float) -> str:
+    """Return what a run announces when its first round has shown how long rounds take."""
+    rounds = "1 more round" if rest.rounds == 1 else f"{rest.rounds} more rounds"
+    if not done:
+        rounds = rounds.replace(" more", "")
+    each = rest.seconds / rest.rounds
+    return (
+        f"about {rounds} of {each:.3g} s, {show_clock(elapsed + rest.seconds)} in all; "
+        "fewer if every figure is decided before"
+    )
 
 
 def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:

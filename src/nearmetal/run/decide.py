@@ -1,12 +1,19 @@
-"""Decide what runs next, from the study, the decided comparisons and the verifications so far. Pure."""
+"""Decide what a run does next: which block it runs, or why it stops. Pure.
+
+The order of the reasons to stop: the time budget, if no block is done yet; the measured values; the number of
+blocks; the time budget. An interrupt ends a run from outside, whatever is decided here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 
 from ..model.plan import NextBlock, Work
 from ..model.record import TrialRecord
-from ..model.study import Arm, Study
+from ..model.result import VerdictState
+from ..model.study import Arm, Design, Study
 from ..plan import VERIFIED_EVERY, make_block
 
 
@@ -37,6 +44,103 @@ class Verifications:
 
     def _of(self, arm: str, workload: str) -> list[bool | None]:
         return [ok for (a, _, w), ok in self._last.items() if (a, w) == (arm, workload)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """The decision to start no further block.
+
+    reason: why, in words.
+    planned: whether a limit that was set beforehand ended the run, and not the measured values. A closing
+        look may then be taken.
+    """
+
+    reason: str
+    planned: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What is known of a run before its next block.
+
+    verdicts: None as long as no block is done.
+    done: numbers of the complete blocks.
+    last: number of the block that ran last; 0 before the first of this process.
+    attempts: number of the last attempt, by block.
+    slices: number of slices of each kernel in the next block.
+    verifications: of the blocks that are done.
+    verify_all: whether the next block verifies every kernel.
+    """
+
+    verdicts: VerdictState | None
+    done: Collection[int]
+    last: int
+    attempts: Mapping[int, int]
+    slices: Mapping[str, int]
+    verifications: Verifications = field(default_factory=Verifications)
+    verify_all: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The time of a run.
+
+    elapsed: seconds so far.
+    block_seconds: expected duration of the next block.
+    overrun: whether a run whose time is used up may go on until its next look.
+    """
+
+    elapsed: float
+    block_seconds: float
+    overrun: bool = False
+
+
+def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock | Stop:
+    """Return the next block, or why the run stops.
+
+    work: units of work in a slice, of the run's plan.
+    """
+    stop = should_stop(study.design, state.verdicts, len(state.done), clock)
+    if stop is not None:
+        return stop
+    number = next(n for n in count(state.last + 1) if n not in state.done)
+    return next_block(
+        study,
+        number,
+        state.attempts.get(number, 0) + 1,
+        slices=state.slices,
+        work=work,
+        settled={} if state.verdicts is None else state.verdicts.settled,
+        verifications=state.verifications,
+        verify_all=state.verify_all,
+    )
+
+
+def should_stop(design: Design, verdicts: VerdictState | None, blocks: int, clock: Clock) -> Stop | None:
+    """Return why to stop; None to go on.
+
+    A run stops when all intervals have the target width, if the study sets one, or else when all comparisons
+    have a verdict. It also stops at max_blocks, and when the next block would end after max_time. The first
+    block is run even if it may end after it. A p value never stops a run.
+
+    verdicts: of the last analysis, which may lack the last block; None as long as no block is done.
+    blocks: number of blocks done so far.
+    """
+    limit = design.max_time
+    if verdicts is None:
+        late = limit is not None and clock.elapsed > limit
+        return Stop(reason=design.time_is_up, planned=False) if late else None
+    if verdicts.finished:
+        return Stop(reason=verdicts.finished, planned=False)
+    if blocks >= design.max_blocks:
+        done = "1 round is done" if design.max_blocks == 1 else f"{design.max_blocks} rounds are done"
+        return Stop(reason=f"{done}, too few for an interval" if verdicts.unbounded else done, planned=True)
+    if limit is not None and clock.elapsed + clock.block_seconds > limit:
+        # With overrun the run ends just after a look. The next one would be 1.5 times as far.
+        if clock.overrun and verdicts.looked != blocks:
+            return None
+        return Stop(reason=design.time_is_up, planned=True)
+    return None
 
 
 def next_block(

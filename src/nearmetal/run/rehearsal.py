@@ -10,18 +10,28 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import RunError
+from ..errors import RunError, UsageError
 from ..model.plan import Work
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.study import Limits, Study
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.progress import Progress
+from ..node.trial import DiskWrites
 from ..plan import make_block
-from .audit import applications_said, audit_arms, limits_found, met_differently, parity, storage_found
+from .audit import (
+    applications_said,
+    audit_arms,
+    limits_found,
+    met_differently,
+    parity,
+    storage_found,
+    working_directory_found,
+)
 from .block import Recording, Rehearsal, run_block
 from .decide import Verifications, next_block
 from .fitting import WorkFit
+from .unlike_storage import unlike_storage
 
 REHEARSAL = 0
 
@@ -35,6 +45,9 @@ class Rehearsed:
     records: records of its trials.
     work: units of work in a slice.
     failed: arms that failed in it, and once more when they were tried again, with the reason.
+    working_directories: mount below the working directory of the user's own programs, by arm.
+    unlike: arms in which a program's files lie in memory and in the baseline on a disk, or the other way
+        round, with the reason.
     notes: for the reader of the result.
     """
 
@@ -45,6 +58,8 @@ class Rehearsed:
     records: tuple[TrialRecord, ...]
     work: Work
     failed: Mapping[str, str]
+    working_directories: dict[str, JsonValue]
+    unlike: Mapping[str, str]
     notes: tuple[str, ...]
 
 
@@ -53,6 +68,8 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
     facts: dict[str, dict[str, str]] = {}
     storage: dict[str, JsonValue] = {}
     limits: dict[str, JsonValue] = {}
+    directories: dict[str, JsonValue] = {}
+    writes: dict[str, Mapping[str, DiskWrites]] = {}
     audit_seconds = 0.0
     fit = WorkFit(node)
 
@@ -62,6 +79,9 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
         facts.update(audit_arms(node, arms))
         storage.update({a.trial.arm.name: storage_found(a) for a in arms if a.volumes})
         limits.update({a.trial.arm.name: limits_found(a) for a in arms if a.environment.limits != Limits()})
+        if node.study.commands:
+            directories.update({a.trial.arm.name: working_directory_found(a) for a in arms})
+        writes.update({a.trial.arm.name: a.trial.found.disk_writes for a in arms})  # filled when they run
         audit_seconds += time.monotonic() - at
 
     order = next_block(
@@ -96,6 +116,8 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
         records=records,
         work=fit.work,
         failed=failed,
+        working_directories=directories,
+        unlike=unlike_storage(node.study, writes, directories),
         notes=met_differently(said),
     )
 
@@ -117,4 +139,20 @@ def without_failed(study: Study, rehearsed: Rehearsed) -> Study:
         raise RunError(reasons)
     if study.comparisons() and not left.comparisons():
         raise RunError(f"nothing is left to compare with {first}: {reasons}")
+    return left
+
+
+def without_unlike(study: Study, rehearsed: Rehearsed, remedy: str) -> Study:
+    """The study without the arms in which a program meets memory and in the baseline a disk, or the other way
+    round.
+
+    remedy: what to do so that they can be compared.
+    Raises UsageError if nothing is left to compare.
+    """
+    left = study.with_arms([arm.name for arm in study.arms() if arm.name not in rehearsed.unlike])
+    if study.comparisons() and not left.comparisons():
+        raise UsageError(
+            f"nothing is left to compare: {'; '.join(rehearsed.unlike.values())}",
+            remedy=remedy,
+        )
     return left

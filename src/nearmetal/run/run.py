@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..environments import Backend
+from ..errors import UsageError
 from ..host.facts.boot_records import boot_records
 from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
 from ..meters.inside import counted_everywhere, inside_record, offered_events
+from ..model.plan import NextBlock
 from ..model.record import TOO_SHORT, JsonValue, TrialRecord, block_seconds, cause_of
 from ..model.result import Analysis
 from ..model.study import Study
@@ -30,16 +31,14 @@ from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
-from .budget import too_short
-from .decide import Verifications, next_block
+from .budget import Pace, Rest, rest_note, rest_of, too_short
+from .decide import Clock, RunState, Stop, Verifications, decide
 from .interrupt import interruptible
-from .rehearsal import REHEARSAL, rehearse, without_failed
+from .rehearsal import REHEARSAL, Rehearsed, rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .running import RunningAnalysis
+from .unlike_storage import storage_remedy
 from .worker import Worker, at_work
-
-if TYPE_CHECKING:
-    from ..analysis import Stop
 
 WRITER = "local"
 
@@ -120,9 +119,11 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         progress.phase("rehearsal: round 0, discarded")
         rehearsed = rehearse(node, recording, progress)
         study = without_failed(study, rehearsed)
-        node = replace(node, study=study)
         for arm, why in rehearsed.failed.items():
             progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")
+        if rehearsed.unlike:
+            study = _without_unlike(study, rehearsed, order, directory, progress)
+        node = replace(node, study=study)
         for text in rehearsed.notes:
             progress.note(text)
         limit = study.design.max_time
@@ -138,9 +139,10 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
                 "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
                 "parity": rehearsed.parity,
-                "not_here": {**absent, **rehearsed.failed},
+                "not_here": {**absent, **rehearsed.failed, **rehearsed.unlike},
                 "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
                 "storage": rehearsed.storage,
+                "working_directories": rehearsed.working_directories,
                 "limits": rehearsed.limits,
                 "network": node.network_record(),
                 "boots": boot_records(machine.host) if node.bases else {},
@@ -157,6 +159,31 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
             started=order.started,
         )
         return _blocks(node, recording, directory, planner, begin, order, progress)
+
+
+def _without_unlike(
+    study: Study, rehearsed: Rehearsed, order: Order, directory: ResultsDirectory, progress: Progress
+) -> Study:
+    """Leave out the arms whose storage is unlike that of the baseline, and report them.
+
+    Raises UsageError if nothing is left to compare. The results directory is then removed.
+    """
+    remedy = storage_remedy(study, order.command, Path.cwd(), _written(study, since=order.started))
+    try:
+        left = without_unlike(study, rehearsed, remedy)
+    except UsageError:
+        shutil.rmtree(directory.path, ignore_errors=True)
+        raise
+    for arm, why in rehearsed.unlike.items():
+        progress.note(f"{arm} is left out: {why}. Next: {remedy}")
+    return left
+
+
+def _written(study: Study, since: float) -> set[str]:
+    """Return the files of the working directory that arguments of the user's own programs name and that were
+    written since a time in Unix seconds."""
+    named = {str(Path(word.rpartition("=")[2])) for w in study.commands for word in w.argv[1:]}
+    return {name for name in named if Path(name).is_file() and Path(name).stat().st_mtime >= since}
 
 
 def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
@@ -258,6 +285,7 @@ class _Loop:
             self._study, make_plan(self._study, schedule=self._plan.schedule, started=self._plan.started)
         )
         self._verifications = Verifications()
+        self._pace = Pace()
         self._told: set[object] = set()
         self._records = list(directory.trials())
         self._attempts = last_attempts(self._records)
@@ -282,42 +310,60 @@ class _Loop:
         )
         self._directory.write_roofs(roofs.roofs())
         number, seconds = 0, 0.0
-        settled: Mapping[str, frozenset[str]] = {}
+        ran, at, planned = 0, 0.0, 0.0  # blocks of this process; begin and planned length of the last one
         verify_all, limit = self._resumed, self._study.design.max_time
         # The first block is measured more exactly than the rehearsal, if there is time for it.
-        warned = limit is not None and self._elapsed() + 2 * self._planner.block_seconds() > limit
-        if warned:
-            self._warn_if_short(0.0)
+        announced = limit is not None and self._elapsed() + 2 * self._planner.block_seconds() > limit
+        if announced:
+            self._announce(0.0)
         while True:
+            verdicts = None
             if self._done:  # without a block there is nothing to analyse
-                if not warned:
-                    self._warn_if_short(seconds)
-                    warned = True
+                if not announced:
+                    self._announce(seconds)
+                    announced = True
                 analysis, fresh = self._running.after(self._records, len(self._done))
                 if seconds and fresh:
                     self._tell_block(analysis, seconds)
-                stop = self._running.stop(
-                    analysis, len(self._done), self._elapsed(), seconds, overrun=self._order.overrun
-                )
-                if stop is not None:
-                    return self._stopped(stop, roofs)
-                settled = self._running.settled(analysis)
-            elif limit is not None and self._elapsed() > limit:
-                return self._study.design.time_is_up
+                verdicts = self._running.verdicts(analysis)
+            state = RunState(
+                verdicts=verdicts,
+                done=self._done,
+                last=number,
+                attempts=self._attempts,
+                slices=self._planner.slices(),
+                verifications=self._verifications,
+                verify_all=verify_all,
+            )
+            clock = Clock(elapsed=self._elapsed(), block_seconds=seconds, overrun=self._order.overrun)
+            found = decide(self._study, self._plan.work, state, clock)
+            if isinstance(found, Stop):
+                return self._stopped(found, roofs)
             sampler = self._worker.recording.sampler
             if sampler is not None and sampler.problem is not None:
                 said = f"no more samples: {sampler.problem}"
                 self._tell_once(said, said)
             if seconds and roofs.step(self._elapsed()):
                 self._directory.write_roofs(roofs.roofs())
-            number = next(n for n in count(number + 1) if n not in self._done)
-            at = time.monotonic()
-            self._run_block(number, settled, verify_all)
+            number = found.block.number
+            began, at = at, time.monotonic()
+            if ran > 1:
+                self._pace.saw(planned, at - began)
+            planned = self._planner.block_seconds()
+            self._run_block(found)
             seconds = time.monotonic() - at
+            ran += 1
+            if ran == 1:  # it was planned from the cold rehearsal, and the first analysis follows it
+                self._pace.saw(self._last_seconds, seconds)
             verify_all = False
 
-    def _warn_if_short(self, seconds: float) -> None:
-        """Report a time budget that is too short for verdicts.
+    def _rest(self) -> Rest | None:
+        """Return what is left of the run."""
+        lengths = self._pace.lengths(self._planner.lengths())
+        return rest_of(self._study.design, lengths, done=len(self._done), elapsed=self._elapsed())
+
+    def _announce(self, seconds: float) -> None:
+        """Report how long the run will take, or a time budget that is too short for verdicts.
 
         seconds: of the last block, with the time between blocks; 0 if none was run.
         """
@@ -329,27 +375,20 @@ class _Loop:
             done=len(self._done),
             block_seconds=self._planner.block_seconds() + between,
         )
+        rest = self._rest()
         if short is not None:
             self._progress.note(short)
+        elif rest is not None and rest.rounds:
+            self._progress.note(rest_note(rest, done=len(self._done), elapsed=self._elapsed()))
 
     def _stopped(self, stop: Stop, roofs: RoofMeter) -> str:
         if stop.planned:
             self._directory.close_looks(max(self._done))
-        if roofs.complete():
+        if self._done and roofs.complete():
             self._directory.write_roofs(roofs.roofs())
         return stop.reason
 
-    def _run_block(self, number: int, settled: Mapping[str, frozenset[str]], verify_all: bool) -> None:
-        order = next_block(
-            self._study,
-            number,
-            self._attempts.get(number, 0) + 1,
-            slices=self._planner.slices(),
-            work=self._plan.work,
-            settled=settled,
-            verifications=self._verifications,
-            verify_all=verify_all,
-        )
+    def _run_block(self, order: NextBlock) -> None:
         whole = []
         for record in self._worker.run(order):
             whole.append(record)
@@ -360,7 +399,7 @@ class _Loop:
                 if reason and not reason.endswith(TOO_SHORT):
                     self._tell_once(key, f"{record.arm} failed: {reason}")
         self._records += whole
-        self._done.add(number)
+        self._done.add(order.block.number)
         self._saw(order.slices, whole)
 
     def _saw(self, slices: Mapping[str, int], whole: Sequence[TrialRecord]) -> None:
@@ -379,14 +418,14 @@ class _Loop:
             self._progress.note(text)
 
     def _tell_block(self, analysis: Analysis, seconds: float) -> None:
-        elapsed = self._elapsed()
-        budget = self._study.design.max_time
+        rest = self._rest()
         self._progress.block(
             BlockDone(
                 number=analysis.blocks,
                 seconds=seconds,
-                elapsed=elapsed,
-                left=None if budget is None else max(budget - elapsed, 0.0),
+                elapsed=self._elapsed(),
+                rounds=None if rest is None else len(self._done) + rest.rounds,
+                left=None if rest is None else rest.seconds,
                 analysis=analysis,
             )
         )

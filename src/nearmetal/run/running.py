@@ -4,17 +4,13 @@ fraction of the run's time otherwise."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ..model.looks import next_looks
 from ..model.plan import Plan
 from ..model.record import TrialRecord
-from ..model.result import Analysis
+from ..model.result import Analysis, VerdictState
 from ..model.study import Study
-
-if TYPE_CHECKING:
-    from ..analysis import Stop
 
 SHARE = 0.02
 """Greatest fraction of the run's time for analyses between looks. Blocks of milliseconds would otherwise wait
@@ -53,24 +49,8 @@ class RunningAnalysis:
         self._not_before = end + (end - begin) / SHARE
         return self._known, True
 
-    def settled(self, analysis: Analysis) -> Mapping[str, frozenset[str]]:
-        """See analysis.settled."""
-        from ..analysis import settled
+    def verdicts(self, analysis: Analysis) -> VerdictState:
+        """See analysis.verdict_state."""
+        from ..analysis import verdict_state
 
-        return settled(analysis, self._study)
-
-    def stop(
-        self, analysis: Analysis, blocks: int, elapsed: float, block_seconds: float, *, overrun: bool
-    ) -> Stop | None:
-        """See analysis.should_stop."""
-        from ..analysis import should_stop
-
-        return should_stop(
-            analysis,
-            self._study,
-            blocks=blocks,
-            elapsed=elapsed,
-            block_seconds=block_seconds,
-            overrun=overrun,
-            next_look=self._next_look,
-        )
+        return verdict_state(analysis, self._study)

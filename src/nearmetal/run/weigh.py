@@ -1,4 +1,4 @@
-"""Makes studies from a command line: that of `weigh A B`, and the study of one kernel."""
+"""Makes studies from a command line: that of `weigh A B`, and variants of a study."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..environments import BARE_ATTACHMENTS, Backend
 from ..errors import UsageError
+from ..model.environments.environment import DISKS
 from ..model.environments.guest import GuestSettings
 from ..model.environments.image import HOST
 from ..model.study import (
@@ -18,8 +19,10 @@ from ..model.study import (
     Environment,
     KernelWorkload,
     Mode,
+    Pages,
     Placement,
     Storage,
+    StorageKind,
     Study,
     Workload,
 )
@@ -57,7 +60,7 @@ def weigh_study(
     attachments: each backend is used with each of these that it supports; by default with veth-bridge if it
         has its own network.
     A command, and applications alone, run as a whole in plain trials; kernels run in slices. Instances have
-    storage if an application or a kernel needs it, or if the command refers to it.
+    storage on a disk of the machine if an application or a kernel needs it, or if the command refers to it.
     Raises UsageError.
     """
     if bool(command) == bool(workloads):
@@ -80,15 +83,15 @@ def weigh_study(
     if command:
         program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
         own, told = (program,), program.told_of_storage
-    storage = Storage() if told or writers or any(map(needs_storage, applications)) else None
+    stored = bool(told or writers or any(map(needs_storage, applications)))
     environments = [
         Environment(
             name=label,
             backend=name,
             image=image,
             attachment=attachment,
-            storage=storage,
-            guest=None if storage is None else _guest(b),
+            storage=_storage(b) if stored else None,
+            guest=_guest(b) if stored else None,
             placements=((many if attachment.seated else one).name,),
         )
         for name, b in backends.items()
@@ -139,6 +142,14 @@ def _work(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def _storage(backend: Backend) -> Storage:
+    """Return storage on a disk of the machine: of a guest in its root file system, which _guest gives a disk.
+
+    The overlay of a container lies in memory.
+    """
+    return Storage() if backend.capabilities.virtual else Storage(kind=StorageKind.BIND, path=DISKS)
+
+
 def _guest(backend: Backend) -> GuestSettings | None:
     """Return settings of a guest with a disk for its storage; None if the backend starts no guests.
 
@@ -150,6 +161,23 @@ def _guest(backend: Backend) -> GuestSettings | None:
 def with_time_limit(study: Study, seconds: float) -> Study:
     """Set the time limit of each program run, in seconds."""
     return replace(study, workloads=tuple(w.limited_to(seconds) for w in study.workloads))
+
+
+def with_pages(study: Study, pages: Pages) -> Study:
+    """Set this page size for all kernels. Of workloads that become equal, only the first is kept."""
+    if pages is Pages.HUGE:
+        return study
+    seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []
+    kept = []
+    for w in study.workloads:
+        if isinstance(w, KernelWorkload):
+            what = (w.kernel, tuple(sorted(w.params.items())))
+            if what in seen:
+                continue
+            seen.append(what)
+            w = replace(w, pages=pages)
+        kept.append(w)
+    return replace(study, workloads=tuple(kept))
 
 
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:

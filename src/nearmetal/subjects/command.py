@@ -8,7 +8,7 @@ from ..model.study import CommandWorkload
 from ..workloads.command import parse
 from .copies import run_copies
 from .launching import Program, run_program
-from .reports import io_together
+from .reports import io_together, record_disk_writes
 from .staging import compared, own_directory, read_outputs
 
 
@@ -33,6 +33,7 @@ def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ..
                 time_limit=workload.time_limit,
             ),
         )
+        record_disk_writes(trial, workload.name, ran.reports)
         return parse(
             workload,
             ran.stdout,

@@ -29,7 +29,7 @@ from ..workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
 from .launching import check_network, record_places
 from .rank_argv import Report, rank_argv, storage_of_ranks
-from .reports import forget_reports, io_together, read_reports
+from .reports import forget_reports, io_together, read_reports, record_disk_writes
 from .staging import KEPT, compared, own_directory, read_outputs
 
 ARRIVE_LIMIT = 60.0
@@ -70,6 +70,7 @@ def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...
     reports = read_reports(trial.directory, len(ranks))
     require_nothing_left(trial, workload.name, reports)
     metered.inside.run(workload.name, reports)
+    record_disk_writes(trial, workload.name, reports)
     walls = record_places(arm, workload.name, reports)
     return rows_of_copies(workload, outputs, reports, walls)
 
@@ -271,7 +272,9 @@ def _failure(
         arm,
         workload.name,
         done,
-        program=done.argv[0],
+        argv=done.argv,
+        mpi=False,
+        own_directory=workload.own_directory,
         limit=workload.time_limit,
         exit_codes=workload.exit_codes,
     )

@@ -3,31 +3,25 @@ running."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from ..errors import TrialFailedError
 from ..host import Completed, cgroups
 from ..host.processes import labelled as processes
 from ..host.processes.bounded import shortened
 from ..host.processes.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
-from ..model.environments.image import HOST
 from ..node.arms.running_arm import RunningArm
 from ..node.guests import trouble
 from ..node.trial import Trial
 from ..workloads.protocol import RankReport
+from .remedies import GUEST_ENDED, FailedRun, end_remedy, start_remedy
 from .reports import found_reports
 
 #: Characters of each output stream of a run that are kept on disk.
 LOGGED = 1 << 20
-#: Remedies, by a part of the program's error message.
-_KNOWN = {
-    "does not support O_DIRECT": "this storage takes no direct requests: buffered ones (mode: buffered), or "
-    "another storage, such as {kind: loop, size: 1 GiB}; of a guest the disk that guest: writable gives it",
-    "No space left on device": "a larger storage, or a smaller size",
-}
 
 
 def write_logs(trial: Trial, name: str, stdout: str, stderr: str) -> None:
@@ -58,42 +52,46 @@ def failure(
     name: str,
     done: Completed,
     *,
-    program: str,
+    argv: Sequence[str],
+    mpi: bool,
+    own_directory: bool,
     limit: float,
     exit_codes: Sequence[int],
 ) -> TrialFailedError:
     """Return the error of a run that failed.
 
     name: name of the workload.
-    program: first word of its command line.
+    argv: command line of the program.
+    mpi: whether mpirun started it.
+    own_directory: whether it ran in a directory that was made for the run.
     limit: time limit in seconds.
     """
     if done.returncode == TIMED_OUT and done.seconds >= limit:
         return timed_out(arm.trial, name, limit)
+    environment, node = arm.environment, arm.node
+    run = FailedRun(
+        argv=argv,
+        mpi=arm.placement.ranks if mpi else 0,
+        directory=None if own_directory else Path.cwd(),
+        environment=environment,
+        virtual=node.backends[environment.backend].capabilities.virtual or environment.inside is not None,
+    )
+    where = place_of_logs(arm.trial)
     error = find_error_line(done.stderr)
     if error is not None and f" {CANNOT_START}" in error.what:
-        remedy = start_remedy(arm, program, error.what)
-        return TrialFailedError(f"{name}: {error.what}", where=place_of_logs(arm.trial), remedy=remedy)
+        here = node.machine.host.which(run.program) is not None
+        remedy = start_remedy(run, error.what, here=here)
+        return TrialFailedError(f"{name}: {error.what}", where=where, remedy=remedy)
     bad = [r for r in found_reports(arm.trial.directory, arm.placement.ranks) if r.status not in exit_codes]
     ranks = f"rank {bad[0].place.rank} " if bad and arm.placement.ranks > 1 else ""
     message = find_message(done.stderr) or find_message(done.stdout) or "it printed no message"
-    words = trouble(arm.guests) or (str(error) if error is not None else message)
-    how = describe_end(bad[0].status if bad else done.returncode, exit_codes)
-    remedy = next((mends for said, mends in _KNOWN.items() if said in words), "")
-    return TrialFailedError(f"{name}: {ranks}{how}: {words}", where=place_of_logs(arm.trial), remedy=remedy)
-
-
-def start_remedy(arm: RunningArm, program: str, reason: str) -> str:
-    """Return what to do about a program that could not be started."""
-    if os.strerror(errno.EACCES) in reason:
-        return f"chmod +x {program}, if it is a program; else name what runs it: [python3, {program}]"
-    image = arm.environment.image
-    here = arm.node.machine.host.which(program) is not None
-    if image == HOST:
-        absolute = program.startswith("/")
-        return "" if here else "install it" if absolute else "install it, or name it by its absolute path"
-    has = "this machine has it, the image has not: " if here else ""
-    return f"{has}add its package to image {image} and build it again, or copy it there by files"
+    gone = trouble(arm.guests)
+    words = gone or (str(error) if error is not None else message)
+    status = bad[0].status if bad else done.returncode
+    remedy = GUEST_ENDED if gone else end_remedy(run, status, f"{done.stderr}\n{words}")
+    return TrialFailedError(
+        f"{name}: {ranks}{describe_end(status, exit_codes)}: {words}", where=where, remedy=remedy
+    )
 
 
 def require_nothing_left(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:

@@ -130,7 +130,9 @@ def run_program(metered: MeteredArm, program: Program) -> ProgramOutput:
             arm,
             program.name,
             done,
-            program=program.argv[0],
+            argv=program.argv,
+            mpi=program.mpi,
+            own_directory=program.directory is not None,
             limit=program.time_limit,
             exit_codes=program.exit_codes,
         )

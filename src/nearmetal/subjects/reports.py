@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import TrialFailedError
 from ..host.counters.files import whole_file
+from ..node.trial import DiskWrites, Trial
 from ..workloads.protocol import RankReport, parse_report
 
 
@@ -55,6 +56,16 @@ def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
     """Return the bytes that all ranks read and wrote, by kind, for the kinds that every rank reports."""
     kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
     return {kind: sum(r.io[kind] for r in reports) for kind in kinds}
+
+
+def record_disk_writes(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
+    """Record what one run of a program wrote to disks, if the kernel counts it.
+
+    name: name of the workload.
+    """
+    written = io_together(reports).get("write_bytes")
+    if written is not None:
+        trial.found.disk_writes[name] = DiskWrites(bytes=written, seconds=max(r.wall for r in reports))
 
 
 def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:

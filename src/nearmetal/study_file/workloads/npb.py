@@ -14,9 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from ...model.keys import SOME_TEXT, key, one_of
-from ...model.ranks import Ranks
 from ...model.study import RANKS, Arm, Better, CommandWorkload, MetricSpec, VerifySpec
-from ...model.workload import ENVIRONMENT, TIME_LIMIT
+from ...model.workload import ENVIRONMENT, TIME_LIMIT, Ranks
 
 
 class Benchmark(StrEnum):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...model.ranks import Ranks as Ranks
 from ...model.study import Better
+from ...model.workload import Ranks as Ranks
 from ..parameter import Choices, Parameter
 
 CLASSES = ("S", "W", "A", "B", "C")
