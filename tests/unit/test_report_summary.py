@@ -96,6 +96,13 @@ def test_usage_does_not_decide_what_is_said_of_an_environment() -> None:
     assert [part.partition(" ")[0] for part in found.arms[0].parts] == ["wall", "system"]
 
 
+def test_the_sentence_counts_the_figures_of_a_row_that_differ() -> None:
+    usage = dict.fromkeys(("user", "max_rss", "read", "written"), 0.0)
+    found = answer(*program({"wall": 0.0, "system": 0.3, **usage}, ["box"]))
+    assert found is not None
+    assert "CPU, memory, I/O (1 of 5) +30.0 %" in found.arms[0].parts
+
+
 def test_many_environments_are_ranked() -> None:
     study, analysis = program({"wall": 0.0}, ["e", "d", "c", "b", "a"])
     lines = text(study, analysis).splitlines()

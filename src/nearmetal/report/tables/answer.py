@@ -301,10 +301,11 @@ def _listed(labels: Sequence[str]) -> str:
 def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, ...]:
     """Return the slower rows, then the faster rows, each with the largest effect first."""
     slower = _largest_first(
-        (_slowest(cells), label) for label, cells in _with_verdict(rows, arm, Verdict.SLOWER)
+        (_slowest(cells), _label_of(label, cells, Verdict.SLOWER))
+        for label, cells in _with_verdict(rows, arm, Verdict.SLOWER)
     )
     faster = _largest_first(
-        (min(cells, key=lambda c: c.overhead), label)
+        (min(cells, key=lambda c: c.overhead), _label_of(label, cells, Verdict.FASTER))
         for label, cells in _with_verdict(rows, arm, Verdict.FASTER)
     )
     if faster and word is not Verdict.FASTER:
@@ -331,13 +332,13 @@ def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...
     if alone:
         margin = margin_text(max(c.margin for _, cells in found for c in cells)).removeprefix("±")
         return (f"a difference above {margin} is neither proven nor ruled out",)
-    return (f"{_listed([_open_of(label, cells) for label, cells in found])} open",)
+    return (f"{_listed([_label_of(label, cells, Verdict.NONE) for label, cells in found])} open",)
 
 
-def _open_of(label: str, cells: Sequence[Cell]) -> str:
-    """Return 'memory (2 of 9)'."""
-    count = sum(c.verdict is Verdict.NONE for c in cells)
-    return label.replace(f"({len(cells)})", f"({count} of {len(cells)})") if len(cells) > 1 else label
+def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
+    """Return 'memory (2 of 9)' if 2 of 9 figures have the verdict, 'memory (9)' if all have it."""
+    count = sum(c.verdict is verdict for c in cells)
+    return label.replace(f"({len(cells)})", f"({count} of {len(cells)})") if count < len(cells) else label
 
 
 def _slowest(cells: Sequence[Cell]) -> Cell:
