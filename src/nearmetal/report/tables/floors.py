@@ -14,18 +14,8 @@ from .cells import bounded, metric_label
 
 FAR_APART = 2.0
 """A metric is shown separately if its interval is this many times as wide as the median of its kind."""
-_GROUP_ORDER = (
-    "compute",
-    "memory",
-    "MPI",
-    "sockets",
-    "files",
-    "start",
-    "stop",
-    "exec",
-    "density",
-    "programs",
-)
+_KERNELS = ("compute", "memory", "MPI", "sockets", "files")
+_PROGRAMS = "programs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +57,17 @@ def kind_of_work(study: Study, workload: str) -> str:
         if w.name == workload:
             if isinstance(w, EventSubject):
                 return w.facts.name
-            return kind(w.kernel) if isinstance(w, KernelWorkload) else "programs"
-    return "programs"
+            return kind(w.kernel) if isinstance(w, KernelWorkload) else _PROGRAMS
+    return _PROGRAMS
 
 
 def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
-    """Return the noise floor of each kind of work in a fixed order; unknown kinds are last."""
+    """Return the noise floor of each kind of work: kernels, events of instances, and programs last."""
     by_group: dict[str, list[Cell]] = {}
     for c in noise.cells:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
-    order = dict.fromkeys((*_GROUP_ORDER, *by_group))
+    events = [w.facts.name for w in study.workloads if isinstance(w, EventSubject)]
+    order = dict.fromkeys((*_KERNELS, *events, _PROGRAMS, *by_group))
     return tuple(_floor(group, by_group[group]) for group in order if group in by_group)
 
 
