@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from ...model.result import Cell, NoiseFloor
-from ...model.study import EventSubject, KernelWorkload, Study
+from ...model.study import KernelWorkload, Study
 from ...workloads.kernels.registry import kind
 from .cells import bounded, metric_label
 
@@ -55,8 +55,8 @@ def kind_of_work(study: Study, workload: str) -> str:
     """'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own."""
     for w in study.workloads:
         if w.name == workload:
-            if isinstance(w, EventSubject):
-                return w.facts.name
+            if w.event:
+                return w.subject
             return kind(w.kernel) if isinstance(w, KernelWorkload) else _PROGRAMS
     return _PROGRAMS
 
@@ -66,7 +66,7 @@ def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
     by_group: dict[str, list[Cell]] = {}
     for c in noise.cells:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
-    events = [w.facts.name for w in study.workloads if isinstance(w, EventSubject)]
+    events = [w.subject for w in study.workloads if w.event]
     order = dict.fromkeys((*_KERNELS, *events, _PROGRAMS, *by_group))
     return tuple(_floor(group, by_group[group]) for group in order if group in by_group)
 
