@@ -18,7 +18,7 @@ def points(group: str) -> dict[str, EntryPoint]:
 
 
 SUBJECTS = "nearmetal.subjects"
-"""The group of the subjects that study files name."""
+"""The group of the subjects: what study files name, and those that measure kernels and programs."""
 
 
 def require(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> EntryPoint:

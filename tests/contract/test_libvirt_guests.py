@@ -28,6 +28,7 @@ from nearmetal.environments import Available, GuestBase, Tools
 from nearmetal.environments.kept import find_all, remove_any
 from nearmetal.environments.libvirt.backend import ASKED, Libvirt
 from nearmetal.environments.libvirt.daemon import Daemon, ask, reached
+from nearmetal.environments.libvirt.settings import LibvirtSettings
 from nearmetal.environments.libvirt.xml import DomainPlan, domain_xml
 from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets
 from nearmetal.errors import RunError, UnavailableError
@@ -137,9 +138,9 @@ def test_a_guest_takes_its_seat_on_a_network(tools: Tools, tmp_path: Path) -> No
 
 def test_a_daemon_of_others_is_used_and_stays(tools: Tools, tmp_path: Path) -> None:
     with daemon(tools) as others:
-        settings = replace(SMALL, uri=others.uri)
-        asked = request("vo", base(tools, tmp_path), tmp_path, settings)
-        environment = replace(asked.environment, attachment=Attachment.USER)
+        asked = request("vo", base(tools, tmp_path), tmp_path, SMALL)
+        own = LibvirtSettings(uri=others.uri)
+        environment = replace(asked.environment, attachment=Attachment.USER, own=own)
         asked = replace(asked, environment=environment)
         with booted(tools, asked, LIBVIRT) as guest:
             assert ask(HOST, others.uri, "list", "--name").stdout.split() == [asked.label]

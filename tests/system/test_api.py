@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearmetal import api
+from nearmetal.api.cleaning import find_leftovers
+from nearmetal.api.kernels import run_kernel
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.result import Verdict
 
@@ -46,6 +48,13 @@ def test_mistakes_are_errors_with_words(tmp_path: Path) -> None:
         api.run("nosuch")
     with pytest.raises(RecordsError, match="not a results directory"):
         api.load(tmp_path)
+
+
+def test_a_kernel_runs_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    found = run_kernel("ep", {"class": "S"}, ranks=1)
+    assert found.verified and found.ranks == 1 and found.parameters == {"class": "S"}
+    assert find_leftovers().found == ()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_machine_is_checked() -> None:

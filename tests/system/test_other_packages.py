@@ -12,6 +12,25 @@ from tests.system.test_quick import left_behind, nearmetal
 pytestmark = pytest.mark.more
 
 DOCS = Path(__file__).parents[2] / "docs"
+PACKAGES = Path(__file__).parent / "packages"
+GROUP = "nearmetal.environments"
+HIVE = """\
+name: hive
+environments:
+  native: {backend: native}
+  vm:
+    backend: hive
+    image: debian-mpi
+    attachment: ATTACHMENT
+    guest: {memory: 512 MiB}
+    hive: {loader: uefi, buffer: 2 MiB}
+  box: {backend: namespaces, inside: vm}
+placements:
+  1x1: {instances: 1, tasks: 1}
+workloads:
+  ep: {kernel: ep, class: S}
+design: {baseline: native}
+"""
 STUDY = """\
 name: ending
 environments:
@@ -27,14 +46,19 @@ design: {baseline: native, slices: 2}
 """
 
 
-def installed(place: Path, page: str, module: str, group: str, point: str) -> None:
-    """Install the first Python example of a page of docs as a package of its own.
+def example_of(page: str) -> str:
+    """The first Python example of a page of docs."""
+    example = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    assert example is not None
+    return example[1]
+
+
+def installed(place: Path, code: str, module: str, group: str, point: str) -> None:
+    """Install a module as a package of its own.
 
     point: the entry point, '<name> = <class>'.
     """
-    example = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert example is not None
-    (place / f"{module}.py").write_text(example[1])
+    (place / f"{module}.py").write_text(code)
     known = place / f"{module}-1.0.dist-info"
     known.mkdir()
     (known / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
@@ -42,11 +66,19 @@ def installed(place: Path, page: str, module: str, group: str, point: str) -> No
     (known / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}:{what}\n")
 
 
-def test_a_subject_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "packages"
-    place.mkdir()
-    installed(place, "add-a-subject.md", "ending_subject", "nearmetal.subjects", "ending = Ending")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")]))
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory where the tool finds packages."""
+    found = tmp_path / "packages"
+    found.mkdir()
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(found), os.environ.get("PYTHONPATH", "")]))
+    return found
+
+
+def test_a_subject_of_another_package(tmp_path: Path, place: Path) -> None:
+    installed(
+        place, example_of("add-a-subject.md"), "ending_subject", "nearmetal.subjects", "ending = Ending"
+    )
     (tmp_path / "study.yaml").write_text(STUDY)
     planned = nearmetal("plan", "study.yaml", "--json", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
@@ -65,3 +97,63 @@ def test_a_subject_of_another_package(tmp_path: Path, monkeypatch: pytest.Monkey
     assert again.returncode == 0, again.stderr
     assert "ending" in again.stdout
     assert left_behind(tmp_path) == []
+
+
+def weighed(cwd: Path, backend: str) -> dict[str, Any]:
+    done = nearmetal("weigh", "native", backend, "-w", "ep", "--time", "20s", "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def checks(cwd: Path) -> dict[str, dict[str, str]]:
+    """What `nearmetal check` says about each backend."""
+    done = nearmetal("check", "--json", cwd=cwd)
+    found = (c for c in json.loads(done.stdout)["checks"] if c["group"] == "environment")
+    return {c["what"].partition(" ")[0]: c for c in found}
+
+
+def test_the_example_of_a_backend_measures(tmp_path: Path, place: Path) -> None:
+    installed(place, example_of("add-a-backend.md"), "fixed_layout", GROUP, "fixed-layout = FixedLayout")
+    assert {c["environment"] for c in weighed(tmp_path, "fixed-layout")["cells"]} == {"fixed-layout"}
+    assert left_behind(tmp_path) == []
+
+
+def test_a_container_backend_of_another_package(tmp_path: Path, place: Path) -> None:
+    """One file, and the line that names it: nothing of nearmetal is changed."""
+    code = (PACKAGES / "unshared.py").read_text()
+    installed(place, code, "unshared", GROUP, "unshared = Unshared")
+    assert checks(tmp_path)["unshared"]["state"] in ("works", "works partly")
+    found = weighed(tmp_path, "unshared")["cells"]
+    assert [(c["environment"], c["workload"]) for c in found] == [("unshared", "ep")]
+    assert found[0]["n"] >= 2 and found[0]["verdict"] != "none"
+    study = STUDY.replace(
+        "{backend: handicap, extra_work: 10 %}", "{backend: unshared, unshare: {time: true}}"
+    )
+    (tmp_path / "study.yaml").write_text(study.replace("  ending: {subject: ending, count: 5}\n", ""))
+    done = nearmetal("run", "study.yaml", "--max-blocks", "2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {c["environment"] for c in json.loads(done.stdout)["cells"]} == {"box", "slow"}
+    assert left_behind(tmp_path) == []
+
+
+def test_a_backend_of_virtual_machines_of_another_package(tmp_path: Path, place: Path) -> None:
+    code = (PACKAGES / "hive.py").read_text()
+    installed(place, code, "hive", GROUP, "hive = Hive")
+    answer = checks(tmp_path)["hive"]
+    assert (answer["state"], answer["why"], answer["remedy"]) == (
+        "not here",
+        "this machine has no hive",
+        "apt-get install hive",
+    )
+    refused = nearmetal("weigh", "native", "hive", "-w", "ep", "--time", "20s", cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "hive cannot run here: this machine has no hive. Next: apt-get install hive" in refused.stderr
+    (tmp_path / "hive.yaml").write_text(HIVE.replace("ATTACHMENT", "user"))
+    wrong = nearmetal("plan", "hive.yaml", cwd=tmp_path)
+    assert (
+        wrong.returncode == 2 and "the hive has no network of users; write attachment: none" in wrong.stderr
+    )
+    assert "environments.vm.hive" not in wrong.stderr and "environments.box" not in wrong.stderr
+    explained = nearmetal("init", "--explain", cwd=tmp_path).stdout
+    assert re.search(r"^ +loader +what boots it\.  Example: uefi  \(default bios\)$", explained, re.MULTILINE)

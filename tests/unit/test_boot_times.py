@@ -183,3 +183,23 @@ def test_boots_stand_in_the_form_of_the_paper_beside_the_node_and_the_paper() ->
     pair = replace(STUDY, placements=(replace(STUDY.placements[0], instances=2),))
     leaf = boot_leaf(pair, records, {})
     assert leaf is not None and "If an environment has several guests" in text_of(leaf)
+
+
+@pytest.mark.parametrize(
+    ("backend", "step", "words"),
+    [
+        ("qemu", "program", "QEMU"),
+        ("libvirt", "libvirt", "libvirt, until it runs"),
+        ("of-another-machine", "program", "program of the hypervisor"),
+    ],
+)
+def test_a_backend_has_words_for_the_steps_of_its_own(backend: str, step: str, words: str) -> None:
+    vm = replace(STUDY.environments[1], backend=backend)
+    study = replace(STUDY, environments=(STUDY.environments[0], vm))
+    phases = {"start.prepare": 0.2, f"start.{step}": 0.5, **PHASES}
+    leaf = boot_leaf(study, RecordIndex([trial(1, phases)]), {})
+    assert leaf is not None
+    lines = [" ".join(line.split()) for line in text_of(leaf).splitlines()]
+    at = lines.index(f"{words} 0.5 0.5 0.5 0.5 not known 1")
+    assert lines[at - 1].startswith("until the hypervisor was asked")
+    assert lines[at + 1].startswith("kernel 0.8")

@@ -83,11 +83,11 @@ def test_a_roof_stands_over_what_stands_on_its_disk() -> None:
         for c in sample.analysis().cells
     ]
     names = {a.name for a in study(BIND).arms()}
-    here = with_roofs(study(BIND), cells, [measured("/scratch"), measured("/data", 9.0)])
+    here = with_roofs(study(BIND), cells, [measured("/scratch"), measured("/data", 9.0)], ())
     (shared,) = {c.roof.value for c in here if c.arm in names and c.roof is not None}
     assert shared == 2e9
-    assert not any(c.roof for c in with_roofs(study(LOOP), cells, [measured("/scratch")]))
-    assert not any(c.roof for c in with_roofs(study(None), cells, [measured("")]))
+    assert not any(c.roof for c in with_roofs(study(LOOP), cells, [measured("/scratch")], ()))
+    assert not any(c.roof for c in with_roofs(study(None), cells, [measured("")], ()))
     assert words(measured("/scratch")) == "sequential reads of the disk of /scratch"
     assert read_roofs([roof_record(measured("/scratch"))]) == (measured("/scratch"),)
 

@@ -86,13 +86,13 @@ YAML = "pydantic and ruamel.yaml: a process that only runs blocks reads no study
 #: How many imports the functions of a file or a room may have at most, and what starts earlier without them.
 IN_FUNCTIONS = {
     "api/catalog.py": (2, MEASURING),
-    "api/checking.py": (25, "everything that can be checked, which only 'nearmetal check' asks for"),
-    "api/measuring.py": (8, MEASURING),
+    "api/checking.py": (24, "everything that can be checked, which only 'nearmetal check' asks for"),
+    "api/kernels.py": (3, MEASURING),
+    "api/measuring.py": (9, MEASURING),
     "api/results.py": (5, NUMPY),
     "api/workload_names.py": (2, MEASURING),
     "cli/calibrate.py": (1, MEASURING),
     "cli/comparing.py": (2, NUMPY),
-    "cli/machine.py": (2, MEASURING),
     "cli/measuring.py": (1, MEASURING),
     "cli/present.py": (5, f"{NUMPY}; {RICH}"),
     "cli/results.py": (1, NUMPY),

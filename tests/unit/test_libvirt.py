@@ -34,7 +34,7 @@ from nearmetal.environments.libvirt.daemon import (
     virsh_argv,
 )
 from nearmetal.environments.libvirt.domain import made
-from nearmetal.environments.libvirt.settings import not_by_libvirt
+from nearmetal.environments.libvirt.settings import LibvirtSettings, not_by_libvirt
 from nearmetal.environments.libvirt.tap import joined, tap, tap_name
 from nearmetal.environments.libvirt.xml import QEMU_NAMESPACE, DomainPlan, domain_xml, security_models
 from nearmetal.environments.program import in_groups
@@ -497,10 +497,13 @@ def study(more: str = "", backend: str = "libvirt", attachment: str = "none") ->
         (study(", guest: {snapshot: true}"), "vm.guest.snapshot: libvirt would write it beside the image"),
         (study(", guest: {cpu: 'max,-avx'}"), "vm.guest.cpu: libvirt takes the name of a model"),
         (study(attachment="macvtap"), "vm.attachment: libvirt takes no macvtap"),
-        (study(", guest: {uri: 'qemu:///system'}", "qemu"), "vm.guest.uri: qemu asks no libvirt"),
-        (study(", guest: {uri: 'qemu+ssh://other/system'}"), "is not the URI of a libvirt of this machine"),
         (
-            study(", guest: {uri: 'qemu:///system?socket=/x;command=y'}"),
+            study(", libvirt: {uri: 'qemu:///system'}", "qemu"),
+            "vm.libvirt: backend qemu is not libvirt; write backend: libvirt",
+        ),
+        (study(", libvirt: {uri: 'qemu+ssh://other/system'}"), "is not the URI of a libvirt of this machine"),
+        (
+            study(", libvirt: {uri: 'qemu:///system?socket=/x;command=y'}"),
             "is not the URI of a libvirt of this machine",
         ),
     ],
@@ -513,6 +516,20 @@ def test_a_study_is_told_before_anything_starts(own: str, told: str) -> None:
 
 def test_a_study_with_libvirt_is_read_and_written() -> None:
     for uri in ("qemu:///system", "qemu:///session", "qemu+unix:///session?socket=/run/x/libvirt-sock"):
-        found = load_text(study(f", guest: {{uri: '{uri}', vcpus: 2}}", attachment="user"), "s.yaml", CATALOG)
-        assert found.environments[1].guest == GuestSettings(uri=uri, vcpus=2)
+        text = study(f", guest: {{vcpus: 2}}, libvirt: {{uri: '{uri}'}}", attachment="user")
+        found = load_text(text, "s.yaml", CATALOG)
+        vm = found.environments[1]
+        assert (vm.guest, vm.own) == (GuestSettings(vcpus=2), LibvirtSettings(uri=uri))
         assert load_text(dump_study(found, CATALOG), "s.yaml", CATALOG) == found
+
+
+def test_a_uri_where_older_files_have_it_is_read() -> None:
+    old = load_text(study(", guest: {uri: 'qemu:///system', vcpus: 2}"), "s.yaml", CATALOG)
+    assert old == load_text(study(", guest: {vcpus: 2}, libvirt: {uri: 'qemu:///system'}"), "s.yaml", CATALOG)
+    for text, mistake in (
+        (study(", guest: {uri: 'ssh://other'}"), '4:88  environments.vm.libvirt.uri: "ssh://other" is not'),
+        (study(", guest: {uri: 'qemu:///system'}", "qemu"), "environments.vm.guest.uri: unknown key"),
+    ):
+        with pytest.raises(StudyError) as found:
+            load_text(text, "s.yaml", CATALOG)
+        assert mistake in str(found.value)

@@ -40,9 +40,12 @@ def roof(name: str, value: float, unit: str, **more: Any) -> MeasuredRoof:
     )
 
 
+BARE = ("native",)
+
+
 def under(*known: MeasuredRoof) -> dict[str, Cell]:
     """Cells of the sample study that a roof stands over, by 'arm workload.metric'."""
-    cells = with_roofs(sample.study(), sample.analysis().cells, known)
+    cells = with_roofs(sample.study(), sample.analysis().cells, known, BARE)
     return {f"{c.arm} {c.workload}.{c.metric}": c for c in cells if c.roof is not None}
 
 
@@ -74,7 +77,7 @@ def test_a_rate_and_a_latency_as_shares() -> None:
 def test_upper_bound_matches_the_transport_of_each_side() -> None:
     memory = roof("latency", 9e-8, "s", transport="shm", better=Better.LOWER)
     seats = roof("sockets", 4e-6, "s", transport="tcp", better=Better.LOWER, place="container/two")
-    cells = with_roofs(sample.study(), sample.analysis().cells, (memory, seats))
+    cells = with_roofs(sample.study(), sample.analysis().cells, (memory, seats), BARE)
     (cell,) = [
         c for c in cells if (c.baseline, c.arm, c.metric) == ("native/one", "container/two", "latency")
     ]
@@ -117,7 +120,7 @@ def test_hpcc_and_hpl_are_under_the_peak_of_dgemm() -> None:
     ]
     cells = [replace(like, workload=workload, metric=metric) for workload, metric in named]
     known = [roof("dgemm", 20e9, "FLOP/s"), roof("dgemm", 12e9, "FLOP/s", ranks=1)]
-    shares = [c.roof.share if c.roof else None for c in with_roofs(study, cells, known)]
+    shares = [c.roof.share if c.roof else None for c in with_roofs(study, cells, known, BARE)]
     assert shares == pytest.approx([0.45, 0.9, 0.75, 0.45, 0.45])
 
 
@@ -156,14 +159,17 @@ SMALL = KernelWorkload(name="small", kernel="stream", params={"elements": 2_000_
 
 def test_only_the_same_kernel_and_size_on_bare_metal_raises_a_roof() -> None:
     cells = streams(big=30e9, small=20e9)
-    big, small = with_roofs(study_of(BIG, SMALL), cells, [roof("triad", 25e9, "B/s")])
+    big, small = with_roofs(study_of(BIG, SMALL), cells, [roof("triad", 25e9, "B/s")], BARE)
     assert big.roof is not None and big.roof.value == 30e9 and big.roof.share == 1
     assert small.roof is not None and small.roof.share == pytest.approx(2 / 3)
+    big, small = with_roofs(study_of(BIG, SMALL), cells, [roof("triad", 25e9, "B/s")], ())
+    assert big.roof is None, "no baseline is the bare machine, so it exceeds the roof"
+    assert small.roof is not None and small.roof.share == pytest.approx(20 / 25)
 
 
 def test_a_roof_that_a_workload_exceeds_is_not_shown_for_it() -> None:
     cells = streams(big=20e9, small=40e9)
-    big, small = with_roofs(study_of(BIG, SMALL), cells, [roof("triad", 25e9, "B/s")])
+    big, small = with_roofs(study_of(BIG, SMALL), cells, [roof("triad", 25e9, "B/s")], BARE)
     assert small.roof is None and small.baseline_roof is None
     assert big.roof is not None and big.roof.share == pytest.approx(0.8)
 
@@ -185,7 +191,7 @@ def test_the_form_in_files_comes_back_and_nonsense_does_not() -> None:
 
 
 def test_tables_and_charts_show_it() -> None:
-    cells = with_roofs(sample.study(), sample.analysis().cells, [roof("triad", 8e10, "B/s")])
+    cells = with_roofs(sample.study(), sample.analysis().cells, [roof("triad", 8e10, "B/s")], BARE)
     analysis = replace(sample.analysis(), cells=cells)
     lines = roof_lines(analysis)
     assert lines and all(line.roof.startswith("80") for line in lines)
@@ -198,7 +204,7 @@ def test_tables_and_charts_show_it() -> None:
 
 
 def test_far_off_it_is_told_and_not_drawn() -> None:
-    cells = with_roofs(sample.study(), sample.analysis().cells, [roof("triad", 8e13, "B/s")])
+    cells = with_roofs(sample.study(), sample.analysis().cells, [roof("triad", 8e13, "B/s")], BARE)
     (cell, *_) = [c for c in cells if c.roof is not None]
     chart = absolute(cell, RecordIndex(()), PAGE)
     assert chart is not None and "Dashed" not in chart.caption

@@ -3,7 +3,7 @@ computes which share of it a result reaches, without I/O. run/bounds/measuring.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..model.result import Cell, Roof
@@ -113,8 +113,12 @@ def _seats(arm: Arm) -> str:
     return arm.name if apart and arm.placement.all_instances > 1 else ""
 
 
-def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof]) -> tuple[Cell, ...]:
+def with_roofs(
+    study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof], bare: Collection[str]
+) -> tuple[Cell, ...]:
     """Return the cells with the roofs that bound them.
+
+    bare: names of the environments that are the bare machine.
 
     A roof is raised to the best block median of the bare machine with the same kernel and size, if that is
     better. If a workload exceeds a roof on any arm, the roof does not bound this workload (for instance
@@ -122,7 +126,8 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
     """
     workloads = {w.name: w for w in study.workloads}
     arms = {arm.name: arm for arm in study.arms()}
-    known = [_raised(roof, cells, workloads, arms) for roof in roofs]
+    natives = {name: arm for name, arm in arms.items() if arm.environment.name in bare}
+    known = [_raised(roof, cells, workloads, natives) for roof in roofs]
 
     def over(cell: Cell, median: float, arm: str) -> Roof | None:
         workload, at = workloads.get(cell.workload), arms.get(arm)
@@ -148,7 +153,10 @@ def with_roofs(study: Study, cells: Sequence[Cell], roofs: Iterable[MeasuredRoof
 def _raised(
     roof: MeasuredRoof, cells: Iterable[Cell], workloads: Mapping[str, Workload], arms: Mapping[str, Arm]
 ) -> MeasuredRoof:
-    """Return the roof, raised to the best block median of the same kernel and size on the bare machine."""
+    """Return the roof, raised to the best block median of the same kernel and size on the bare machine.
+
+    arms: those of the bare machine.
+    """
     same = ROOF_KERNELS.get(roof.name)
     for c in cells:
         workload, arm = workloads.get(c.workload), arms.get(c.baseline)
@@ -159,7 +167,6 @@ def _raised(
             and all(workload.params.get(key, DEFAULTS.get(key)) == v for key, v in same.params.items())
             and c.metric in same.metrics
             and arm is not None
-            and arm.environment.backend == "native"
             and (needed := _wanted(roof.name, False, arm)) is not None
             and roof.fits(needed)
         ):

@@ -9,6 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import NearmetalError
+from ..host import LocalHost
+from ..host.facts.provenance import cpu_summary as cpu_summary
+from ..host.facts.provenance import provenance
 
 if TYPE_CHECKING:
     from ..environments import Backend, Tools, Unavailable
@@ -47,6 +50,11 @@ def check(progress: Progress | None = None) -> tuple[Check, ...]:
     return tuple(_checks(progress))
 
 
+def machine_facts() -> Mapping[str, JsonValue]:
+    """Return what this machine is: hardware, kernel, mitigations, versions."""
+    return provenance(LocalHost())
+
+
 def can_measure(checks: tuple[Check, ...]) -> bool:
     """Whether the kernels can be built here. Nothing can be measured without them."""
     return any(c.what == _KERNELS and c.state == WORKS for c in checks)
@@ -56,7 +64,6 @@ _KERNELS = "kernels"
 
 
 def _checks(progress: Progress | None) -> Iterator[Check]:
-    from ..host import LocalHost
     from ..node.machine import prepare_machine
     from ..node.progress import Silent
     from ..node.survey.attachments import check_attachments

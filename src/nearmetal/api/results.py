@@ -18,6 +18,7 @@ from ..model.study import Study
 from ..plan import make_plan
 from ..records import ResultsDirectory, SeriesDirectory
 from ..study_file import load_text
+from ..study_file.environments.backends import is_bare
 from .studies import Note, ignore
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda
         folded = fold_trials(plan, wanted(study), trials, told)
         # In threads, because numpy spends most of the time without Python's lock.
         analysis = conclude(study, plan, trials.heads, folded, each=threads.map)
-    cells = with_roofs(study, analysis.cells, directory.roofs())
+    bare = {e.name for e in study.environments if is_bare(e.backend)}
+    cells = with_roofs(study, analysis.cells, directory.roofs(), bare)
     return Results(stored=directory, study=study, analysis=replace(analysis, cells=cells), trials=trials)
 
 

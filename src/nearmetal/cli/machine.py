@@ -5,30 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.catalog import catalog
-from ..api.checking import can_measure
+from ..api.checking import can_measure, cpu_summary, machine_facts
 from ..api.checking import check as check_all
-from ..api.workload_names import read_values
-from ..environments.kept import find_all, remove_any
-from ..errors import ExitCode, NearmetalError, UsageError
-from ..host import LocalHost
-from ..host.facts.provenance import cpu_summary, provenance
-from ..host.lock import machine_lock
-from ..host.runtime import scratch_directory
-from ..workloads.kernels.contract import CLASSES
-from ..workloads.kernels.registry import kernel as kernel_named
-from ..workloads.kernels.registry import kernel_names
+from ..api.cleaning import clean as clean_all
+from ..api.cleaning import find_leftovers
+from ..api.kernels import CLASSES, kernel_names, run_kernel
+from ..errors import ExitCode, UsageError
 from .check_text import WIDTH, all_lines, short_lines
 from .common import print_json
 from .profile import profile_lines
 from .view import View
-
-if TYPE_CHECKING:
-    pass
 
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 
@@ -39,7 +28,7 @@ def check(
 ) -> int:
     with View(quiet=json) as view:
         found = check_all(view)
-    facts = provenance(LocalHost())
+    facts = machine_facts()
     if json:
         print_json({"machine": facts, "checks": [asdict(c) for c in found]})
     else:
@@ -53,33 +42,24 @@ def clean(
     dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
     json: bool = Json,
 ) -> int:
-    host = LocalHost()
-    found = find_all(host)
-    failures: list[str] = []
-    for item in found:
-        if not dry_run:
-            try:
-                remove_any(host, item)
-            except NearmetalError as e:
-                failures.append(str(e))
-    left = found if dry_run else find_all(host)
+    done = find_leftovers() if dry_run else clean_all()
     if json:
         print_json(
             {
-                "found": [asdict(i) for i in found],
-                "left": [asdict(i) for i in left],
-                "failures": list(failures),
+                "found": [asdict(i) for i in done.found],
+                "left": [asdict(i) for i in done.left],
+                "failures": list(done.failures),
             }
         )
     else:
-        for item in found:
-            state = "found" if dry_run else "LEFT" if item in left else "removed"
+        for item in done.found:
+            state = "found" if dry_run else "LEFT" if item in done.left else "removed"
             print(f"{state}  {item.kind}  {item.name}")
-        if not found:
+        if not done.found:
             print("nothing of nearmetal is left on this machine")
-        for text in failures:
+        for text in done.failures:
             print(text, file=sys.stderr)
-    return int(ExitCode.DONE if dry_run or not left else ExitCode.FAILED_TRIALS)
+    return int(ExitCode.DONE if dry_run or not done.left else ExitCode.FAILED_TRIALS)
 
 
 def kernel(
@@ -104,33 +84,16 @@ def kernel(
     ),
     json: bool = Json,
 ) -> int:
-    from ..node.machine import new_label, prepare_machine
-    from ..run.once import run_once
-
-    settings = _pairs(parameters)
-    if "class" in catalog().kernels.get(name, {}):
-        settings.setdefault("class", problem)
-    known = catalog().kernels
-    if name not in known:
-        raise UsageError(f"no kernel {name}", remedy=f"one of {', '.join(known)}")
-    params = read_values(name, settings, known[name])
-    with View(quiet=json) as view:
-        machine = prepare_machine(LocalHost(), view)
-    if ranks is None:
-        ranks = 2 if len(machine.cpus) > 1 and kernel_named(name).ranks.allow(2) else 1
-    label = new_label()
-    with machine_lock(label, command=f"nearmetal kernel {name}"), scratch_directory(label) as scratch:
-        result = run_once(
-            machine,
-            name,
-            ranks,
-            params,
-            threads=threads,
-            label=label,
-            scratch=scratch,
-            profiled=profile,
-            oversubscribe=oversubscribe,
-        )
+    result = run_kernel(
+        name,
+        _pairs(parameters),
+        size=problem,
+        ranks=ranks,
+        threads=threads,
+        oversubscribe=oversubscribe,
+        profile=profile,
+        view=View(quiet=json),
+    )
     if json:
         print_json(result.as_json())
     else:

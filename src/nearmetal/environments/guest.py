@@ -20,11 +20,11 @@ from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.processes import labelled as processes
 from ..host.processes.failure import MOST_SHOWN, describe_end, describe_failure, find_error_line, find_message
 from ..host.processes.ranks import RankHolds, told_holdings
-from ..model.capabilities import GUEST_ATTACHMENTS, Capabilities, Misfits
+from ..model.capabilities import GUEST_ATTACHMENTS, Capabilities
 from ..model.environments.network import NetworkSettings
 from ..model.record import JsonValue
 from ..model.scope import EXITS, VCPU, Scope
-from ..model.study import Attachment, Environment
+from ..model.study import Attachment
 from .contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
 from .program import ProgramInstance, read_log
 
@@ -179,12 +179,6 @@ def require_base(request: InstanceRequest) -> GuestBase:
             remedy="take share out of the environment",
         )
     return request.base
-
-
-def no_libvirt(backend: str, environment: Environment) -> Misfits:
-    """Reject `guest: uri` for a backend that does not use libvirt."""
-    if environment.guest is not None and environment.guest.uri is not None:
-        yield ("guest", "uri"), f"{backend} asks no libvirt; write backend: libvirt"
 
 
 def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> None:

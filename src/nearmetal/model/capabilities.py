@@ -48,6 +48,8 @@ class Capabilities:
     not_attached: why it cannot have an attachment, and what to write instead, if the general message does not
         suffice.
     not_of_guest: keys of `guest` that its virtual machines cannot have, with the reason.
+    steps: words for the steps of its instances' starts (Instance.phases) that only it has, by name of the
+        step, in order.
     title: its name in headlines, such as 'Podman'; its own name if empty.
     misfits: finds what else does not fit in an environment; it is given the environment and the keys that the
         study file has.
@@ -61,6 +63,7 @@ class Capabilities:
     settings: type[BackendSettings] | None = None
     not_attached: Mapping[Attachment, str] = field(default_factory=dict)
     not_of_guest: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     misfits: Callable[[Environment, Collection[KeyPath]], Misfits] = _no_misfits
 

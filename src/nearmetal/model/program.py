@@ -1,12 +1,11 @@
-"""What belongs to a user's own program: its script, its files, and the reference and bounds for its
-output."""
+"""What belongs to a user's own program: its script, its files, and what its output must contain."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .keys import REAL, SOME_TEXT, Kind, ValueMistake, factor, key, scalar
+from .keys import REAL, SOME_TEXT, TEXT, Kind, ValueMistake, beside, factor, key, scalar
 
 #: Name of a script in its working directory.
 SCRIPT = "script"
@@ -121,6 +120,44 @@ def _file_name(value: object) -> str:
 
 FILE_NAME = Kind(_file_name, {"type": "string", "pattern": r"^[^/]"}, plain=False)
 """The name of a file below the program's directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifySpec:
+    """What the output of a user's own program must contain for its run to count. regex, reference or both are
+    set.
+
+    file: name of the output file that is checked; None for the standard output.
+    regex: searched in it; ^ and $ match at line ends.
+    expected: what its one group must match.
+    bounds: bounds of the number in its group; without expected and bounds, a match is enough.
+    reference: what the output must equal.
+    """
+
+    file: str | None = field(
+        default=None,
+        metadata=key(
+            FILE_NAME,
+            "a file that it writes, which is looked at; its standard output if omitted",
+            "result.txt",
+        ),
+    )
+    regex: str | None = field(
+        default=None,
+        metadata=key(
+            SOME_TEXT,
+            "regular expression (Python's) that the output must match; ^ and $ mean lines",
+            "^converged after",
+        ),
+    )
+    expected: str | None = field(
+        default=None,
+        metadata=key(
+            TEXT, "what its one group must hold; that it matches is enough if omitted", "SUCCESSFUL"
+        ),
+    )
+    bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))
+    reference: Reference | None = field(default=None, metadata=beside(Reference))
 
 
 def _parts(name: str) -> list[str]:

@@ -19,21 +19,19 @@ from .environments.environment import (
 )
 from .environments.image import ImageDefinition
 from .environments.placement import NodeLink, Pinning, Placement
-from .program import Bounds, Reference
+from .metric import Better, MetricSpec
+from .program import Bounds, Reference, VerifySpec
 from .workload import (
     IDS,
     RANKS,
     STORAGE,
     STORAGE_VARIABLE,
     ApplicationWorkload,
-    Better,
     CommandWorkload,
     EventSubject,
     KernelWorkload,
-    MetricSpec,
     Pages,
     SubjectFacts,
-    VerifySpec,
     Workload,
     quantiles_of,
 )

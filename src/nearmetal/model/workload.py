@@ -17,24 +17,15 @@ from .keys import (
     TEXT,
     TRUTH,
     Each,
-    Kind,
     Named,
     Pairs,
-    beside,
-    factor,
     key,
     matching,
     one_of,
     whole,
 )
-from .program import ANYWHERE, FILE_NAME, SCRIPT, Bounds, Reference, interpreter_of
-
-
-class Better(StrEnum):
-    """Which way a metric improves."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
+from .metric import MetricSpec
+from .program import FILE_NAME, SCRIPT, VerifySpec, interpreter_of
 
 
 class Pages(StrEnum):
@@ -69,14 +60,6 @@ STORAGE_VARIABLE = "NEARMETAL_STORAGE"
 IDS = "{uid:gid}"
 
 
-LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
-"""A factor beyond these limits is a typing mistake."""
-_SCALE = Kind(
-    lambda value: factor(value, LEAST_SCALE, MOST_SCALE),
-    {"type": "number", "minimum": LEAST_SCALE, "maximum": MOST_SCALE},
-    repr,
-)
-_JSON_PATH = matching(r"^[^.\s]+(\.[^.\s]+)*$", "a dotted path such as results.0.seconds", numbers=True)
 _VARIABLE = matching(
     r"^[A-Za-z_][A-Za-z0-9_]{0,199}$", "the name of an environment variable: letters, digits and _"
 )
@@ -84,91 +67,9 @@ ENVIRONMENT = key(Pairs(_VARIABLE, TEXT), "environment variables", {"OMP_NUM_THR
 TIME_LIMIT = key(SECONDS, "a run longer than this is ended and counts as failed", "10 min", always=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricSpec:
-    """One metric of a user's own program: where its value is in the output, its unit, and its direction.
-
-    Exactly one of regex and json_path is set.
-    regex: expression with one group.
-    json_path: keys separated by dots.
-    file: name of the output file; None for the standard output.
-    scale: factor that converts the number to the unit.
-    bounds: the run is wrong if the value, in the unit, is outside these bounds.
-    """
-
-    name: str
-    regex: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT,
-            "regular expression (Python's) with one group: the number; the first match counts",
-            r"Loop time of ([\d.]+)",
-        ),
-    )
-    json_path: str | None = field(
-        default=None,
-        metadata=key(_JSON_PATH, "dotted path of the number in JSON output", "jobs.0.read.bw"),
-    )
-    file: str | None = field(
-        default=None,
-        metadata=key(
-            FILE_NAME,
-            "a file that it writes, with the number; its standard output if omitted",
-            "log.lammps",
-        ),
-    )
-    unit: str = field(
-        metadata=key(SOME_TEXT, "unit of the number; s, B, B/s, op/s and FLOP/s are scaled when shown", "s")
-    )
-    scale: float = field(
-        default=1.0,
-        metadata=key(
-            _SCALE,
-            "what the printed number is multiplied by to be in that unit: 1e6 for Mop/s in op/s",
-            1_000_000,
-            usual=1,
-        ),
-    )
-    better: Better = field(metadata=key(one_of(Better), "which way it improves", "lower"))
-    bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifySpec:
-    """What the output of a user's own program must contain for its run to count. regex, reference or both are
-    set.
-
-    file: name of the output file that is checked; None for the standard output.
-    regex: searched in it; ^ and $ match at line ends.
-    expected: what its one group must match.
-    bounds: bounds of the number in its group; without expected and bounds, a match is enough.
-    reference: what the output must equal.
-    """
-
-    file: str | None = field(
-        default=None,
-        metadata=key(
-            FILE_NAME,
-            "a file that it writes, which is looked at; its standard output if omitted",
-            "result.txt",
-        ),
-    )
-    regex: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT,
-            "regular expression (Python's) that the output must match; ^ and $ mean lines",
-            "^converged after",
-        ),
-    )
-    expected: str | None = field(
-        default=None,
-        metadata=key(
-            TEXT, "what its one group must hold; that it matches is enough if omitted", "SUCCESSFUL"
-        ),
-    )
-    bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))
-    reference: Reference | None = field(default=None, metadata=beside(Reference))
+KERNELS, PROGRAMS = "kernels", "programs"
+"""Names of the subjects that measure kernels and programs. A study file does not name them; the
+kind of workload determines them."""
 
 
 class _Workload:
@@ -182,6 +83,11 @@ class _Workload:
     sliced: ClassVar[bool] = False
     program: ClassVar[bool] = False
     event: ClassVar[bool] = False
+
+    @property
+    def subject(self) -> str:
+        """The name of the subject that measures it: an entry point of the group nearmetal.subjects."""
+        return PROGRAMS
 
     @property
     def ran(self) -> str:
@@ -233,6 +139,11 @@ class KernelWorkload(_Workload):
     def own_directory(self) -> bool:
         """Whether it runs in a directory of its own."""
         return False
+
+    @property
+    def subject(self) -> str:
+        """The name of the subject that measures it."""
+        return KERNELS
 
     @property
     def ran(self) -> str:
@@ -442,6 +353,11 @@ class EventSubject(_Workload):
     def own_directory(self) -> bool:
         """Whether it runs in a directory of its own."""
         return False
+
+    @property
+    def subject(self) -> str:
+        """The name of the subject that measures it."""
+        return self.facts.name
 
     @property
     def quantiles(self) -> frozenset[str]:

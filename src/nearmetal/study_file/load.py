@@ -13,7 +13,7 @@ from .checks import check_beside, check_environment, check_named_workloads, chec
 from .design import check_arms, check_design, read_design
 from .environments.images import check_images, read_images
 from .environments.inside import check_inside
-from .environments.own_settings import check_own, settings_for
+from .environments.own_settings import check_own, move_keys, settings_for
 from .environments.storage import check_told_storage
 from .made import frame_of
 from .problems import Mark, Problems
@@ -64,6 +64,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
 
     problems = Problems(name)
     root = read_tree(text, problems)
+    move_keys(root)
     top = validate(TopSection, root, (), problems)
     placements = {
         key: read(Placement, node, ("placements", key), problems, name=key)

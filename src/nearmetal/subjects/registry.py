@@ -1,8 +1,5 @@
-"""Finds the subject that measures a workload.
-
-Subjects of events are entry points of the group nearmetal.subjects, both built-in ones and those of other
-packages.
-"""
+"""Finds the subject that measures a workload. All subjects, also those of other packages, are entry points of
+the group nearmetal.subjects."""
 
 from __future__ import annotations
 
@@ -12,31 +9,17 @@ from dataclasses import replace
 from .. import plugins
 from ..environments import Backend
 from ..errors import UnavailableError, UsageError
-from ..model.study import ApplicationWorkload, CommandWorkload, KernelWorkload, Study, Workload
+from ..model.study import Study, Workload
 from .contract import Subject
-from .kernel import Kernels
-from .program import Programs
-
-
-def subject_class(name: str) -> type[Subject]:
-    """Return the subject with a name that study files use.
-
-    Raises UsageError if there is none, or if it does not load.
-    """
-    found: type[Subject] = plugins.load_class(plugins.SUBJECTS, name, "subject", UsageError)
-    return found
 
 
 def subject_of(workload: Workload) -> type[Subject]:
     """Return the subject that measures a workload.
 
-    Raises UsageError if it does not load.
+    Raises UsageError if there is none, or if it does not load.
     """
-    if isinstance(workload, KernelWorkload):
-        return Kernels
-    if isinstance(workload, CommandWorkload | ApplicationWorkload):
-        return Programs
-    return subject_class(workload.facts.name)
+    found: type[Subject] = plugins.load_class(plugins.SUBJECTS, workload.subject, "subject", UsageError)
+    return found
 
 
 def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list[Workload]]]:

@@ -99,7 +99,7 @@ MISTAKES = (
     (
         "attachment: none",
         "attachment: user",
-        "7:17  environments.vm.attachment: hive-vm starts no guest by QEMU",
+        "7:17  environments.vm.attachment: only libvirt and qemu can have it; write attachment: none, or",
     ),
     (
         "attachment: none",

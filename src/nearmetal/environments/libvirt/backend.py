@@ -40,7 +40,7 @@ from .daemon import (
     reached,
 )
 from .domain import made
-from .settings import NOT_ATTACHED, misfits, not_by_libvirt
+from .settings import NOT_ATTACHED, LibvirtSettings, misfits, not_by_libvirt, settings_for
 from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
 
@@ -56,7 +56,9 @@ class Libvirt:
     capabilities = Capabilities(
         own=OWN_ALL | {KERNEL},
         attachments=GUEST_ATTACHMENTS - NOT_ATTACHED.keys(),
+        settings=LibvirtSettings,
         not_attached=NOT_ATTACHED,
+        steps={ASKED: "libvirt, until it runs"},
         misfits=misfits,
     )
 
@@ -149,7 +151,8 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
         )
         card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
         # As late as possible: a daemon of nearmetal's ends by itself when idle, and making disks takes long.
-        daemon = stack.enter_context(reached(host, tools, settings.uri, request.label, state, base.cache))
+        uri = settings_for(request.environment).uri
+        daemon = stack.enter_context(reached(host, tools, uri, request.label, state, base.cache))
         require_rights(daemon, settings, request.environment.name)
         xml = domain_xml(
             DomainPlan(

@@ -23,10 +23,10 @@ from ...errors import RunError, UnavailableError
 from ...host import Completed, Host, Process, runtime
 from ...host.processes import labelled as processes
 from ...host.processes.failure import MOST_SHOWN
-from ...model.environments.guest import LIBVIRT_URI
 from ..contract import Tools, Unavailable
 from ..instance import START_TIMEOUT
 from ..program import log_failure
+from .settings import URI
 from .xml import security_models
 
 SYSTEM, SESSION = "qemu:///system", "qemu:///session"
@@ -263,7 +263,7 @@ def _domains(host: Host, uri: str) -> tuple[str, ...]:
 
 def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:
     """Return the daemons that instances have noted and, last, the default one."""
-    uris = [uri for uri in runtime.own_notes(NOTE) if re.fullmatch(LIBVIRT_URI, uri)]
+    uris = [uri for uri in runtime.own_notes(NOTE) if re.fullmatch(URI, uri)]
     if not noted:
         uris.append(usual_uri(host))
     return tuple(dict.fromkeys(uris)) if uris and missing_programs(host) is None else ()

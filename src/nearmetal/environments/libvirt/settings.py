@@ -1,17 +1,54 @@
-"""Settings of QEMU guests that libvirt does not support."""
+"""Settings that only a guest of libvirt has, and settings of QEMU guests that libvirt does not support."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
 from ...model.capabilities import KeyPath, Misfits
-from ...model.environments.environment import Attachment, Environment
+from ...model.environments.environment import Attachment, BackendSettings, Environment
 from ...model.environments.guest import GuestSettings, MachineType, StartFrom
+from ...model.keys import key, matching
+
+URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
+"""Pattern of the URIs of libvirt daemons on this machine. All other transports run a command or connect to
+another machine, so they are rejected. So is ";", which also separates parameters for libvirt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibvirtSettings(BackendSettings):
+    """Settings of a guest of libvirt, beyond those of every guest.
+
+    uri: URI of the daemon; None for the default.
+    """
+
+    section = "libvirt"
+    title = "libvirt"
+    doc = "of a guest of libvirt (backend libvirt): what only that has"
+    example = {"uri": "qemu:///system"}  # noqa: RUF012  a ClassVar of the base
+    earlier = {("guest", "uri"): "uri"}  # noqa: RUF012  a ClassVar of the base
+
+    uri: str | None = field(
+        default=None,
+        metadata=key(
+            matching(URI, "the URI of a libvirt of this machine such as qemu:///system"),
+            "its daemon; if omitted qemu:///system for root and qemu:///session for others, where it answers,"
+            " else one of nearmetal's own",
+            "qemu:///system",
+        ),
+    )
+
 
 NOT_ATTACHED = {
     Attachment.MACVTAP: "libvirt takes no macvtap from another network namespace; "
     "write attachment: macvlan, or backend: qemu"
 }
+
+
+def settings_for(environment: Environment) -> LibvirtSettings:
+    """Return the settings of an environment, or the defaults."""
+    own = environment.own
+    return own if isinstance(own, LibvirtSettings) else LibvirtSettings()
 
 
 def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[tuple[str, str]]:
@@ -32,6 +69,6 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
 
 def misfits(environment: Environment, _given: Collection[KeyPath]) -> Misfits:
     """Yield the same for an environment of a study file, without its attachment."""
-    for key, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
-        if key != "attachment":
-            yield ("guest", key), why
+    for name, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
+        if name != "attachment":
+            yield ("guest", name), why

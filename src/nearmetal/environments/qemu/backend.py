@@ -25,7 +25,6 @@ from ..guest import (
     GuestInstance,
     GuestInterface,
     boot_phases,
-    no_libvirt,
     require_attachment,
     require_base,
 )
@@ -64,7 +63,7 @@ class Qemu:
         title="QEMU",
         own=OWN_ALL | {KERNEL},
         attachments=GUEST_ATTACHMENTS,
-        misfits=lambda environment, _given: no_libvirt("qemu", environment),
+        steps={"program": "QEMU"},
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:

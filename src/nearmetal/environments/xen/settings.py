@@ -10,7 +10,6 @@ from ...model.capabilities import KeyPath, Misfits
 from ...model.environments.environment import BackendSettings, Environment
 from ...model.environments.image import HOST
 from ...model.keys import INTERFACE, SOME_TEXT, TRUTH, key, matching, one_of, whole
-from ..guest import no_libvirt
 
 
 class XenType(StrEnum):
@@ -167,7 +166,6 @@ def settings_for(environment: Environment) -> XenSettings:
 
 def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
     """Yield what a Xen guest cannot have."""
-    yield from no_libvirt("xen", environment)
     guest = environment.guest
     if environment.image == HOST and (guest is None or guest.disk is None):
         what = "a guest of Xen sees nothing of the machine, so it has no image host; write image: debian-mpi"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
@@ -220,12 +221,14 @@ class BackendSettings:
     title: name of the software behind the backend, for messages and documentation.
     doc: documentation of the key.
     example: example of its value.
+    earlier: keys of these settings by the path below the environment at which older study files have them.
     """
 
     section: ClassVar[str]
     title: ClassVar[str]
     doc: ClassVar[str]
     example: ClassVar[dict[str, object]]
+    earlier: ClassVar[Mapping[tuple[str, str], str]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)

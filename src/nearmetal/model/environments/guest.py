@@ -9,9 +9,6 @@ from ..keys import COUNT, SECONDS, SIZE, SOME_TEXT, TEXT, TRUTH, key, matching, 
 
 MIB = 1 << 20
 PCI = r"^([0-9a-f]{4}:)?[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
-LIBVIRT_URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
-"""Pattern of the URIs of libvirt daemons on this machine. All other transports run a command or connect to
-another machine, so they are rejected. So is ";", which also separates parameters for libvirt."""
 
 
 class Accelerator(StrEnum):
@@ -178,15 +175,6 @@ class GuestSettings:
             one_of(StartFrom),
             "cold: a boot; restored: from a checkpoint of a booted guest, made once",
             "restored",
-        ),
-    )
-    uri: str | None = field(
-        default=None,
-        metadata=key(
-            matching(LIBVIRT_URI, "the URI of a libvirt of this machine such as qemu:///system"),
-            "backend libvirt: its daemon; if omitted qemu:///system for root and qemu:///session for"
-            " others, where it answers, else one of nearmetal's own",
-            "qemu:///system",
         ),
     )
     boot_timeout: float = field(

@@ -12,6 +12,7 @@ from ...model.published import Quantity
 from ...model.record import STEP, JsonValue, TrialRecord
 from ...model.study import Study
 from ...published import published
+from ...study_file.environments.backends import capabilities_of
 from ..seen import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
@@ -23,8 +24,7 @@ WHOLE, FIRST_COMMAND, READY = "first_instruction", "first_command", "agent"
 _START = "start."
 _STEPS = {
     "prepare": "until the hypervisor was asked",
-    "libvirt": "libvirt, until it runs",
-    "program": "QEMU",
+    "program": "program of the hypervisor",
     "restore": "restore",
     "firmware": "firmware",
     "kernel": "kernel",
@@ -55,7 +55,11 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
                 Grid(
                     title=one_line(f"Start of {side(study, arm.name).title}"),
                     heads=HEADS,
-                    rows=tuple(_row(words, found[k]) for k, words in _STEPS.items() if k in found),
+                    rows=tuple(
+                        _row(words, found[k])
+                        for k, words in _steps(arm.environment.backend).items()
+                        if k in found
+                    ),
                     numbers=True,
                 )
             )
@@ -66,6 +70,14 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
     blocks += _physical(provenance.get("boots"))
     blocks += _printed()
     return Leaf(key="boots", title="Boot times", blocks=tuple(blocks))
+
+
+def _steps(backend: str) -> dict[str, str]:
+    """Return the words for each step of a start, in order. Those of the backend follow the first."""
+    can = capabilities_of(backend)
+    own = {} if can is None else can.steps
+    first, *others = _STEPS.items()
+    return dict([first, *own.items(), *(step for step in others if step[0] not in own)])
 
 
 def steps_of(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:

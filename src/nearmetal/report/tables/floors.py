@@ -8,24 +8,14 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from ...model.result import Cell, NoiseFloor
-from ...model.study import EventSubject, KernelWorkload, Study
+from ...model.study import KernelWorkload, Study
 from ...workloads.kernels.registry import kind
 from .cells import bounded, metric_label
 
 FAR_APART = 2.0
 """A metric is shown separately if its interval is this many times as wide as the median of its kind."""
-_GROUP_ORDER = (
-    "compute",
-    "memory",
-    "MPI",
-    "sockets",
-    "files",
-    "start",
-    "stop",
-    "exec",
-    "density",
-    "programs",
-)
+_KERNELS = ("compute", "memory", "MPI", "sockets", "files")
+_PROGRAMS = "programs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +55,19 @@ def kind_of_work(study: Study, workload: str) -> str:
     """'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own."""
     for w in study.workloads:
         if w.name == workload:
-            if isinstance(w, EventSubject):
-                return w.facts.name
-            return kind(w.kernel) if isinstance(w, KernelWorkload) else "programs"
-    return "programs"
+            if w.event:
+                return w.subject
+            return kind(w.kernel) if isinstance(w, KernelWorkload) else _PROGRAMS
+    return _PROGRAMS
 
 
 def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
-    """Return the noise floor of each kind of work in a fixed order; unknown kinds are last."""
+    """Return the noise floor of each kind of work: kernels, events of instances, and programs last."""
     by_group: dict[str, list[Cell]] = {}
     for c in noise.cells:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
-    order = dict.fromkeys((*_GROUP_ORDER, *by_group))
+    events = [w.subject for w in study.workloads if w.event]
+    order = dict.fromkeys((*_KERNELS, *events, _PROGRAMS, *by_group))
     return tuple(_floor(group, by_group[group]) for group in order if group in by_group)
 
 

@@ -10,16 +10,17 @@ from ...model.keys import did_you_mean
 from ...model.study import Attachment, Environment
 from ..problems import Path, Problems
 from ..tree import MapNode, Node, mark_of
-from .backends import capabilities_of
+from .backends import backends_that, capabilities_of
 
 _NOT_OF_GUESTS = {
     Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
     Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
     "own; write attachment: macvlan",
 }
-_OF_QEMU = {
-    Attachment.MACVTAP: "by macvtap QEMU has the character device of a link; write attachment: macvlan",
-    Attachment.USER: "user is QEMU's own network in user mode; write attachment: none, or veth-bridge",
+#: By attachment that few backends can have: what to write instead.
+_INSTEAD = {
+    Attachment.MACVTAP: Attachment.MACVLAN,
+    Attachment.USER: f"{Attachment.NONE}, or {Attachment.VETH_BRIDGE}",
 }
 
 
@@ -30,8 +31,7 @@ def check_attachment(section: Environment, node: Node, path: Path, problems: Pro
     if can is not None and attachment not in can.attachments:
         at: Path = ("attachment",)
         problems.add(mark_of(node, at), path + at, _refusal(section.backend, can, attachment))
-        if not can.virtual or (attachment in _OF_QEMU and attachment not in can.not_attached):
-            return
+        return
     if (*path, "network") in problems.unread:
         return
     own = node.get("network") if isinstance(node, MapNode) else None
@@ -76,8 +76,9 @@ def _refusal(backend: str, can: Capabilities, attachment: Attachment) -> str:
         return f"{backend} is the machine itself; write attachment: host, or loopback for TCP"
     if can.virtual and attachment in _NOT_OF_GUESTS:
         return _NOT_OF_GUESTS[attachment]
-    if attachment in _OF_QEMU:
-        return f"{backend} starts no guest by QEMU: {_OF_QEMU[attachment]}"
+    if attachment in _INSTEAD:
+        takers = " and ".join(backends_that(lambda c: attachment in c.attachments))
+        return f"only {takers} can have it; write attachment: {_INSTEAD[attachment]}"
     return (
         f"{backend} cannot have it; write one of {', '.join(a for a in Attachment if a in can.attachments)}"
     )

@@ -8,20 +8,39 @@ from ...model.capabilities import KeyPath
 from ...model.environments.environment import BackendSettings, Environment
 from ...model.keys import keys_of
 from ..problems import Path, Problems
-from ..tree import MapNode, Node, Scalar, mark_of
+from ..tree import MapNode, Node, Scalar, entries_of, mark_of
 from .backends import backends_that, capabilities_of, every_settings
+
+
+def _own_settings(node: Node) -> tuple[type[BackendSettings], ...]:
+    """Return the settings class of an environment's backend; empty if it has none."""
+    backend = node.get("backend") if isinstance(node, MapNode) else None
+    can = capabilities_of(backend.text) if isinstance(backend, Scalar) else None
+    return () if can is None or can.settings is None else (can.settings,)
 
 
 def settings_for(node: Node) -> tuple[type[BackendSettings], ...]:
     """Return the settings class of an environment's backend, if it has one. If the environment has a key that
     it does not know, return those of all backends."""
     entries = node.entries if isinstance(node, MapNode) else {}
-    _, backend = entries.get("backend", (None, None))
-    can = capabilities_of(backend.text) if isinstance(backend, Scalar) else None
-    own = () if can is None or can.settings is None else (can.settings,)
+    own = _own_settings(node)
     known = {k.name for _, k in keys_of(Environment) if k.kind is not BackendSettings}
     known |= {s.section for s in own}
     return own if entries.keys() <= known else every_settings()
+
+
+def move_keys(root: MapNode) -> None:
+    """Move keys of backends' settings in a file to where they belong now. Older files have them elsewhere
+    (BackendSettings.earlier)."""
+    for _, node in entries_of(root, "environments").values():
+        if not isinstance(node, MapNode):
+            continue
+        for settings in _own_settings(node):
+            for (parent, key), name in settings.earlier.items():
+                above = node.get(parent)
+                if isinstance(above, MapNode) and key in above.entries and not node.get(settings.section):
+                    own = MapNode(mark=above.mark, entries={name: above.entries.pop(key)})
+                    node.entries[settings.section] = (own.mark, own)
 
 
 def check_own(section: Environment, node: Node, path: Path, problems: Problems) -> None:

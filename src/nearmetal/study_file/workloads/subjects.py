@@ -5,11 +5,13 @@ from __future__ import annotations
 from ... import plugins
 from ...errors import UsageError
 from ...model.study import SubjectFacts
+from ...model.workload import KERNELS, PROGRAMS
 
 
 def subject_names() -> tuple[str, ...]:
-    """Return the names of all subjects in alphabetical order, without loading them."""
-    return tuple(plugins.points(plugins.SUBJECTS))
+    """Return the names of all subjects that a study file can name, in alphabetical order, without loading
+    them."""
+    return tuple(name for name in plugins.points(plugins.SUBJECTS) if name not in (KERNELS, PROGRAMS))
 
 
 def subject_facts(name: str) -> SubjectFacts:

@@ -1,0 +1,43 @@
+"""Finds and removes what killed runs have left on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..environments.kept import find_all, remove_any
+from ..errors import NearmetalError
+from ..host import LocalHost
+from ..host.leftovers import Leftover
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleaned:
+    """The leftovers of killed runs.
+
+    found: all that there were.
+    left: those that are still there.
+    failures: why some of them could not be removed.
+    """
+
+    found: tuple[Leftover, ...]
+    left: tuple[Leftover, ...]
+    failures: tuple[str, ...] = ()
+
+
+def find_leftovers() -> Cleaned:
+    """Return what is left on this machine, and remove nothing."""
+    found = find_all(LocalHost())
+    return Cleaned(found=found, left=found)
+
+
+def clean() -> Cleaned:
+    """Remove what is left on this machine. Failures are returned, so that one of them stops nothing."""
+    host = LocalHost()
+    found = find_all(host)
+    failures = []
+    for leftover in found:
+        try:
+            remove_any(host, leftover)
+        except NearmetalError as e:
+            failures.append(str(e))
+    return Cleaned(found=found, left=find_all(host), failures=tuple(failures))

@@ -1,0 +1,141 @@
+"""Root trees of other systems on this machine: build, import, list, convert and remove them.
+
+Names and definitions are those of the command `image` and of the section `images` of a study file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..host import LocalHost
+from ..images import builtin_definition, builtin_names, find_image, known_names, require_image
+from ..images.build import build as _build
+from ..images.forms import Form, in_form
+from ..images.importing import import_image as _import
+from ..images.sources import archive_lines, resolved_suite
+from ..images.store import checked_name
+from ..node.machine import image_store
+from ..study_file.environments.images import load_definition
+from .studies import Note, ignore
+
+if TYPE_CHECKING:
+    from ..images import Image
+    from ..model.environments.image import ImageDefinition
+
+__all__ = [
+    "FORMS",
+    "BuildPlan",
+    "build_image",
+    "convert_image",
+    "get_image",
+    "import_image",
+    "list_images",
+    "plan_build",
+    "remove_image",
+]
+
+FORMS = tuple(form.value for form in Form)
+"""The forms that an image can have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan:
+    """What would be built.
+
+    suite: release of the distribution.
+    variant: set of packages to start from.
+    packages: further packages.
+    archives: the archives that packages come from, as lines of sources.list.
+    """
+
+    name: str
+    suite: str
+    variant: str
+    packages: tuple[str, ...]
+    archives: tuple[str, ...]
+
+
+def plan_build(name: str, file: Path | None = None) -> BuildPlan:
+    """Return what build_image() with these arguments would build.
+
+    Raises UsageError.
+    """
+    host, definition = LocalHost(), _definition(name, file)
+    return BuildPlan(
+        name=name,
+        suite=resolved_suite(host, definition),
+        variant=definition.variant.value,
+        packages=definition.packages,
+        archives=archive_lines(host, definition),
+    )
+
+
+def build_image(name: str, file: Path | None = None, *, progress: Note = ignore) -> Image:
+    """Build an image if it does not exist yet.
+
+    file: a definition, or a study file with a section `images`; None for a definition that comes with
+        nearmetal.
+    progress: receives a message for each slow step.
+    Raises UsageError, UnavailableError or RunError.
+    """
+    return _build(LocalHost(), image_store(), _definition(name, file), progress=progress)
+
+
+def import_image(path: Path, name: str, *, progress: Note = ignore) -> Image:
+    """Import an image that was made elsewhere.
+
+    path: an OCI layout or archive, a Docker archive, a SIF, a directory or a tar.
+    progress: receives a message for each slow step.
+    Raises UsageError, UnavailableError or RunError.
+    """
+    return _import(LocalHost(), image_store(), path, name, progress=progress)
+
+
+def list_images() -> dict[str, Image | None]:
+    """Return every known image by name; None for one that can be built and is not."""
+    host, store = LocalHost(), image_store()
+    return {name: find_image(host, store, name, {}) for name in known_names(store, {})}
+
+
+def get_image(name: str) -> Image:
+    """Return an image of the store.
+
+    Raises UsageError if there is none.
+    """
+    return image_store().require(name)
+
+
+def convert_image(name: str, form: str, *, progress: Note = ignore) -> tuple[Image, Path]:
+    """Return an image and its path in another form. The form is made when it is first requested.
+
+    form: one of FORMS.
+    progress: receives a message for each slow step.
+    Raises UsageError, UnavailableError or RunError.
+    """
+    if form not in FORMS:
+        raise UsageError(f"no form {form}", remedy=f"one of {', '.join(FORMS)}")
+    host = LocalHost()
+    image = require_image(host, image_store(), name, {})
+    return image, in_form(host, image, Form(form), progress=progress)
+
+
+def remove_image(name: str) -> Image:
+    """Remove an image with all its forms. Returns what it was.
+
+    Raises UsageError if there is none.
+    """
+    return image_store().remove(name)
+
+
+def _definition(name: str, file: Path | None) -> ImageDefinition:
+    checked_name(name)
+    found = load_definition(file, name) if file is not None else builtin_definition(name)
+    if found is None:
+        raise UsageError(
+            f"no image called {name} comes with nearmetal",
+            remedy=f"one of {', '.join(builtin_names())}; one of your own: --file",
+        )
+    return found

@@ -1,0 +1,57 @@
+"""Every subject is found the same way, by its entry point; a study file names only those of events."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearmetal.errors import StudyError, UsageError
+from nearmetal.model.study import (
+    ApplicationWorkload,
+    CommandWorkload,
+    EventSubject,
+    KernelWorkload,
+    SubjectFacts,
+    Workload,
+)
+from nearmetal.study_file import load_text
+from nearmetal.study_file.workloads.subjects import subject_facts, subject_names
+from nearmetal.subjects.contract import Subject
+from nearmetal.subjects.kernel import Kernels
+from nearmetal.subjects.program import Programs
+from nearmetal.subjects.registry import subject_of, subjects_of
+from nearmetal.subjects.start_stop import StartStop
+
+CG = KernelWorkload(name="cg", kernel="cg", params={})
+OWN = CommandWorkload(name="own", argv=("true",))
+HPCC = ApplicationWorkload(name="hpcc", application="hpcc")
+START = EventSubject(name="boot", facts=subject_facts("start"))
+
+
+@pytest.mark.parametrize(
+    ("workload", "subject"), [(CG, Kernels), (OWN, Programs), (HPCC, Programs), (START, StartStop)]
+)
+def test_each_workload_has_a_subject(workload: Workload, subject: type[Subject]) -> None:
+    assert subject_of(workload) is subject
+
+
+def test_subjects_take_turns_in_their_order() -> None:
+    assert subjects_of([OWN, CG, START, HPCC]) == [
+        (StartStop, [START]),
+        (Kernels, [CG]),
+        (Programs, [OWN, HPCC]),
+    ]
+
+
+def test_a_subject_that_is_not_installed_is_named() -> None:
+    with pytest.raises(UsageError, match="no subject 'ending'"):
+        subject_of(EventSubject(name="e", facts=SubjectFacts(name="ending", metrics=("m",))))
+
+
+def test_a_study_file_names_no_subject_of_kernels_or_programs() -> None:
+    assert {"start", "stop"} <= set(subject_names())
+    text = (
+        "name: s\nenvironments: {native: {backend: native}}\nplacements: {one: {instances: 1, tasks: 1}}\n"
+        "workloads: {w: {subject: kernels}}\ndesign: {baseline: native}\n"
+    )
+    with pytest.raises(StudyError, match='unknown value "kernels"'):
+        load_text(text, "s.yaml", None)
