@@ -1,6 +1,6 @@
 """Root trees of other systems on this machine: build, import, list, convert and remove them.
 
-Names and definitions are those of `nearmetal image` and of the section `images` of a study file.
+Names and definitions are those of the command `image` and of the section `images` of a study file.
 """
 
 from __future__ import annotations
