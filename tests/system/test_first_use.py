@@ -331,7 +331,7 @@ def stable(answer: str) -> tuple[str, str]:
     return f"{words}\n", "".join(f"{row}\n" for row in (*shown, legend)) if table else ""
 
 
-WORDS = {"slower", "faster", "equal", "open", "unsure"}
+WORDS = {"slower", "faster", "equal", "undecided", "unsure"}
 """One of these follows the name of an environment."""
 
 
@@ -356,7 +356,7 @@ def test_a_task_is_answered_on_one_screen_and_on_one_page(
     if table or "no interval yet" not in screen.text[start:]:  # a slow machine has too few rounds for a table
         golden(f"{file}-table.txt", table)
     offered = re.findall(r"nearmetal (?:resume|try|analyze) \S+", screen.text[start:])
-    assert len(offered) in (1, 2), "analyze, and what the line Next names unless nothing is open"
+    assert len(offered) in (1, 2), "analyze, and what the line Next names unless nothing is undecided"
     for line in offered:
         done = typed(line if "analyze" in line else f"{line} --dry-run", tmp_path)
         assert done.code == 0, f"{line}: {done.text}"

@@ -93,14 +93,14 @@ def test_usage_does_not_decide_what_is_said_of_an_environment() -> None:
     study, analysis = program({"wall": 0.0, "system": 0.3}, ["box"])
     found = answer(study, analysis)
     assert found is not None and found.arms[0].word == "equal"
-    assert [part.partition(" ")[0] for part in found.arms[0].parts] == ["wall", "system"]
+    assert [part.partition(" ")[0] for part in found.arms[0].parts] == ["wall", "but"]
 
 
 def test_the_sentence_counts_the_figures_of_a_row_that_differ() -> None:
     usage = dict.fromkeys(("user", "max_rss", "read", "written"), 0.0)
     found = answer(*program({"wall": 0.0, "system": 0.3, **usage}, ["box"]))
     assert found is not None
-    assert "CPU, memory, I/O (1 of 5) +30.0 %" in found.arms[0].parts
+    assert "but CPU, memory, I/O (1 of 5) +30.0 %" in found.arms[0].parts
 
 
 def test_many_environments_are_ranked() -> None:
@@ -143,10 +143,10 @@ def test_open_figures_are_told_apart_from_settled_sentences() -> None:
         for c in analysis.cells
     )
     shown = text(study, replace(analysis, cells=cells))
-    assert "the sentences above are settled; about 20 min more settle 1 of 1 open figure" in shown
+    assert "the sentences above are settled; about 20 min more settle 1 of 1 undecided figure" in shown
     everything = tuple(replace(c, verdict=Verdict.NONE, seconds_needed=600.0) for c in analysis.cells)
     shown = text(study, replace(analysis, cells=everything))
-    assert "are settled" not in shown and "about 20 min more settle 1 of 2 open figures" in shown
+    assert "are settled" not in shown and "about 20 min more settle 1 of 2 undecided figures" in shown
 
 
 def test_without_anything_to_compare_the_failure_is_said() -> None:

@@ -42,7 +42,7 @@ def headline(done: BlockDone) -> str:
     floor = done.analysis.noise_floor.cells
     if decided == len(cells) and (open_ := sum(c.verdict is Verdict.NONE for c in floor)):
         # Otherwise a run that goes on after everything is decided would seem to hang.
-        line += f"; {open_} of {len(floor)} of the baseline against itself still open"
+        line += f"; {open_} of {len(floor)} of the baseline against itself still undecided"
     return line
 
 

@@ -26,7 +26,7 @@ from ..tables.trust import trust_in
 
 FORMAT = 2
 MEANING = (
-    "answer has the word (slower, faster, equal, open, unsure) and the sentence of each environment; "
+    "answer has the word (slower, faster, equal, undecided, unsure) and the sentence of each environment; "
     "noise_floor.grade is sound, noisy, not trustworthy or not known, cause is why, sentence says both; "
     "overhead, low, high, margin, smallest_material and half_width are shares of the baseline's time "
     "(0.03 = +3 %); looks, d, sign and mean are logs of time ratios; values and difference are in `unit`. "

@@ -88,8 +88,8 @@ def summary_text(
         unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
         changed = ", ! changed while it was measured" if unsure else ""
         legend = (
-            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open{changed}. "
-            "Figures are extra time, for rates too"
+            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided{changed}. "
+            "Figures compare times, for rates too: ×2 is twice as long"
             + (f", with {confidence} intervals." if intervals else f"; {confidence} intervals: --all.")
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
@@ -266,10 +266,10 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
     ]
     command = resume_line(results_dir)
     if not known:
-        return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} open", command
+        return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} undecided", command
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
-    said = f"about {show_length(2 * soonest)} more settle {count} of {plural(len(open_cells), 'open figure')}"
+    said = f"about {show_length(2 * soonest)} more settle {count} of {plural(len(open_cells), 'undecided figure')}"
     if settled:
         said = f"the sentences above are settled; {said}"
     return said + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command

@@ -53,7 +53,7 @@ def upgrade_text(u: Upgrade, *, page: str | None, width: int, everything: bool =
             out.append(f"… and {words.more_text(rows[len(shown) :])}: --all\n", style="dim")
         margin = words.percent(u.margin)
         legend = (
-            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? open; "
+            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided; "
             "cost: overhead against the baseline of the same run"
         )
         _lines(out, wrap(legend, width), "dim", MOST_LINES, everything=everything)

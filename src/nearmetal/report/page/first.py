@@ -55,7 +55,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     found = answer(study, analysis)
     if found is None or not found.table:
         return Markup("")
-    said = "The same figures: extra time, for rates too, with its interval."
+    said = "The same figures. They compare times, for rates too: ×2 is twice as long."
     heads = ("", found.baseline.environment, *(arm.name for arm in found.arms))
     rows = [
         tag(

@@ -18,7 +18,7 @@ _CLASSES = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
     Verdict.EQUIVALENT: "equal",
-    Verdict.NONE: "open",
+    Verdict.NONE: "undecided",
     Verdict.INCONSISTENT: "odd",
 }
 _TICKS = (
@@ -138,7 +138,7 @@ def forest(found: Answer) -> Markup:
             "Extra time against ",
             found.baseline.environment,
             f" with its interval. Grey band: the margin, {margin_text(max(c.margin for c in cells))}. "
-            "▲ slower, ▼ faster, ■ equal within the margin, ○ open, ◆ changed while it was measured.",
+            "▲ slower, ▼ faster, ■ equal within the margin, ○ undecided, ◆ changed while it was measured.",
         ),
         class_="forest",
     )

@@ -34,7 +34,7 @@ CHIP: Mapping[Verdict, str] = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
     Verdict.EQUIVALENT: "equal",
-    Verdict.NONE: "open",
+    Verdict.NONE: "undecided",
     Verdict.INCONSISTENT: "odd",
 }
 

@@ -23,7 +23,7 @@ _WORDS = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
     Verdict.EQUIVALENT: "equal",
-    Verdict.NONE: "open",
+    Verdict.NONE: "undecided",
     Verdict.INCONSISTENT: "unsure",
 }
 
@@ -70,7 +70,7 @@ class ArmAnswer:
 
     environment: name of the environment.
     where: the instances if the environment runs on several placements, else ''.
-    word: 'slower', 'faster', 'equal', 'open' or 'unsure'.
+    word: 'slower', 'faster', 'equal', 'undecided' or 'unsure'.
     parts: parts of the sentence, the most important first.
     """
 
@@ -308,8 +308,10 @@ def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, .
         (min(cells, key=lambda c: c.overhead), _label_of(label, cells, Verdict.FASTER))
         for label, cells in _with_verdict(rows, arm, Verdict.FASTER)
     )
-    if faster and word is not Verdict.FASTER:
-        faster = (f"faster: {', '.join(faster)}",)
+    if word is not Verdict.FASTER:
+        faster = tuple(f"{text} (faster)" for text in faster)
+    if word is Verdict.EQUIVALENT:
+        slower = tuple(f"but {text}" for text in slower)
     return (*slower, *faster)
 
 
@@ -332,7 +334,7 @@ def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...
     if alone:
         margin = margin_text(max(c.margin for _, cells in found for c in cells)).removeprefix("±")
         return (f"a difference above {margin} is neither proven nor ruled out",)
-    return (f"{_listed([_label_of(label, cells, Verdict.NONE) for label, cells in found])} open",)
+    return (f"{_listed([_label_of(label, cells, Verdict.NONE) for label, cells in found])} undecided",)
 
 
 def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:

@@ -35,7 +35,7 @@ _COUNTED = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
     Verdict.EQUIVALENT: "equal",
-    Verdict.NONE: "open",
+    Verdict.NONE: "undecided",
 }
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.NONE, Verdict.EQUIVALENT)
 
@@ -45,7 +45,7 @@ class UpgradeAnswer(StrEnum):
 
     YES = "yes"
     NO = "no"
-    OPEN = "open"
+    OPEN = "undecided"
     IMPOSSIBLE = "impossible"
 
 
@@ -156,7 +156,7 @@ def _row(c: StateCell) -> UpgradeRow:
 
 
 def more_text(rows: Sequence[UpgradeRow]) -> str:
-    """Return '14 rows more (12 equal, 2 open)'."""
+    """Return '14 rows more (12 equal, 2 undecided)'."""
     counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
     each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
     return f"{plural(len(rows), 'row')} more ({each})"
@@ -202,7 +202,7 @@ def _answer(u: Upgrade) -> str:
         case UpgradeAnswer.OPEN:
             alone = [c for c in open_ if c.alone is Verdict.SLOWER]
             chance = f" By themselves slower, which may be chance: {_effects(alone)}." if alone else ""
-            counts = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}, {len(open_)} open"
+            counts = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}, {len(open_)} undecided"
             return f"Not decided: no slowdown is proven, nor is it ruled out; {counts}.{chance}{also}"
 
 
