@@ -269,7 +269,8 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
         return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} undecided", command
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
-    said = f"about {show_length(2 * soonest)} more settle {count} of {plural(len(open_cells), 'undecided figure')}"
+    undecided = plural(len(open_cells), "undecided figure")
+    said = f"about {show_length(2 * soonest)} more settle {count} of {undecided}"
     if settled:
         said = f"the sentences above are settled; {said}"
     return said + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command

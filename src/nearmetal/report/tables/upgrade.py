@@ -202,7 +202,8 @@ def _answer(u: Upgrade) -> str:
         case UpgradeAnswer.OPEN:
             alone = [c for c in open_ if c.alone is Verdict.SLOWER]
             chance = f" By themselves slower, which may be chance: {_effects(alone)}." if alone else ""
-            counts = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}, {len(open_)} undecided"
+            within = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}"
+            counts = f"{within}, {len(open_)} undecided"
             return f"Not decided: no slowdown is proven, nor is it ruled out; {counts}.{chance}{also}"
 
 
