@@ -59,24 +59,29 @@ def make_instance(
     groups: Mapping[str, Path],
     phases: Mapping[str, float],
     hostname: str | None = None,
+    first_process: bool = True,
 ) -> BoxInstance:
     """Return a running instance.
 
     namespaces_of: PID whose namespaces a command joins; 0 = none, the command stays on the host.
     hostname: host name that its ranks report, if it is not the one of the request.
+    first_process: whether it has a first process, which then starts its commands.
     """
     hostname = hostname or request.hostname
     user = namespaces_of != 0 and request.user_namespace is not None
     cpus = ",".join(map(str, request.cpus))
     directories = [str(d) for d in cgroups.unique(groups)]
     enter = [tools / "nm-box", "enter", "--pid", str(namespaces_of), "--label", request.label]
+    if first_process:
+        enter.append("--by-init")
     if user:
         enter.append("--user-namespace")
     if cpus:
         enter += ["--cpus", cpus]
     for directory in directories:
         enter += ["--cgroup", directory]
-    words = [hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label]
+    init = "init" if first_process else "-"
+    words = [hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label, init]
     return BoxInstance(
         label=request.label,
         hostname=hostname,
@@ -303,7 +308,7 @@ def box_argv(
         argv += ["--bind", str(bind)]
     if request.cpus:
         argv += ["--cpus", ",".join(map(str, request.cpus))]
-    init = [str(own / "nm-init"), "--first-fd", str(report_fd)]
+    init = [str(own / "nm-init"), "--first-fd", str(report_fd), "--label", request.label]
     return [*argv, "--report-fd", str(report_fd), "--", *init]
 
 

@@ -64,7 +64,7 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
 
     A seat means an emulated node: the process then has the node's host name and network.
     """
-    init = [tools / "nm-init", "--first-fd", str(REPORT_FD)]
+    init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.seat is None:
         return init
     user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
@@ -114,6 +114,7 @@ def start_native(
                 namespaces_of=0,
                 groups=groups,
                 phases={},
+                first_process=False,
             )
 
 
