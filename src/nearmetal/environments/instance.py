@@ -298,6 +298,8 @@ def box_argv(
         )
     if request.user_namespace is not None:
         argv += ["--user-namespace", request.user_namespace]
+    if request.layer is not None:
+        argv += ["--layer", str(request.layer)]
     for group in groups:
         argv += ["--cgroup", str(group)]
     binds = [p.resolve() for p in request.binds]
