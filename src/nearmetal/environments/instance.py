@@ -59,20 +59,20 @@ def make_instance(
     groups: Mapping[str, Path],
     phases: Mapping[str, float],
     hostname: str | None = None,
-    first_process: bool = True,
+    by_init: bool = True,
 ) -> BoxInstance:
     """Return a running instance.
 
     namespaces_of: PID whose namespaces a command joins; 0 = none, the command stays on the host.
     hostname: host name that its ranks report, if it is not the one of the request.
-    first_process: whether it has a first process, which then starts its commands.
+    by_init: whether its first process starts its commands.
     """
     hostname = hostname or request.hostname
     user = namespaces_of != 0 and request.user_namespace is not None
     cpus = ",".join(map(str, request.cpus))
     directories = [str(d) for d in cgroups.unique(groups)]
     enter = [tools / "nm-box", "enter", "--pid", str(namespaces_of), "--label", request.label]
-    if first_process:
+    if by_init:
         enter.append("--by-init")
     if user:
         enter.append("--user-namespace")
@@ -80,7 +80,7 @@ def make_instance(
         enter += ["--cpus", cpus]
     for directory in directories:
         enter += ["--cgroup", directory]
-    init = "init" if first_process else "-"
+    init = "init" if by_init else "-"
     words = [hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label, init]
     return BoxInstance(
         label=request.label,

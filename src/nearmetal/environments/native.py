@@ -142,7 +142,7 @@ def start_native(
                 namespaces_of=0,
                 groups=groups,
                 phases={},
-                first_process=False,
+                by_init=False,
             )
 
 
@@ -178,6 +178,8 @@ def _bare(
             hostname=os.uname().nodename if request.seat is None else None,
             pid=pid,
             namespaces_of=0 if request.seat is None else pid,
+            # On bare metal a command needs no help to start; the detour costs 0.2 ms.
+            by_init=request.seat is not None or request.layer is not None,
             groups=groups,
             phases={
                 "spawn": seconds(spawning, first),
