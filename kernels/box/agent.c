@@ -1,8 +1,9 @@
 /* nm-box agent: what mpirun calls in place of ssh: agent [-x...] MAP [-x...] HOST COMMAND...; enters the
- * instance that the map names HOST. A line of the map: HOST PID USER CPUS LABEL [CGROUP]..., one space
- * between; USER is "user" where the instance is entered through its user namespace, CPUS a list such as 0,2;
- * "-" stands for none. Or, where a container program enters the instance: HOST = WORD..., the words of its
- * command line with "%20" for a space and "%25" for a percent sign.
+ * instance that the map names HOST. A line of the map: HOST PID USER CPUS LABEL INIT [CGROUP]..., one
+ * space between; USER is "user" where the instance is entered through its user namespace, CPUS a list such as
+ * 0,2, INIT "init" where its first process starts commands; "-" stands for none. Or, where a container
+ * program enters the instance: HOST = WORD..., the words of its command line with "%20" for a space and "%25"
+ * for a percent sign.
  *
  * nm-box by-rank MAP TASKS COMMAND...: the same for a rank that mpirun has started beside itself: it enters
  * the instance of its line, TASKS ranks to each. */
@@ -19,7 +20,7 @@
 static char *next(char **rest, const char *map) {
     char *word = strsep(rest, " ");
     if (word == NULL || *word == '\0')
-        refuse("not a line HOST PID USER CPUS LABEL [CGROUP]...", map);
+        refuse("not a line HOST PID USER CPUS LABEL INIT [CGROUP]...", map);
     return word;
 }
 
@@ -32,6 +33,10 @@ static struct entry parse_line(char *rest, const char *map) {
     entry.user_namespace = strcmp(user, "user") == 0;
     entry.cpus = strcmp(cpus, "-") == 0 ? NULL : cpus;
     entry.label = next(&rest, map);
+    const char *init = next(&rest, map);
+    if (strcmp(init, "init") != 0 && strcmp(init, "-") != 0)
+        refuse("sixth word is neither init nor -", map);
+    entry.by_init = strcmp(init, "init") == 0;
     while (rest != NULL)
         append(&entry.cgroups, next(&rest, map), map);
     return entry;

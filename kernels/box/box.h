@@ -31,7 +31,9 @@ void die_with_parent(void);
 /* Executes argv or exits: 127 when there is no such program, 111 otherwise. nm-rank is done in this process.
  */
 _Noreturn void execute(char *const argv[]);
-/* Waits for the child and ends as it ended: same status, or the same signal. */
+/* Ends as a child with this wait status ended: same status, or the same signal. */
+_Noreturn void end_with(int status);
+/* Waits for the child and ends as it ended. */
 _Noreturn void end_like(pid_t child);
 /* Sets the handler of every signal that is passed on to a command and is not ignored; blocks or unblocks
  * them.
@@ -45,10 +47,12 @@ int join_cgroups(const struct list *directories);
 /* fork(), the child born inside the v2 cgroup where one is given. */
 pid_t fork_into(int unified);
 
-/* tree: what the overlay is made over; scratch: where a tmpfs with all of it is mounted; own_pids: with a
+/* layer: directory with the upper layer, which then outlives the instance; NULL for one that ends with it.
+ * tree: what the overlay is made over; scratch: where a tmpfs with all of it is mounted; own_pids: with a
  * /proc of its own, else the machine's. */
 struct root {
     const char *tree;
+    const char *layer;
     const char *scratch;
     const struct list *binds;
     const struct list *read_only;
@@ -76,9 +80,10 @@ int relay_main(int argc, char **argv);
 int wrap_main(int argc, char **argv);
 int call_main(int argc, char **argv);
 
+struct entry;
 /* Takes over the environment and the directory of the caller of nm-box call, and runs argv as a child that
- * gets its signals and is killed when it dies. call: the path that it gave. */
-_Noreturn void answer(const char *call, const char *label, char *const argv[]);
+ * gets its signals and is killed when it dies. entry->call: the path that it gave. */
+_Noreturn void answer(const struct entry *entry, char *const argv[]);
 int cma_main(int argc, char **argv);
 int silent_main(int argc, char **argv);
 int guest_main(int argc, char **argv);
@@ -102,6 +107,8 @@ struct entry {
     const char *call; /* see answer(); NULL where the caller is no nm-box call */
     const char *only;
     bool signal_grandchildren;
+    bool by_init;  /* the first process of the instance starts the command: see ask_init() */
+    bool detached; /* so asked, we do not wait for it */
     pid_t pid;
     bool user_namespace;
     const char *cpus;
@@ -110,6 +117,11 @@ struct entry {
     struct list cgroups;
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
+/* Has argv run by the first process of the instance, which has entry->label as its label, and ends as the
+ * command does; detached: as soon as it runs. directory: where it starts, if there is one, else /. */
+_Noreturn void ask_init(const struct entry *entry, const char *directory, char *const argv[]);
+/* Joins the user namespace, if it is wanted, and the network namespace of entry->pid. */
+void join_its_network(const struct entry *entry);
 /* A descriptor of the namespace at path; -1 where there is no path. */
 int open_namespace(const char *path);
 /* Joins it, where there is one, and closes the descriptor. */

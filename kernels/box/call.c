@@ -148,13 +148,14 @@ static void hand_on(int fifo, pid_t child) {
         kill(child, SIGKILL);
 }
 
-_Noreturn void answer(const char *call, const char *label, char *const argv[]) {
+_Noreturn void answer(const struct entry *entry, char *const argv[]) {
+    const char *call = entry->call;
     sigset_t ends, before;
     int fifo = open(beside(call, "signals").text, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fifo < 0)
         die("open FIFO", call);
     take_environment(beside(call, "environment").text);
-    if (label != NULL && setenv("NEARMETAL_RUN", label, 1) != 0)
+    if (entry->label != NULL && setenv("NEARMETAL_RUN", entry->label, 1) != 0)
         die("setenv", "NEARMETAL_RUN");
     if (sigemptyset(&ends) != 0 || sigaddset(&ends, SIGCHLD) != 0 ||
         sigprocmask(SIG_BLOCK, &ends, &before) != 0)
@@ -167,6 +168,9 @@ _Noreturn void answer(const char *call, const char *label, char *const argv[]) {
         if (sigprocmask(SIG_SETMASK, &before, NULL) != 0)
             die("sigprocmask", "SIGCHLD");
         die_with_parent();
+        char here[PATH_MAX];
+        if (entry->by_init)
+            ask_init(entry, getcwd(here, sizeof here) != NULL ? here : "/", argv);
         execute(argv);
     }
     struct pollfd waited[] = {{.fd = fifo, .events = POLLIN}, {.fd = ended, .events = POLLIN}};

@@ -92,9 +92,13 @@ void end_like(pid_t child) {
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             die("waitpid", "child");
+    end_with(status);
+}
+
+void end_with(int status) {
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));
-    /* End by the same signal, so that whoever waits for us sees the truth; the core was the child's. */
+    /* End by the same signal, so that whoever waits for us sees the truth; the core was the command's. */
     const struct rlimit no_core = {0, 0};
     int sign = WTERMSIG(status);
     if (setrlimit(RLIMIT_CORE, &no_core) != 0 || (sign != SIGKILL && signal(sign, SIG_DFL) == SIG_ERR) ||

@@ -114,6 +114,12 @@ static void join_namespaces(const struct entry *entry) {
             die("setns", kinds[i].name);
 }
 
+void join_its_network(const struct entry *entry) {
+    struct entry network = *entry;
+    network.only = "net";
+    join_namespaces(&network);
+}
+
 /* Where the caller stands, if that directory exists inside too, else /. */
 static void change_directory(const char *asked, const char *before) {
     if (asked != NULL) {
@@ -128,13 +134,15 @@ void enter(const struct entry *entry, char *const argv[]) {
     char before[PATH_MAX] = "/";
     if (entry->directory == NULL && getcwd(before, sizeof before) == NULL)
         before[0] = '/', before[1] = '\0'; /* removed under us: then / is as good */
-    int unified = join_cgroups(&entry->cgroups);
+    int unified = entry->by_init ? -1 : join_cgroups(&entry->cgroups);
     if (entry->cpus != NULL)
         pin(entry->cpus);
     if (entry->call != NULL)
-        answer(entry->call, entry->label, argv);
+        answer(entry, argv);
     if (entry->label != NULL && setenv("NEARMETAL_RUN", entry->label, 1) != 0)
         die("setenv", "NEARMETAL_RUN");
+    if (entry->by_init)
+        ask_init(entry, entry->directory != NULL ? entry->directory : before, argv);
     if (entry->pid != 0)
         join_namespaces(entry);
     if ((entry->pid == 0 || entry->only != NULL) && unified < 0 && !entry->signal_grandchildren) {
@@ -171,6 +179,8 @@ int enter_main(int argc, char **argv) {
                                             {"only", required_argument, NULL, 'o'},
                                             {"call", required_argument, NULL, 'C'},
                                             {"signal-grandchildren", no_argument, NULL, 'G'},
+                                            {"by-init", no_argument, NULL, 'I'},
+                                            {"detached", no_argument, NULL, 'T'},
                                             {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -196,6 +206,12 @@ int enter_main(int argc, char **argv) {
         case 'G':
             entry.signal_grandchildren = true;
             break;
+        case 'I':
+            entry.by_init = true;
+            break;
+        case 'T':
+            entry.detached = true;
+            break;
         case 'o':
             if (strstr(optarg, "pid") != NULL)
                 refuse("--only is for what needs no new process", optarg);
@@ -213,5 +229,7 @@ int enter_main(int argc, char **argv) {
     }
     if (entry.pid < 0 || optind >= argc)
         refuse("enter needs --pid and -- argv", "enter");
+    if ((entry.by_init && entry.label == NULL) || (entry.detached && !entry.by_init))
+        refuse("--by-init needs --label, --detached needs --by-init", "enter");
     enter(&entry, argv + optind);
 }

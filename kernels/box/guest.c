@@ -82,17 +82,6 @@ static void write_all(int fd, const char *data, size_t size) {
     }
 }
 
-static _Noreturn void end_as(int status) {
-    if (WIFEXITED(status))
-        _exit(WEXITSTATUS(status));
-    const struct rlimit no_core = {0, 0};
-    int sign = WTERMSIG(status);
-    setrlimit(RLIMIT_CORE, &no_core);
-    signal(sign, SIG_DFL);
-    kill(getpid(), sign);
-    _exit(128 + sign);
-}
-
 /* What comes from the guest. */
 static void handle(const struct head *head, const char *payload, struct bytes *out, uint32_t *unused) {
     uint32_t number = 0;
@@ -112,7 +101,7 @@ static void handle(const struct head *head, const char *payload, struct bytes *o
         int32_t status = EXIT_BOX << 8;
         if (head->length == sizeof status)
             memcpy(&status, payload, sizeof status);
-        end_as(status);
+        end_with(status);
     }
     default:
         break;

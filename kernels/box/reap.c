@@ -1,6 +1,6 @@
 /* nm-box reap -- COMMAND: runs a daemon that waits until processes are gone which it has sent into the
  * background. They become our children, and we fetch them as soon as they end: the first process of a
- * container often does not, or late. Ends as the daemon does. */
+ * container often does not, or late. Ends as the daemon does, and then fetches those that end with it. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -9,7 +9,26 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LAST_MS = 200 };
+
+/* What was killed together with the child may need a moment. */
+static _Noreturn void fetch_last(pid_t child) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    int status;
+    if (waitpid(child, &status, 0) != child)
+        die("waitpid", "child");
+    for (int i = 0; i < LAST_MS; i++) {
+        pid_t found = waitpid(-1, NULL, WNOHANG);
+        if (found < 0)
+            break;
+        if (found == 0)
+            nanosleep(&pause, NULL);
+    }
+    end_with(status);
+}
 
 int reap_main(int argc, char **argv) {
     char **command = argv + 1 + (argc > 1 && strcmp(argv[1], "--") == 0);
@@ -23,12 +42,12 @@ int reap_main(int argc, char **argv) {
     if (child == 0)
         execute(command);
     for (;;) {
-        /* Looked at first: end_like() fetches the daemon itself. */
+        /* Looked at first: fetch_last() fetches the daemon itself. */
         siginfo_t ended = {.si_pid = 0};
         if (waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) != 0 && errno != EINTR)
             die("waitid", "children");
         if (ended.si_pid == child)
-            end_like(child);
+            fetch_last(child);
         if (ended.si_pid != 0 && waitpid(ended.si_pid, NULL, WNOHANG) < 0)
             die("waitpid", "child");
     }

@@ -216,14 +216,22 @@ static void bind_further(const struct mounts *mounts) {
     }
 }
 
-/* By descriptor, since an overlay takes a colon or a comma in a path for its end. */
-static void overlay_whole(int tree, bool rootless) {
+/* By descriptor, since an overlay takes a colon or a comma in a path for its end. layer: where the upper
+ * layer is; -1 for here. */
+static void overlay_whole(int tree, int layer, bool rootless) {
     struct stat top;
-    struct path options = join("upperdir=upper,workdir=work,lowerdir=", descriptor_path(tree).text);
+    struct path upper = join("upper", ""), work = join("work", "");
+    if (layer >= 0) {
+        upper = join(descriptor_path(layer).text, "/upper");
+        work = join(descriptor_path(layer).text, "/work");
+    }
+    struct path options = join("upperdir=", upper.text);
+    options = join(join(options.text, ",workdir=").text, work.text);
+    options = join(join(options.text, ",lowerdir=").text, descriptor_path(tree).text);
     if (fstat(tree, &top) != 0)
         die("stat", "the tree");
-    directory("upper", top.st_mode & 07777);
-    directory("work", 0700);
+    directory(upper.text, top.st_mode & 07777);
+    directory(work.text, 0700);
     directory("root", 0755);
     mount_at("overlay", "root", "overlay", 0,
              rootless ? join(options.text, ",userxattr").text : options.text);
@@ -317,6 +325,9 @@ void lay_root(const struct root *plan) {
     int tree = open(plan->tree, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (tree < 0)
         die("open", plan->tree);
+    int layer = plan->layer != NULL ? open(plan->layer, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (plan->layer != NULL && layer < 0)
+        die("open", plan->layer);
     if (of_machine && !plan->rootless)
         further = further_mounts();
     mount_at("tmpfs", plan->scratch, "tmpfs", 0, "mode=0755");
@@ -325,8 +336,8 @@ void lay_root(const struct root *plan) {
     if (of_machine && plan->rootless)
         overlay_each();
     else
-        overlay_whole(tree, plan->rootless);
-    if (close(tree) != 0)
+        overlay_whole(tree, layer, plan->rootless);
+    if (close(tree) != 0 || (layer >= 0 && close(layer) != 0))
         die("close", plan->tree);
     if (!of_machine)
         make_own_directories();
@@ -345,7 +356,11 @@ void build_root(const struct root *plan) {
     else
         mount_at("/proc", "root/proc", NULL, MS_BIND | MS_REC, NULL);
     mount_sys(plan->own_network);
-    mount_at("/dev", "root/dev", NULL, MS_BIND | MS_REC, NULL);
+    /* CRIU does not find its way through mounts on top of each other, as those below the machine's /dev are.
+     */
+    mount_at("/dev", "root/dev", NULL, plan->layer != NULL ? MS_BIND : MS_BIND | MS_REC, NULL);
+    if (plan->layer != NULL)
+        mount_at("/dev/pts", "root/dev/pts", NULL, MS_BIND, NULL);
     if (!plan->shared_shm)
         mount_at("tmpfs", "root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     mount_at("tmpfs", "root/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");

@@ -18,6 +18,7 @@
 struct start {
     const char *scratch;
     const char *tree;
+    const char *layer;
     const char *hostname;
     const char *netns;
     const char *user;
@@ -41,6 +42,7 @@ static int shareable(const char *kind) {
 static struct start parse(int argc, char **argv) {
     static const struct option options[] = {{"root-overlay", required_argument, NULL, 'r'},
                                             {"tree", required_argument, NULL, 't'},
+                                            {"layer", required_argument, NULL, 'l'},
                                             {"mounts-only", no_argument, NULL, 'm'},
                                             {"hostname", required_argument, NULL, 'h'},
                                             {"netns", required_argument, NULL, 'n'},
@@ -62,6 +64,9 @@ static struct start parse(int argc, char **argv) {
             break;
         case 't':
             start.tree = optarg;
+            break;
+        case 'l':
+            start.layer = optarg;
             break;
         case 'm':
             start.mounts_only = true;
@@ -164,6 +169,7 @@ int start_main(int argc, char **argv) {
         die("fork", argv[optind]);
     if (child == 0) {
         const struct root plan = {.tree = start.tree,
+                                  .layer = start.layer,
                                   .scratch = start.scratch,
                                   .binds = &start.binds,
                                   .read_only = &start.read_only,

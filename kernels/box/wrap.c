@@ -36,6 +36,7 @@ static struct wrap parse(int argc, char **argv) {
                                             {"cpus", required_argument, NULL, 'p'},
                                             {"root-overlay", required_argument, NULL, 'r'},
                                             {"tree", required_argument, NULL, 't'},
+                                            {"layer", required_argument, NULL, 'l'},
                                             {"read-only", required_argument, NULL, 'o'},
                                             {"new-pids", no_argument, NULL, 'I'},
                                             {"detach", required_argument, NULL, 'd'},
@@ -69,6 +70,9 @@ static struct wrap parse(int argc, char **argv) {
             break;
         case 't':
             wrap.root.tree = optarg;
+            break;
+        case 'l':
+            wrap.root.layer = optarg;
             break;
         case 'I':
             wrap.new_pids = true;

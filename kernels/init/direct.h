@@ -10,12 +10,15 @@
 #ifdef NM_FREESTANDING
 
 /* The result, or minus errno. */
-static inline long direct(long call, long first, long second, long third, long fourth) {
+static inline long direct6(long call, long first, long second, long third, long fourth, long fifth,
+                           long sixth) {
     long result;
     register long r10 __asm__("r10") = fourth;
+    register long r8 __asm__("r8") = fifth;
+    register long r9 __asm__("r9") = sixth;
     __asm__ volatile("syscall"
                      : "=a"(result)
-                     : "a"(call), "D"(first), "S"(second), "d"(third), "r"(r10)
+                     : "a"(call), "D"(first), "S"(second), "d"(third), "r"(r10), "r"(r8), "r"(r9)
                      : "rcx", "r11", "memory");
     return result;
 }
@@ -35,8 +38,9 @@ static inline long direct(long call, long first, long second, long third, long f
 #include <errno.h>
 #include <unistd.h>
 
-static inline long direct(long call, long first, long second, long third, long fourth) {
-    long result = syscall(call, first, second, third, fourth);
+static inline long direct6(long call, long first, long second, long third, long fourth, long fifth,
+                           long sixth) {
+    long result = syscall(call, first, second, third, fourth, fifth, sixth);
     return result < 0 ? -errno : result;
 }
 
@@ -46,4 +50,9 @@ static inline long direct(long call, long first, long second, long third, long f
     }
 
 #endif
+
+static inline long direct(long call, long first, long second, long third, long fourth) {
+    return direct6(call, first, second, third, fourth, 0, 0);
+}
+
 #endif

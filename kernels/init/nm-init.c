@@ -1,19 +1,22 @@
 /* First process of every instance, native ones included: tells the time of its first instruction on a
- * descriptor, or into a FIFO where a container program passes no descriptors on, then reaps orphans until
- * SIGTERM, or until nobody holds the other end of the FIFO any more: our parent may be a daemon that outlives
- * the tool. As a command in a standing instance (--once-fifo) it ends at once. Uses system calls alone, so
- * that no library's start-up is measured. */
+ * descriptor, or into a FIFO where a container program passes no descriptors on, then starts the commands
+ * that nm-box asks for (start.c) and reaps orphans until SIGTERM, or until nobody holds the other end of the
+ * FIFO any more: our parent may be a daemon that outlives the tool. It leads a session, and its streams are
+ * opened in its own mounts, so that nothing of the instance belongs to anything outside. As a command in a
+ * standing instance (--once-fifo) it ends at once. Uses system calls alone, so that no library's start-up is
+ * measured. */
 #define _GNU_SOURCE
 #include "direct.h"
+#include "start.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -40,67 +43,80 @@ static bool same(const char *text, const char *other) {
     return *text == *other;
 }
 
-/* SIGIO, which is blocked, when the FIFO has lost its last reader. */
-static bool watch(int fd) {
-    return direct(SYS_fcntl, fd, F_SETOWN, direct(SYS_getpid, 0, 0, 0, 0), 0) == 0 &&
-           direct(SYS_fcntl, fd, F_SETFL, O_WRONLY | O_ASYNC, 0) == 0;
-}
-
-static bool abandoned(int fd) {
-    struct pollfd asked = {.fd = fd};
-    struct timespec now = {0, 0};
-    return direct(SYS_ppoll, (long)&asked, 1, (long)&now, 0) == 1 && (asked.revents & POLLERR) != 0;
-}
-
 /* Where to report: of "--first-fd N", "--first-fifo PATH" or "--once-fifo PATH"; -1 for anything else. */
-static int descriptor(int argc, char **argv) {
-    if (argc != 3)
-        return -1;
-    if (same(argv[1], "--first-fifo") ||
-        same(argv[1], "--once-fifo")) /* its reader is there before we are: this does not wait */
-        return (int)direct(SYS_openat, AT_FDCWD, (long)argv[2], O_WRONLY | O_CLOEXEC, 0);
-    if (!same(argv[1], "--first-fd"))
+static int descriptor(const char *option, const char *value) {
+    if (same(option, "--first-fifo") ||
+        same(option, "--once-fifo")) /* its reader is there before we are: this does not wait */
+        return (int)direct(SYS_openat, AT_FDCWD, (long)value, O_WRONLY | O_CLOEXEC, 0);
+    if (!same(option, "--first-fd"))
         return -1;
     int fd = 0;
-    const char *at = argv[2];
     do {
-        if (*at < '0' || *at > '9' || fd > 99)
+        if (*value < '0' || *value > '9' || fd > 99)
             return -1;
-        fd = 10 * fd + (*at - '0');
-    } while (*++at != '\0');
+        fd = 10 * fd + (*value - '0');
+    } while (*++value != '\0');
     return fd;
+}
+
+/* The streams that we were born with are outside; an image may have no null device. */
+static void own_streams(void) {
+    int fd = (int)direct(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    for (int stream = 0; stream <= 2; stream++)
+        if (stream != fd)
+            direct(SYS_dup3, fd, stream, 0, 0);
+    if (fd > 2)
+        direct(SYS_close, fd, 0, 0, 0);
 }
 
 static int init(int argc, char **argv) {
     struct timespec now;
     if (direct(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0) != 0)
         return EXIT_INIT;
-    int fd = descriptor(argc, argv);
+    bool once = argc == 3 && same(argv[1], "--once-fifo");
+    bool stays = argc == 5 && same(argv[3], "--label") && !same(argv[1], "--once-fifo");
+    int fd = once || stays ? descriptor(argv[1], argv[2]) : -1;
     if (fd < 0) {
-        static const char usage[] = "usage: nm-init --first-fd N | --first-fifo PATH | --once-fifo PATH\n";
+        static const char usage[] =
+            "usage: nm-init --first-fd N --label LABEL | --first-fifo PATH --label LABEL |"
+            " --once-fifo PATH\n";
         direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* the status says it too */
         return EXIT_INIT;
     }
     uint64_t first = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    if (same(argv[1], "--once-fifo"))
+    if (once)
         return report(fd, first) ? 0 : EXIT_INIT;
-    /* Both before the report: if the parent is gone already, the report fails and we end; and who has read it
-     * may signal us at once. */
-    uint64_t wanted = (uint64_t)1 << (SIGCHLD - 1) | (uint64_t)1 << (SIGTERM - 1) |
-                      (uint64_t)1 << (SIGIO - 1); /* the kernel's sigset_t */
+    /* All before the report: if the parent is gone already, the report fails and we end; and who has read it
+     * may signal us or ask for a command at once. */
+    uint64_t wanted = (uint64_t)1 << (SIGCHLD - 1) | (uint64_t)1 << (SIGTERM - 1); /* the kernel's sigset_t */
     bool fifo = same(argv[1], "--first-fifo");
+    direct(SYS_setsid, 0, 0, 0, 0); /* fails if a container program has done it */
     if (direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0) != 0 ||
-        direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0 || (fifo && !watch(fd)) ||
-        !report(fd, first) || (!fifo && direct(SYS_close, fd, 0, 0, 0) != 0))
+        direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0)
         return EXIT_INIT;
+    int signals = (int)direct(SYS_signalfd4, -1, (long)&wanted, sizeof wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+    int listener = commands_listen(argv[4]);
+    if (signals < 0 || listener < 0 || !report(fd, first) || (!fifo && direct(SYS_close, fd, 0, 0, 0) != 0))
+        return EXIT_INIT;
+    own_streams();
+    const int descriptors[] = {signals, listener, fd};
     for (;;) {
-        long sign = direct(SYS_rt_sigtimedwait, (long)&wanted, 0, 0, sizeof wanted);
-        if (sign == SIGTERM || (sign == SIGIO && fifo && abandoned(fd)))
-            return 0;
-        if (sign < 0 && sign != -EINTR)
+        bool ready[3] = {false, false, false};
+        if (!commands_wait(descriptors, fifo ? 3 : 2, ready))
             return EXIT_INIT;
-        while (direct(SYS_wait4, -1, 0, WNOHANG, 0) > 0)
-            continue;
+        if (ready[2]) /* of an end that writes alone: the last reader has gone */
+            return 0;
+        struct signalfd_siginfo sign;
+        while (ready[0] && direct(SYS_read, signals, (long)&sign, sizeof sign, 0) == (long)sizeof sign)
+            if (sign.ssi_signo == SIGTERM)
+                return 0;
+        int status;
+        for (long child; (child = direct(SYS_wait4, -1, (long)&status, WNOHANG, 0)) > 0;)
+            commands_ended((int)child, status);
+        if (ready[1])
+            commands_start(listener);
     }
 }
 

@@ -174,6 +174,41 @@ def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
 
 
 @pytest.mark.core
+def stat_of(pid: int) -> tuple[int, int]:
+    """The parent and the session of a process, as the machine counts."""
+    _, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    _, parent, _, session = rest.split()[:4]
+    return int(parent), int(session)
+
+
+def test_commands_are_descendants_of_the_first_process_and_in_its_session(rig: Rig) -> None:
+    # On bare metal only those of an instance that is going to be checkpointed.
+    with rig.instance(layer=None if rig.owns("pid") else rig.directory) as instance:
+        process = subprocess.Popen(instance.command(["sleep", "3456"]))
+        try:
+            command = in_instance(instance, "sleep")
+            parent, session = stat_of(command)
+            while parent not in (0, 1, instance.pid):
+                parent, _ = stat_of(parent)
+            assert parent == instance.pid
+            assert session == stat_of(instance.pid)[1]
+            assert session == instance.pid
+            streams = {str(Path(f"/proc/{instance.pid}/fd/{stream}").readlink()) for stream in range(3)}
+            assert streams == {"/dev/null"}
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_command_dies_with_its_caller(rig: Rig) -> None:
+    with rig.instance() as instance, subprocess.Popen(instance.command(["sleep", "3456"])) as process:
+        command = in_instance(instance, "sleep")
+        process.kill()
+        if rig.backend.name == "lxc":  # lxc-attach has always left its command running
+            os.kill(command, signal.SIGKILL)
+        assert gone(command)
+
+
 def test_environment_and_label_reach_the_command(rig: Rig) -> None:
     with rig.instance() as instance:
         done = run(instance, "printenv", "PLANTED", "NEARMETAL_RUN", env={"PLANTED": "a b"})
@@ -514,11 +549,13 @@ def test_the_agent_runs_what_mpirun_hands_over(rig: Rig, tmp_path: Path) -> None
         "a",
         "a 1",
         "a x - - l",
-        "a 1 who - l",
-        "a  1 - - l",
-        "a 1 - - l ",
-        "a -1 - - l",
-        "a 1 - 0,x l",
+        "a 1 - - l",
+        "a 1 who - l -",
+        "a  1 - - l -",
+        "a 1 - - l - ",
+        "a 1 - - l who",
+        "a -1 - - l -",
+        "a 1 - 0,x l -",
         "a = x%20y%2",
     ],
 )

@@ -28,7 +28,7 @@ def box(tools: Tools, *argv: str, **env: str) -> tuple[int, str, str]:
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     path = tmp_path / "map"
-    path.write_text("a 0 - - nearmetal-a\nb = printf %25s,\n")
+    path.write_text("a 0 - - nearmetal-a -\nb = printf %25s,\n")
     return str(path)
 
 

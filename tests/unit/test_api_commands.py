@@ -37,7 +37,7 @@ def test_images_that_can_be_built_are_listed_and_planned(tmp_path: Path) -> None
     [
         (
             lambda: build_image("nosuch"),
-            "no image called nosuch comes with nearmetal; next: one of debian-",
+            "no image called nosuch comes with nearmetal; next: one of criu, debian-",
         ),
         (lambda: build_image("no/such"), "no/such"),
         (lambda: get_image("debian-mpi"), "no image debian-mpi"),

@@ -54,6 +54,7 @@ def test_start_tokens_rootful(tmp_path: Path, tools: Tools) -> None:
         *("--netns", SEAT.netns, "--cgroup", "/g/cpu", "--cgroup", "/g/memory"),
         *("--bind-read-only", str(tmp_path), "--bind", "/data", "--cpus", "0,1"),
         *("--report-fd", "3", "--", f"{tmp_path}/nm-init", "--first-fd", "3"),
+        *("--label", "nearmetal-x-0a"),
     ]
 
 
@@ -93,19 +94,20 @@ def test_tokens_and_agent_line_of_a_boxed_instance(tmp_path: Path, tools: Tools)
     asked = request(tmp_path, user_namespace="/proc/7/ns/user")
     box = make_instance(tools, asked, pid=42, namespaces_of=42, groups=groups, phases={})
     assert box.command(["a", "b c"]) == [
-        *(f"{tmp_path}/nm-box", "enter", "--pid", "42", "--label", "nearmetal-x-0a", "--user-namespace"),
+        *(f"{tmp_path}/nm-box", "enter", "--pid", "42", "--label", "nearmetal-x-0a", "--by-init"),
+        "--user-namespace",
         *("--cpus", "0,1", "--cgroup", "/g/cpu,cpuacct/x", "--cgroup", "/g/memory/x", "--", "a", "b c"),
     ]
-    assert box.agent_line == "nm0a 42 user 0,1 nearmetal-x-0a /g/cpu,cpuacct/x /g/memory/x"
+    assert box.agent_line == "nm0a 42 user 0,1 nearmetal-x-0a init /g/cpu,cpuacct/x /g/memory/x"
 
 
 def test_tokens_and_agent_line_of_a_native_instance(tmp_path: Path, tools: Tools) -> None:
     asked = request(tmp_path, cpus=(), user_namespace="/proc/7/ns/user")
     native = make_instance(tools, asked, pid=42, namespaces_of=0, groups={}, phases={})
     assert native.command(["true"]) == [
-        *(f"{tmp_path}/nm-box", "enter", "--pid", "0", "--label", "nearmetal-x-0a", "--", "true")
+        *(f"{tmp_path}/nm-box", "enter", "--pid", "0", "--label", "nearmetal-x-0a", "--by-init", "--", "true")
     ]
-    assert native.agent_line == "nm0a 0 - - nearmetal-x-0a"
+    assert native.agent_line == "nm0a 0 - - nearmetal-x-0a init"
 
 
 def test_other_images_than_the_hosts_are_refused(tmp_path: Path) -> None:

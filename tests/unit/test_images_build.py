@@ -16,7 +16,7 @@ from nearmetal.images.build_errors import failure
 from nearmetal.images.forms import Form, form_argv
 from nearmetal.images.importing import SourceKind, import_image, kind_of, sif_offset, unpack_argvs
 from nearmetal.images.sources import archive_lines, own_archives, resolved_suite
-from nearmetal.model.environments.image import ImageDefinition
+from nearmetal.model.environments.image import Expired, ImageDefinition, Variant
 from nearmetal.testing.fake_host import FakeHost
 
 OWN = ImageDefinition(name="own", suite="host", packages=("gcc", "make", "gcc"))
@@ -87,6 +87,17 @@ def test_tokens_of_a_build(tmp_path: Path) -> None:
     ]
     as_user = build_argv(host(root=False), OWN, tmp_path, tmp_path / "kept", "bookworm")
     assert "unshare" not in as_user and "--mode=unshare" in as_user and f"{tmp_path}/tree.tar" in as_user
+
+
+def test_an_expired_archive_is_read_only_where_it_is_accepted_and_its_signature_always(
+    tmp_path: Path,
+) -> None:
+    old = ImageDefinition(name="old", suite="sid", variant=Variant.EXTRACT, expired=Expired.ACCEPT)
+    words = [w for w in build_argv(host(), old, tmp_path, tmp_path / "kept", "sid") if "Valid-Until" in w]
+    assert words == ['--aptopt=Acquire::Check-Valid-Until "false"']
+    every = " ".join(build_argv(host(), old, tmp_path, tmp_path / "kept", "sid"))
+    assert "trusted" not in every and "Unauthenticated" not in every
+    assert "Valid-Until" not in " ".join(build_argv(host(), OWN, tmp_path, tmp_path / "kept", "bookworm"))
 
 
 def test_downloaded_packages_are_reused(tmp_path: Path) -> None:

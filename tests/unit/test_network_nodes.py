@@ -138,7 +138,7 @@ def test_a_bare_node_gets_a_name_and_a_network_and_nothing_else() -> None:
         binds=(),
         scratch=Path("/s"),
     )
-    assert native_argv(TOOLS, plain) == ["/opt/nm/nm-init", "--first-fd", "3"]
+    assert native_argv(TOOLS, plain) == [*("/opt/nm/nm-init", "--first-fd", "3", "--label", "nearmetal-1-0")]
     seat = Seat(netns="/run/netns/n1", address="10.99.0.2", interface="br0", port="")
     argv = native_argv(TOOLS, replace(plain, seat=seat, user_namespace="/proc/7/ns/user"))
     assert argv[:3] == ["/opt/nm/nm-box", "start", "--bare"]

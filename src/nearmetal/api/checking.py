@@ -79,6 +79,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     if machine is not None:
         yield from _grouped(ENVIRONMENT, _backends(loaded, host, machine.tools))
         yield _kvm(host, machine.tools)
+    yield _criu(host)
     yield from _grouped("guests", _guest_devices())
     usable = [b for b in loaded.values() if not isinstance(b, NearmetalError)]
     attachments = check_attachments(host, machine.tools, usable) if machine is not None else {}
@@ -145,6 +146,17 @@ def _kvm(host: Host, tools: Tools) -> Check:
         return Check(state=WORKS, what="kvm", why=why)
     why = f"{answer.reason}; {steps}" if steps else answer.reason
     return Check(state=NOT_HERE, what="kvm", why=why, remedy=answer.remedy)
+
+
+def _criu(host: Host) -> Check:
+    """Check whether instances can be checkpointed and restored."""
+    from ..environments import Unavailable
+    from ..node.criu import find_criu
+
+    found = find_criu(host)
+    if isinstance(found, Unavailable):
+        return Check(state=NOT_HERE, what="criu", why=found.reason, remedy=found.remedy)
+    return Check(state=WORKS, what="criu", why=f"{found.version}, {found.argv[-1]}")
 
 
 def _guest_devices() -> Iterator[Check]:

@@ -57,6 +57,17 @@ class Tools:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Criu:
+    """A CRIU that works here.
+
+    argv: its command line.
+    """
+
+    argv: tuple[str, ...]
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuestBase:
     """What a virtual machine boots from.
 
@@ -91,6 +102,8 @@ class InstanceRequest:
     first_process: whether a first process is required even if the environment can do without one, as on bare
         metal. It is required when starts are measured.
     groups: control groups that exist as long as the run (Accounted); empty if the instance makes its own.
+    layer: a directory in which the writable layer of its root outlives the instance; None for an instance
+        that is not going to be checkpointed, whose layer ends with it.
     """
 
     label: str
@@ -105,6 +118,7 @@ class InstanceRequest:
     base: GuestBase | None = None
     first_process: bool = True
     groups: Mapping[str, Path] = field(default_factory=dict)
+    layer: Path | None = None
 
 
 class Instance(Protocol):
@@ -267,6 +281,43 @@ class Accounted(Protocol):
         """Make the control groups until exit; empty if none can be made.
 
         request: the request of any of those instances.
+        """
+
+
+@runtime_checkable
+class Checkpoints(Protocol):
+    """Extra interface of backends whose instances can be written to files and restored from them.
+
+    Only commands that run without a caller (command_alone) are part of a checkpoint.
+    """
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        """Return why no instance of an environment can be checkpointed; None if it can."""
+
+    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
+        """Return a command line that starts argv inside the instance and ends as soon as it runs.
+
+        The command must write to files that the instance sees.
+        """
+
+    def checkpoint(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, images: Path
+    ) -> Mapping[str, float]:
+        """Write a running instance to files, which ends it.
+
+        request: the request by which it was started, with a layer.
+        images: an empty directory for the files.
+        Returns seconds by step: 'freeze' until all its processes stood still, 'dump' until they are gone.
+        Raises RunError. The instance then goes on, unless the error says something else.
+        """
+
+    def restored(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    ) -> AbstractContextManager[Instance]:
+        """Restore an instance until exit. Nothing may be left of the one that was checkpointed.
+
+        request: as for checkpoint(); its layer holds what the instance had written to its root.
+        Raises RunError.
         """
 
 

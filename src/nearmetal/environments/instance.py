@@ -59,24 +59,29 @@ def make_instance(
     groups: Mapping[str, Path],
     phases: Mapping[str, float],
     hostname: str | None = None,
+    by_init: bool = True,
 ) -> BoxInstance:
     """Return a running instance.
 
     namespaces_of: PID whose namespaces a command joins; 0 = none, the command stays on the host.
     hostname: host name that its ranks report, if it is not the one of the request.
+    by_init: whether its first process starts its commands.
     """
     hostname = hostname or request.hostname
     user = namespaces_of != 0 and request.user_namespace is not None
     cpus = ",".join(map(str, request.cpus))
     directories = [str(d) for d in cgroups.unique(groups)]
     enter = [tools / "nm-box", "enter", "--pid", str(namespaces_of), "--label", request.label]
+    if by_init:
+        enter.append("--by-init")
     if user:
         enter.append("--user-namespace")
     if cpus:
         enter += ["--cpus", cpus]
     for directory in directories:
         enter += ["--cgroup", directory]
-    words = [hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label]
+    init = "init" if by_init else "-"
+    words = [hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label, init]
     return BoxInstance(
         label=request.label,
         hostname=hostname,
@@ -293,6 +298,8 @@ def box_argv(
         )
     if request.user_namespace is not None:
         argv += ["--user-namespace", request.user_namespace]
+    if request.layer is not None:
+        argv += ["--layer", str(request.layer)]
     for group in groups:
         argv += ["--cgroup", str(group)]
     binds = [p.resolve() for p in request.binds]
@@ -303,7 +310,7 @@ def box_argv(
         argv += ["--bind", str(bind)]
     if request.cpus:
         argv += ["--cpus", ",".join(map(str, request.cpus))]
-    init = [str(own / "nm-init"), "--first-fd", str(report_fd)]
+    init = [str(own / "nm-init"), "--first-fd", str(report_fd), "--label", request.label]
     return [*argv, "--report-fd", str(report_fd), "--", *init]
 
 

@@ -52,7 +52,7 @@ def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> t
     """Return the words that enter an instance: those of the program ("lxc-attach -n NAME --"), then those of
     nm-box inside."""
     cpus = ["--cpus", ",".join(map(str, request.cpus))] if request.cpus else []
-    inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label, *cpus, "--"]
+    inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label, "--by-init", *cpus, "--"]
     return (*program, *inside)
 
 
@@ -149,7 +149,7 @@ def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport
     # Also opened for writing, so that no end of file is read before the report.
     descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        argv = (tools / "nm-init", "--first-fifo", str(fifo))
+        argv = (tools / "nm-init", "--first-fifo", str(fifo), "--label", request.label)
         yield FirstReport(directory=directory, argv=argv, descriptor=descriptor)
     finally:
         os.close(descriptor)

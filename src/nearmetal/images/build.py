@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host
 from ..host.processes import labelled as processes
-from ..model.environments.image import ImageDefinition
+from ..model.environments.image import Expired, ImageDefinition
 from .build_errors import disk_full, failure
 from .digest import clamp_times, tree_bytes, tree_digest
 from .sources import archive_lines, resolved_suite
@@ -101,6 +101,8 @@ def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, 
             f'--setup-hook=mkdir -p "$1"/{ARCHIVES}',
             f"--setup-hook=copy-in {packages} /{ARCHIVES}",
         ]
+    if definition.expired is Expired.ACCEPT:
+        options.append('--aptopt=Acquire::Check-Valid-Until "false"')
     target = work / ("tree" if root else "tree.tar")
     # All processes die with this one; as root they are in a PID namespace, from which none escapes.
     guard = ["setpriv", "--pdeathsig", "KILL", "--"]

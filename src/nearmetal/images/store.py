@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ..errors import BusyError, UsageError
 from ..host.processes import labelled as processes
-from ..model.environments.image import HOST, ImageDefinition
+from ..model.environments.image import HOST, Expired, ImageDefinition
 from ..model.keys import NAME_PATTERN
 
 FORMAT = 1
@@ -75,6 +75,8 @@ def definition_key(definition: ImageDefinition, suite: str) -> str:
     """
     content = {**asdict(definition), "suite": suite, "packages": sorted(set(definition.packages))}
     del content["name"]
+    if definition.expired is Expired.REFUSE:
+        del content["expired"]  # as the keys of images were before there was a choice
     text = json.dumps([FORMAT, platform.machine(), content], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -8,15 +8,16 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from ...errors import UnavailableError
+from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ...model.study import Attachment
-from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ...model.study import Attachment, Environment
+from .. import criu as criu_of
+from ..contract import Available, Criu, Instance, InstanceRequest, Tools, Unavailable
 from ..guest import GuestInstance
 from ..in_guest import started_in_guest
 from ..instance import (
@@ -60,6 +61,41 @@ class Namespaces:
         """See contract.Enclosed."""
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        """See contract.Checkpoints."""
+        return criu_of.refuses(host, environment)
+
+    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
+        """See contract.Checkpoints."""
+        assert isinstance(instance, BoxInstance)
+        return criu_of.alone((*instance.enter, "--"), argv)
+
+    def checkpoint(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, images: Path
+    ) -> Mapping[str, float]:
+        """See contract.Checkpoints."""
+        del tools
+        mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
+        points = criu_of.external_mounts(mounts, own_network=own_network(request))
+        (images / MOUNTS).write_text("\n".join(points))
+        argv = criu_of.dump_argv(criu, instance.pid, images, criu_of.external_options(points))
+        return criu_of.dumped(host, argv, instance.pid, images, images / criu_of.DUMP_LOG)
+
+    def restored(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    ) -> AbstractContextManager[BoxInstance]:
+        """See contract.Checkpoints."""
+        return _restored(host, tools, criu, request, images)
+
+
+MOUNTS = "mounts"
+"""Name of the file beside a checkpoint that lists the mounts of the machine."""
+
+
+def own_network(request: InstanceRequest) -> bool:
+    """Whether an instance has a network namespace of its own."""
+    return request.seat is not None or request.environment.attachment is not Attachment.HOST
 
 
 def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:
@@ -108,4 +144,36 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
                     **box_phases(facts),
                     "first_instruction": seconds(begin, facts["first"]),
                 },
+            )
+
+
+@contextmanager
+def _restored(
+    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+) -> Iterator[BoxInstance]:
+    if request.layer is None:
+        raise RunError("an instance without a layer is not restored")
+    points = (images / MOUNTS).read_text().split("\n")
+    wrap = [tools / "nm-box", "wrap", "--root-overlay", str(request.scratch), "--tree", str(request.tree)]
+    wrap += ["--layer", str(request.layer)]
+    for point in points:
+        if not point.startswith(("/dev", "/sys", "/proc")):
+            wrap += ["--place", point]
+    with control_groups(request, CONTROLLERS) as groups:
+        begin = time.monotonic_ns()
+        more = ("--root", str(request.scratch / "root"), *criu_of.external_options(points))
+        argv = [
+            *criu_of.restorer(tools, request, cgroups.unique(groups)),
+            *wrap,
+            "--",
+            *criu_of.restore_argv(criu, images, more),
+        ]
+        with criu_of.restoring(host, request, argv, images) as pid:
+            yield make_instance(
+                tools,
+                request,
+                pid=pid,
+                namespaces_of=pid,
+                groups=groups,
+                phases={"restore": seconds(begin, time.monotonic_ns())},
             )

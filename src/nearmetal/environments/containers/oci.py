@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +15,10 @@ from ...errors import RunError
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ...model.study import Attachment
-from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root
+from ...model.study import Attachment, Environment
+from .. import criu as criu_of
+from ..contract import Available, Criu, Instance, InstanceRequest, Tools, Unavailable
+from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root, seconds
 from ..program import (
     FirstReport,
     ProgramInstance,
@@ -175,6 +176,12 @@ class _Placed:
         runtime = self.runtime
         return [runtime.program, "--root", str(self.state / "runtime"), *runtime.options, *words]
 
+    def checkpointing(self, criu: Criu, command: str, images: Path, *more: str) -> list[str]:
+        """Return the words of the command checkpoint or restore, up to the name of the container."""
+        where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
+        script = criu_of.script(criu, images)
+        return [*self.command("--criu", str(script), command), *where, *more]
+
     def enter(self) -> list[str]:
         around = self.wrap() if self.detached or self.joined else []
         return [*around, *self.command("exec", self.request.label)]
@@ -199,9 +206,27 @@ def _placed(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """What an instance needs before its runtime is started.
+
+    inner: the request, with scratch set to the runtime's own directory.
+    around: words in front of the runtime's command.
+    """
+
+    placed: _Placed
+    inner: InstanceRequest
+    report: FirstReport
+    groups: Mapping[str, Path]
+    around: tuple[str, ...]
+
+    def enter(self) -> tuple[str, ...]:
+        placed = self.placed
+        return entered_by_call(placed.tools, placed.request, self.report.directory, placed.enter())
+
+
 @contextmanager
-def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
-    begin = time.monotonic_ns()
+def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_Prepared]:
     require_root(host, request)
     require_fitting(request)
     binds = all_binds(tools, request)
@@ -211,7 +236,7 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
         state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
         inner = replace(request, scratch=state)
         report = stack.enter_context(first_report(tools, inner))
-        overlay, calls = state / "overlay", report.directory
+        overlay = state / "overlay"
         # Its root too is mounted for the runtime alone: runc starts the helper of its exec there.
         (overlay / "root").mkdir(parents=True)
         placed = _placed(kind, tools, request, state, groups)
@@ -220,21 +245,79 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
         )
         (state / "config.json").write_text(json.dumps(config))
         stack.callback(_delete, placed, host)
-        run = stack.enter_context(
-            running(
-                host,
-                inner,
-                report,
-                [
-                    *placed.wrap("--root-overlay", str(overlay), "--tree", str(request.tree)),
-                    *placed.command("run", "--bundle", str(state), request.label),
-                ],
-                timeout=START_TIMEOUT,
-            )
+        layer = () if request.layer is None else ("--layer", str(request.layer))
+        yield _Prepared(
+            placed=placed,
+            inner=inner,
+            report=report,
+            groups=groups,
+            around=tuple(placed.wrap("--root-overlay", str(overlay), "--tree", str(request.tree), *layer)),
         )
-        stack.enter_context(end_payload(run))
-        enter = entered_by_call(tools, request, calls, placed.enter())
-        yield started_instance(request, run, begin, groups, enter)
+
+
+@contextmanager
+def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+    begin = time.monotonic_ns()
+    with _prepared(kind, host, tools, request) as ready:
+        run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
+        argv = [*ready.around, *run_words]
+        with (
+            running(host, ready.inner, ready.report, argv, timeout=START_TIMEOUT) as run,
+            end_payload(run),
+        ):
+            yield started_instance(request, run, begin, ready.groups, ready.enter())
+
+
+class CheckpointingOciBackend(OciBackend):
+    """A backend whose runtime has the commands checkpoint and restore."""
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        """See contract.Checkpoints."""
+        return criu_of.refuses(host, environment)
+
+    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
+        """See contract.Checkpoints."""
+        assert isinstance(instance, ProgramInstance)
+        return criu_of.alone(instance.enter, argv)
+
+    def checkpoint(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, images: Path
+    ) -> Mapping[str, float]:
+        """See contract.Checkpoints."""
+        state = runtime.runtime_directory() / f"{request.label}-state"
+        placed = _placed(self.runtime, tools, request, state, instance.cgroups)
+        argv = [*placed.wrap(), *placed.checkpointing(criu, "checkpoint", images), request.label]
+        return criu_of.dumped(host, argv, instance.pid, images, images / criu_of.DUMP_LOG)
+
+    def restored(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    ) -> AbstractContextManager[ProgramInstance]:
+        """See contract.Checkpoints."""
+        return _restored(self.runtime, host, tools, criu, request, images)
+
+
+@contextmanager
+def _restored(
+    kind: OciRuntime, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+) -> Iterator[ProgramInstance]:
+    with _prepared(kind, host, tools, request) as ready:
+        begin = time.monotonic_ns()
+        more = ("--bundle", str(ready.inner.scratch), "--pid-file", str(images / criu_of.PID_FILE))
+        argv = [
+            *criu_of.restorer(tools, request, ()),
+            *ready.around,
+            *ready.placed.checkpointing(criu, "restore", images, *more),
+            request.label,
+        ]
+        with criu_of.restoring(host, request, argv, images) as pid:
+            yield ProgramInstance(
+                label=request.label,
+                hostname=request.hostname,
+                pid=pid,
+                phases={"restore": seconds(begin, time.monotonic_ns())},
+                cgroups=ready.groups,
+                enter=ready.enter(),
+            )
 
 
 def _delete(placed: _Placed, host: Host) -> None:

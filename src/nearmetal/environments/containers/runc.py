@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .oci import OciBackend, OciRuntime
+from .oci import CheckpointingOciBackend, OciRuntime
 
 
-class Runc(OciBackend):
+class Runc(CheckpointingOciBackend):
     """Backend runc. runc makes the control groups of a container, below those of nearmetal unless they are
     elsewhere."""
 

@@ -27,12 +27,21 @@ _SOURCE = matching(
 class Variant(StrEnum):
     """The set of packages in a tree besides the requested ones, by the names of mmdebstrap."""
 
+    EXTRACT = "extract"
     ESSENTIAL = "essential"
     APT = "apt"
     MINBASE = "minbase"
     BUILDD = "buildd"
     IMPORTANT = "important"
     STANDARD = "standard"
+
+
+class Expired(StrEnum):
+    """What to do about an archive whose lists of packages are older than they say they are valid for. Their
+    signatures are verified in any case."""
+
+    REFUSE = "refuse"
+    ACCEPT = "accept"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,5 +86,14 @@ class ImageDefinition:
             Each(_SOURCE),
             "further package archives, as lines of sources.list",
             ["deb [trusted=yes] file:/srv/own ./"],
+        ),
+    )
+    expired: Expired = field(
+        default=Expired.REFUSE,
+        metadata=key(
+            one_of(Expired),
+            "if lists of packages have expired; their signatures are always verified",
+            "refuse",
+            always=True,
         ),
     )

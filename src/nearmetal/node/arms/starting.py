@@ -124,8 +124,16 @@ def idle_instances(trial: Trial, surroundings: Surroundings, count: int) -> Iter
 
 
 def _idle_request(trial: Trial, number: int) -> InstanceRequest:
-    place = number % trial.arm.placement.all_instances
-    asked = _request(trial, place, name=f"idle{number}")
+    return lone_request(trial, f"idle{number}", number % trial.arm.placement.all_instances)
+
+
+def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:
+    """Return the request for a further instance of a trial, which has no seat on a network.
+
+    name: end of its label and host name.
+    place: the instance of the arm on whose CPUs it runs.
+    """
+    asked = _request(trial, place, name=name)
     if asked.seat is None:
         return asked
     alone = Attachment.NONE if asked.environment.attachment.seated else asked.environment.attachment

@@ -270,6 +270,16 @@ def _bars(
     )
 
 
+CHARTED = {
+    "stop": "stops",
+    "removed": "stops",
+    "exec": "commands",
+    "checkpoint": "checkpoints",
+    "pause": "checkpoints",
+}
+"""What a distribution is of, by metric; starts if it is not here."""
+
+
 def ecdf(cell: Cell, p: Palette) -> Chart | None:
     """Return a chart of both sides' distribution functions, with order-statistic intervals of the arm's
     quantiles.
@@ -279,7 +289,7 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
         return None
     factor, unit = value_unit(cell, [cell.baseline_value.centre, cell.value.centre])
     base, arm = one_line(cell.baseline), one_line(cell.arm)
-    what = {"stop": "stops", "removed": "stops", "exec": "commands"}.get(cell.metric, "starts")
+    what = CHARTED.get(cell.metric, "starts")
     most = max(*q.baseline_values, *q.values) * factor
     rows: list[JsonValue] = []
     for name, values in ((base, q.baseline_values), (arm, q.values)):

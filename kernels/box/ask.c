@@ -1,0 +1,269 @@
+/* A command that the first process of an instance starts when it is asked to (kernels/common/request.h), so
+ * that it is a child of that process and in its session, as what is checkpointed with the instance must be.
+ * All else is as for a child of ours: directory, environment, streams, cgroups, CPUs, limits, signals,
+ * status. */
+#define _GNU_SOURCE
+#include "box.h"
+#include "fail.h"
+#include "request.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+extern char **environ;
+
+_Static_assert(NM_LIMITS == (int)RLIM_NLIMITS, "limits of a process");
+
+static volatile sig_atomic_t command_pid;
+
+static void forward(int sign) {
+    int kept = errno;
+    if (command_pid > 0)
+        kill((pid_t)command_pid, sign);
+    errno = kept;
+}
+
+/* The descriptors of a request, in its order. */
+struct sent {
+    struct nm_request request;
+    int fds[NM_DESCRIPTORS + 3];
+    int count;
+};
+
+static void add(struct sent *sent, int fd) {
+    if (sent->count == NM_DESCRIPTORS + 3)
+        refuse("too many open descriptors", "request");
+    sent->fds[sent->count++] = fd;
+}
+
+/* See join_cgroups(): here the command itself writes, and is born into the one of version 2. */
+static void add_cgroups(struct sent *sent, const struct list *directories) {
+    for (int i = 0; i < directories->count; i++) {
+        const char *path = directories->items[i];
+        struct statfs where;
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0 || fstatfs(fd, &where) != 0)
+            die("open cgroup", path);
+        if (where.f_type == CGROUP2_SUPER_MAGIC) {
+            if (sent->request.unified != 0)
+                refuse("more than one cgroup of version 2", path);
+            sent->request.unified = 1;
+            memmove(sent->fds + 1, sent->fds, (size_t)sent->count * sizeof *sent->fds);
+            sent->fds[0] = fd;
+            sent->count++;
+            continue;
+        }
+        int tasks = openat(fd, "tasks", O_WRONLY | O_CLOEXEC);
+        if (tasks < 0 || close(fd) != 0)
+            die("join cgroup", path);
+        add(sent, tasks);
+        sent->request.groups++;
+    }
+}
+
+/* What the command would inherit from us. */
+static void add_kept(struct sent *sent, struct nm_command *command) {
+    for (int fd = 0; fd < NM_DESCRIPTORS; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        if (flags < 0 || (flags & FD_CLOEXEC) != 0)
+            continue;
+        command->kept[sent->request.kept++] = fd;
+        add(sent, fd);
+    }
+}
+
+static void take_signals(struct nm_command *command) {
+    sigset_t blocked;
+    if (sigprocmask(SIG_SETMASK, NULL, &blocked) != 0)
+        die("sigprocmask", "blocked signals");
+    for (int sign = 1; sign < NSIG; sign++) {
+        struct sigaction now;
+        if (sigismember(&blocked, sign) == 1)
+            command->blocked |= (uint64_t)1 << (sign - 1);
+        if (sigaction(sign, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+            command->ignored |= (uint64_t)1 << (sign - 1);
+    }
+}
+
+static void take_state(struct nm_command *command) {
+    take_signals(command);
+    for (int kind = 0; kind < NM_LIMITS; kind++) {
+        struct rlimit limit;
+        if (getrlimit((__rlimit_resource_t)kind, &limit) != 0)
+            die("getrlimit", "limits");
+        command->limits[kind][0] = limit.rlim_cur;
+        command->limits[kind][1] = limit.rlim_max;
+    }
+    command->mask = (uint32_t)umask(0);
+    umask((mode_t)command->mask);
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof command->cpus, command->cpus);
+    if (bytes < 0)
+        die("sched_getaffinity", "CPUs");
+    command->cpu_bytes = (uint32_t)bytes;
+}
+
+static void put(FILE *file, const char *text) {
+    if (fwrite(text, strlen(text) + 1, 1, file) != 1)
+        die("write", "request");
+}
+
+/* The paths that execvp() would try. */
+static uint32_t put_names(FILE *file, const char *program) {
+    const char *path = getenv("PATH");
+    if (strchr(program, '/') != NULL || *program == '\0') {
+        put(file, program);
+        return 1;
+    }
+    uint32_t count = 0;
+    for (const char *at = path != NULL ? path : "/bin:/usr/bin";; at++) {
+        size_t length = strcspn(at, ":");
+        if (fprintf(file, "%.*s%s%s", (int)length, at, length > 0 ? "/" : "", program) < 0 ||
+            fputc('\0', file) == EOF)
+            die("write", "request");
+        count++;
+        at += length;
+        if (*at == '\0')
+            return count;
+    }
+}
+
+static uint32_t put_all(FILE *file, char *const *texts) {
+    uint32_t count = 0;
+    for (; texts[count] != NULL; count++)
+        put(file, texts[count]);
+    return count;
+}
+
+/* A file in memory that says what to run. */
+static int written(struct nm_command *command, const char *directory, char *const argv[]) {
+    int fd = memfd_create("nm-command", MFD_CLOEXEC);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL || fseek(file, sizeof *command, SEEK_SET) != 0)
+        die("memfd_create", "request");
+    put(file, directory);
+    command->names = put_names(file, argv[0]);
+    command->arguments = put_all(file, argv);
+    command->variables = put_all(file, environ);
+    if (fseek(file, 0, SEEK_SET) != 0 || fwrite(command, sizeof *command, 1, file) != 1 || fflush(file) != 0)
+        die("write", "request");
+    return fd;
+}
+
+static void send_to(const char *label, struct sent *sent) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "%s%s", NM_REQUEST_NAME, label);
+    if (length < 0 || (size_t)length >= sizeof name.sun_path - 1)
+        refuse("label too long", label);
+    union {
+        char bytes[CMSG_SPACE(sizeof sent->fds)];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec part = {&sent->request, sizeof sent->request};
+    struct msghdr message = {.msg_name = &name,
+                             .msg_namelen =
+                                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length),
+                             .msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_SPACE((size_t)sent->count * sizeof *sent->fds)};
+    memset(&control, 0, sizeof control);
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN((size_t)sent->count * sizeof *sent->fds);
+    memcpy(CMSG_DATA(rights), sent->fds, (size_t)sent->count * sizeof *sent->fds);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)sizeof sent->request || close(fd) != 0)
+        die("ask the first process of the instance", label);
+}
+
+/* The next message, and the PID of its sender; false at the end. */
+static bool receive(int fd, struct nm_reply *reply, pid_t *sender) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec part = {reply, sizeof *reply};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    ssize_t size;
+    do {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    } while (size < 0 && errno == EINTR);
+    if (size < 0 && errno != ECONNRESET)
+        die("read", "reply of the first process");
+    const struct cmsghdr *who = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (who != NULL && who->cmsg_type == SCM_CREDENTIALS)
+        *sender = ((const struct ucred *)(const void *)CMSG_DATA(who))->pid;
+    return size == (ssize_t)sizeof *reply;
+}
+
+static _Noreturn void not_done(const struct nm_reply *reply, const char *program) {
+    static const char *const steps[] = {[NM_FORK] = "fork",
+                                        [NM_READ] = "read the request",
+                                        [NM_CGROUP] = "join cgroup",
+                                        [NM_CPUS] = "sched_setaffinity",
+                                        [NM_PLACE] = "prepare the command",
+                                        [NM_EXEC] = "exec"};
+    errno = reply->value;
+    if (reply->step == NM_EXEC && errno == ENOENT) {
+        fail_report("exec: %s (%s)", strerror(errno), program);
+        _exit(EXIT_NOT_FOUND);
+    }
+    die(steps[reply->step], program);
+}
+
+void ask_init(const struct entry *entry, const char *directory, char *const argv[]) {
+    static struct nm_command command;
+    struct sent sent = {.request = {.detached = entry->detached}, .count = 0};
+    take_state(&command);
+    add_cgroups(&sent, &entry->cgroups);
+    if (!entry->detached) /* else it gets the streams of the first process, which are nobody's */
+        add_kept(&sent, &command);
+    int ends[2], file = written(&command, directory, argv), yes = 1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
+        setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
+        die("socketpair", "reply");
+    memmove(sent.fds + 2, sent.fds, (size_t)sent.count * sizeof *sent.fds);
+    sent.fds[0] = ends[1];
+    sent.fds[1] = file;
+    sent.count += 2;
+    if (entry->pid != 0)
+        join_its_network(entry);
+    handle_signals(forward, SIG_BLOCK); /* until command_pid is known, else one that comes early is lost */
+    send_to(entry->label, &sent);
+    if (close(ends[1]) != 0 || close(file) != 0)
+        die("close", "request");
+    for (int i = 0; i < (int)sent.request.kept; i++) /* the command's alone: who reads from it sees its end */
+        close(command.kept[i] == STDERR_FILENO ? -1 : command.kept[i]);
+    struct nm_reply reply;
+    pid_t sender = 0;
+    while (receive(ends[0], &reply, &sender)) {
+        if (reply.step == NM_ENDED)
+            end_with(reply.value);
+        if (reply.step != NM_BORN)
+            not_done(&reply, argv[0]);
+        command_pid = sender;
+        handle_signals(forward, SIG_UNBLOCK);
+    }
+    if (entry->detached && command_pid > 0)
+        _exit(0);
+    end_with(SIGKILL); /* with its instance */
+}

@@ -1,0 +1,293 @@
+#define _GNU_SOURCE
+#include "start.h"
+#include "direct.h"
+#include "request.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+enum { CALLERS = 1024, HIGH = 200, NO_COMMAND = 127, NOT_DONE = 111 };
+
+/* Commands whose callers wait for them. */
+static struct pollfd callers[CALLERS + 3];
+static int pids[CALLERS];
+static int waiting;
+
+static void close_fd(int fd) {
+    direct(SYS_close, fd, 0, 0, 0);
+}
+
+static long reply(int fd, enum nm_step step, long value) {
+    struct nm_reply message = {.step = (int32_t)step, .value = (int32_t)value};
+    return direct6(SYS_sendto, fd, (long)&message, sizeof message, MSG_NOSIGNAL, 0, 0);
+}
+
+int commands_listen(const char *label) {
+    struct sockaddr_un name;
+    size_t length = 0;
+    name.sun_family = AF_UNIX;
+    name.sun_path[length++] = '\0';
+    for (const char *at = NM_REQUEST_NAME; *at != '\0'; at++)
+        name.sun_path[length++] = *at;
+    for (; *label != '\0'; label++) {
+        if (length == sizeof name.sun_path)
+            return -1;
+        name.sun_path[length++] = *label;
+    }
+    int one = 1, fd = (int)direct(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0);
+    if (fd < 0 || direct6(SYS_setsockopt, fd, SOL_SOCKET, SO_PASSCRED, (long)&one, sizeof one, 0) != 0 ||
+        direct(SYS_bind, fd, (long)&name, (long)(offsetof(struct sockaddr_un, sun_path) + length), 0) != 0)
+        return -1;
+    return fd;
+}
+
+bool commands_wait(const int *descriptors, int count, bool *ready) {
+    for (int i = 0; i < count; i++)
+        callers[waiting + i] = (struct pollfd){.fd = descriptors[i], .events = POLLIN};
+    long found = direct6(SYS_ppoll, (long)callers, waiting + count, 0, 0, 0, 0);
+    if (found < 0 && found != -EINTR)
+        return false;
+    for (int i = 0; i < count; i++)
+        ready[i] = found > 0 && callers[waiting + i].revents != 0;
+    for (int i = 0; found > 0 && i < waiting; i++)
+        if ((callers[i].revents & (POLLHUP | POLLERR)) != 0) {
+            /* It is ours until we have waited for it, so that the number is no other process's. */
+            direct(SYS_kill, pids[i], SIGKILL, 0, 0);
+            close_fd(callers[i].fd);
+            callers[i].fd = -1; /* poll passes over it */
+            callers[i].revents = 0;
+        }
+    return true;
+}
+
+void commands_ended(int pid, int status) {
+    for (int i = 0; i < waiting; i++)
+        if (pids[i] == pid) {
+            if (callers[i].fd >= 0) {
+                reply(callers[i].fd, NM_ENDED, status);
+                close_fd(callers[i].fd);
+            }
+            waiting--;
+            callers[i] = callers[waiting];
+            pids[i] = pids[waiting];
+            return;
+        }
+}
+
+static _Noreturn void give_up(int fd, enum nm_step step, long result) {
+    reply(fd, step, -result);
+    for (;;)
+        direct(SYS_exit_group, step == NM_EXEC && result == -ENOENT ? NO_COMMAND : NOT_DONE, 0, 0, 0);
+}
+
+static char *after(char *text) {
+    while (*text != '\0')
+        text++;
+    return text + 1;
+}
+
+/* As execvp() does: the next name where this one is not there, the shell where it has no format. */
+static long execute(char *name, uint32_t names, char **arguments, char **variables, char **shell) {
+    static char sh[] = "/bin/sh";
+    long result = -ENOENT, told = -ENOENT;
+    for (; names > 0; names--, name = after(name)) {
+        result = direct(SYS_execve, (long)name, (long)arguments, (long)variables, 0);
+        if (result == -ENOEXEC) {
+            shell[0] = sh;
+            shell[1] = name;
+            return direct(SYS_execve, (long)sh, (long)shell, (long)variables, 0);
+        }
+        if (result == -EACCES)
+            told = result;
+        else if (result != -ENOENT && result != -ENOTDIR && result != -ESTALE && result != -ENODEV &&
+                 result != -ETIMEDOUT)
+            return result;
+    }
+    return told;
+}
+
+/* What the kernel's struct sigaction is, without glibc's. */
+struct disposition {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+};
+
+static void set_signals(const struct nm_command *command) {
+    for (int sign = 1; sign <= 64; sign++) {
+        bool ignored = (command->ignored & (uint64_t)1 << (sign - 1)) != 0;
+        struct disposition wanted = {ignored ? SIG_IGN : SIG_DFL, 0, 0, 0};
+        direct(SYS_rt_sigaction, sign, (long)&wanted, 0, sizeof wanted.mask);
+    }
+    direct(SYS_rt_sigprocmask, SIG_SETMASK, (long)&command->blocked, 0, sizeof command->blocked);
+}
+
+/* Limits that this process has already are not set: raising one needs a capability. */
+static long set_limits(const struct nm_command *command) {
+    for (int kind = 0; kind < NM_LIMITS; kind++) {
+        uint64_t now[2];
+        long result = direct(SYS_prlimit64, 0, kind, 0, (long)now);
+        if (result == 0 && (now[0] != command->limits[kind][0] || now[1] != command->limits[kind][1]))
+            result = direct(SYS_prlimit64, 0, kind, (long)command->limits[kind], 0);
+        if (result != 0)
+            return result;
+    }
+    return 0;
+}
+
+/* Moves the descriptors out of the way of the numbers that they are to have, then there. */
+static long place(const struct nm_command *command, int *kept, const struct nm_request *request,
+                  int *answer) {
+    uint32_t count = request->kept;
+    *answer = (int)direct(SYS_fcntl, *answer, F_DUPFD_CLOEXEC, HIGH, 0);
+    if (*answer < 0)
+        return *answer;
+    for (uint32_t i = 0; i < count; i++) {
+        kept[i] = (int)direct(SYS_fcntl, kept[i], F_DUPFD_CLOEXEC, HIGH, 0);
+        if (kept[i] < 0)
+            return kept[i];
+    }
+    for (int fd = 0; fd <= 2 && request->detached == 0; fd++)
+        close_fd(fd);
+    for (uint32_t i = 0; i < count; i++) {
+        long result = direct(SYS_dup3, kept[i], command->kept[i], 0, 0);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static _Noreturn void become(const struct nm_request *request, int *fds) {
+    int answer = fds[0];
+    int *groups = fds + 2 + (request->unified != 0), *kept = groups + request->groups;
+    struct stat file;
+    direct(SYS_setpgid, 0, 0, 0, 0); /* "kill 0" of a shell must not reach the instance's other processes */
+    long result = direct(SYS_fstat, fds[1], (long)&file, 0, 0);
+    if (result != 0)
+        give_up(answer, NM_READ, result);
+    result = direct6(SYS_mmap, 0, file.st_size, PROT_READ, MAP_PRIVATE, fds[1], 0);
+    if (result < 0 && result > -4096)
+        give_up(answer, NM_READ, result);
+    const struct nm_command *command = (const struct nm_command *)result;
+    for (uint32_t i = 0; i < request->groups; i++)
+        if ((result = direct(SYS_write, groups[i], (long)"0", 1, 0)) != 1)
+            give_up(answer, NM_CGROUP, result);
+    if ((result = direct(SYS_sched_setaffinity, 0, command->cpu_bytes, (long)command->cpus, 0)) < 0)
+        give_up(answer, NM_CPUS, result);
+    direct(SYS_umask, command->mask, 0, 0, 0);
+    char *directory = (char *)(command + 1), *names = after(directory), *text = names;
+    if (direct(SYS_chdir, (long)directory, 0, 0, 0) != 0 &&
+        (result = direct(SYS_chdir, (long)"/", 0, 0, 0)) != 0)
+        give_up(answer, NM_PLACE, result);
+    for (uint32_t i = 0; i < command->names; i++)
+        text = after(text);
+    /* One pointer in front of the arguments, for the shell of a script without "#!". */
+    size_t words = 3 + (size_t)command->arguments + command->variables;
+    result = direct6(SYS_mmap, 0, (long)(words * sizeof(char *)), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (result < 0 && result > -4096)
+        give_up(answer, NM_READ, result);
+    char **shell = (char **)result, **arguments = shell + 1;
+    char **variables = arguments + command->arguments + 1;
+    for (uint32_t i = 0; i < command->arguments; i++, text = after(text))
+        arguments[i] = text;
+    for (uint32_t i = 0; i < command->variables; i++, text = after(text))
+        variables[i] = text;
+    if ((result = set_limits(command)) != 0 || (result = place(command, kept, request, &answer)) != 0)
+        give_up(answer, NM_PLACE, result);
+    set_signals(command);
+    if ((result = reply(answer, NM_BORN, 0)) < 0)
+        give_up(answer, NM_PLACE, result);
+    give_up(answer, NM_EXEC, execute(names, command->names, arguments, variables, shell));
+}
+
+static long fork_into(int unified) {
+    struct clone_args how = {.exit_signal = SIGCHLD, .flags = unified < 0 ? 0 : CLONE_INTO_CGROUP};
+    how.cgroup = unified < 0 ? 0 : (uint64_t)unified;
+    long child = unified < 0 ? -ENOSYS : direct(SYS_clone3, (long)&how, sizeof how, 0, 0);
+    if (child != -ENOSYS && child != -E2BIG)
+        return child;
+    child = direct6(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
+    if (child == 0 && unified >= 0) {
+        int fd = (int)direct(SYS_openat, unified, (long)"cgroup.procs", O_WRONLY | O_CLOEXEC, 0);
+        if (fd < 0 || direct(SYS_write, fd, (long)"0", 1, 0) != 1)
+            direct(SYS_exit_group, NOT_DONE, 0, 0, 0);
+        close_fd(fd);
+    }
+    return child;
+}
+
+/* The descriptors of a message, and whether it came from our own user. */
+static bool take(const struct msghdr *message, int *fds, int *count) {
+    bool ours = false;
+    *count = 0;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL;
+         part = (size_t)part->cmsg_len < sizeof *part ||
+                        (char *)part + CMSG_ALIGN(part->cmsg_len) + sizeof *part >
+                            (char *)message->msg_control + message->msg_controllen
+                    ? NULL
+                    : (struct cmsghdr *)((char *)part + CMSG_ALIGN(part->cmsg_len))) {
+        if (part->cmsg_level != SOL_SOCKET)
+            continue;
+        if (part->cmsg_type == SCM_CREDENTIALS) {
+            const struct ucred *who = (const struct ucred *)(const void *)CMSG_DATA(part);
+            ours = (long)who->uid == direct(SYS_geteuid, 0, 0, 0, 0);
+        } else if (part->cmsg_type == SCM_RIGHTS) {
+            const int *given = (const int *)(const void *)CMSG_DATA(part);
+            int many = (int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            for (int i = 0; i < many; i++) {
+                if (*count < NM_DESCRIPTORS + 3)
+                    fds[(*count)++] = given[i];
+                else
+                    close_fd(given[i]);
+            }
+        }
+    }
+    return ours;
+}
+
+void commands_start(int listener) {
+    static union {
+        char bytes[CMSG_SPACE((NM_DESCRIPTORS + 3) * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+        struct cmsghdr aligned;
+    } control;
+    int fds[NM_DESCRIPTORS + 3], count;
+    struct nm_request request;
+    struct iovec part = {&request, sizeof request};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    long size = direct(SYS_recvmsg, listener, (long)&message, MSG_CMSG_CLOEXEC, 0);
+    if (size < 0)
+        return;
+    bool good = take(&message, fds, &count) && size == (long)sizeof request &&
+                (uint64_t)count == 2 + (uint64_t)(request.unified != 0) + request.groups + request.kept;
+    if (good && (request.detached == 0 && waiting == CALLERS)) {
+        reply(fds[0], NM_FORK, EAGAIN);
+    } else if (good) {
+        long child = fork_into(request.unified != 0 ? fds[2] : -1);
+        if (child == 0)
+            become(&request, fds);
+        if (child < 0) {
+            reply(fds[0], NM_FORK, -child);
+        } else if (request.detached == 0) {
+            callers[waiting] = (struct pollfd){.fd = fds[0], .events = 0};
+            pids[waiting++] = (int)child;
+            fds[0] = -1;
+        }
+    }
+    for (int i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close_fd(fds[i]);
+}

@@ -1,0 +1,222 @@
+"""Instances of every backend that offers checkpoints are written to files and restored."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from tests.contract.answers import checked
+from tests.contract.not_here import not_here
+
+from nearmetal.environments import Checkpoints, Criu, Instance, InstanceRequest, Tools, Unavailable
+from nearmetal.environments.registry import backend_names, get_backend
+from nearmetal.errors import RunError
+from nearmetal.host import LocalHost
+from nearmetal.host.leftovers import LeftoverKind, find, remove
+from nearmetal.host.processes import labelled as processes
+from nearmetal.host.runtime import scratch_directory
+from nearmetal.model.environments.environment import Shared
+from nearmetal.model.study import Attachment, Environment
+from nearmetal.node.criu import BUILD, find_criu
+
+pytestmark = [pytest.mark.more, pytest.mark.beside]
+
+HOST = LocalHost()
+NAMES = [n for n in backend_names() if n not in not_here() and isinstance(get_backend(n), Checkpoints)]
+MEMORY = 8 << 20
+
+
+@pytest.fixture(scope="module")
+def criu() -> Criu:
+    found = find_criu(HOST)
+    if isinstance(found, Unavailable):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {BUILD}")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rig:
+    """A backend with what a checkpoint of one of its instances takes."""
+
+    backend: Checkpoints
+    tools: Tools
+    criu: Criu
+    request: InstanceRequest
+    images: Path
+    shared: Path
+
+    @property
+    def record(self) -> Path:
+        return self.shared / "record"
+
+    def start_keeper(self, instance: Instance) -> None:
+        argv = self.backend.command_alone(instance, [self.tools / "nm-keeper", str(MEMORY), str(self.record)])
+        done = HOST.run(argv, timeout=600)
+        assert done.returncode == 0, done
+        self.wait_beyond(0)
+
+    def read(self) -> tuple[int, ...]:
+        try:
+            return struct.unpack("=5Q", self.record.read_bytes())
+        except (OSError, struct.error):
+            return (0,) * 5
+
+    def wait_beyond(self, steps: int) -> tuple[int, ...]:
+        end = time.monotonic() + 600
+        while (found := self.read())[0] <= steps:
+            assert time.monotonic() < end, f"no more than {found} steps"
+            time.sleep(0.001)
+        return found
+
+
+@pytest.fixture(params=NAMES)
+def rig(request: pytest.FixtureRequest, tools: Tools, criu: Criu, tmp_path: Path) -> Iterator[Rig]:
+    backend = get_backend(request.param)
+    answer = checked(request.param, tools)
+    if isinstance(answer, Unavailable):
+        reason = f"{backend.name}: {answer.reason}; {answer.remedy}"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    assert isinstance(backend, Checkpoints)
+    label = f"nearmetal-test{os.getpid()}-c"
+    for name in ("scratch", "images", "shared"):
+        (tmp_path / name).mkdir()
+    own = "net" in backend.capabilities.own
+    environment = Environment(
+        name="tested",
+        backend=backend.name,
+        attachment=Attachment.NONE if own else Attachment.HOST,
+        placements=(),
+    )
+    with scratch_directory(f"{label}-layer") as layer:
+        yield Rig(
+            backend=backend,
+            tools=tools,
+            criu=criu,
+            request=InstanceRequest(
+                label=label,
+                hostname="nmc",
+                environment=environment,
+                cpus=HOST.cpus()[-1:],
+                seat=None,
+                binds=(tmp_path / "shared",),
+                scratch=tmp_path / "scratch",
+                layer=layer,
+            ),
+            images=tmp_path / "images",
+            shared=tmp_path / "shared",
+        )
+
+
+def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
+    backend = get_backend(rig.request.environment.backend)
+    with backend.start(HOST, rig.tools, rig.request) as instance:
+        rig.start_keeper(instance)
+        if "mnt" in backend.capabilities.own:
+            inside = ["sh", "-c", "echo kept > /etc/nearmetal-kept && mkdir /tmp/kept"]
+            assert HOST.run(instance.command(inside), timeout=600).ok
+        phases = rig.backend.checkpoint(HOST, rig.tools, rig.criu, rig.request, instance, rig.images)
+        assert set(phases) == {"freeze", "dump"} and all(seconds > 0 for seconds in phases.values())
+        before = rig.read()
+        time.sleep(0.05)
+        assert rig.read() == before, "it runs after its checkpoint"
+    assert not processes.labelled(lambda label: label == rig.request.label)
+    with rig.backend.restored(HOST, rig.tools, rig.criu, rig.request, rig.images) as instance:
+        after = rig.wait_beyond(before[0] + 300)
+        passes, wrong, _, strange = after[1:]
+        assert passes > before[1] and (wrong, strange) == (0, 0)
+        done = HOST.run(instance.command(["sh", "-c", "exit 7"]), timeout=600)
+        assert done.returncode == 7
+        allowed = HOST.run(instance.command(["cat", "/proc/self/status"]), timeout=600).stdout
+        assert f"Cpus_allowed_list:\t{rig.request.cpus[0]}\n" in allowed
+        if "mnt" in backend.capabilities.own:
+            kept = HOST.run(instance.command(["cat", "/etc/nearmetal-kept"]), timeout=600)
+            assert kept.stdout == "kept\n"
+            assert HOST.run(instance.command(["test", "-d", "/tmp/kept"]), timeout=600).ok
+    steps = rig.read()[0]
+    time.sleep(0.05)
+    assert rig.read()[0] == steps
+    assert not processes.labelled(lambda label: label == rig.request.label)
+
+
+def test_a_command_with_a_caller_is_not_lost_unsaid(rig: Rig) -> None:
+    """Its caller would wait for a command that goes on elsewhere: the checkpoint fails and the instance goes
+    on."""
+    backend = get_backend(rig.request.environment.backend)
+    with backend.start(HOST, rig.tools, rig.request) as instance:
+        rig.start_keeper(instance)
+        with subprocess.Popen(instance.command(["sleep", "3456"])) as caller:
+            end = time.monotonic() + 600
+            while "sleep" not in names(instance.label) and time.monotonic() < end:
+                time.sleep(0.005)
+            with pytest.raises(RunError, match="no checkpoint: "):
+                rig.backend.checkpoint(HOST, rig.tools, rig.criu, rig.request, instance, rig.images)
+            rig.wait_beyond(rig.read()[0])
+            caller.kill()
+
+
+def names(label: str) -> set[str]:
+    found = set()
+    for pid in processes.labelled(lambda other: other == label):
+        try:
+            found.add(Path(f"/proc/{pid}/comm").read_text().strip())
+        except OSError:
+            continue
+    return found
+
+
+def test_what_cannot_be_checkpointed_is_refused_with_a_remedy(rig: Rig) -> None:
+    environment = rig.request.environment
+    assert rig.backend.refuses_checkpoint(HOST, environment) is None
+    shared = replace(environment, share=(Shared.PID,))
+    inside = replace(environment, inside="guest")
+    seated = replace(environment, attachment=Attachment.VETH_BRIDGE)
+    for wrong in (shared, inside, seated):
+        answer = rig.backend.refuses_checkpoint(HOST, wrong)
+        assert isinstance(answer, Unavailable) and answer.reason and answer.remedy
+
+
+KILLED_TOOL = """
+import pickle, sys, time
+from nearmetal.environments.registry import get_backend
+from nearmetal.host import LocalHost
+rig = pickle.loads(sys.stdin.buffer.read())
+name, tools, criu, request, images = rig
+with get_backend(name).restored(LocalHost(), tools, criu, request, images) as instance:
+    print(instance.pid, flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_a_restored_instance_dies_with_the_tool(rig: Rig) -> None:
+    backend = get_backend(rig.request.environment.backend)
+    with backend.start(HOST, rig.tools, rig.request) as instance:
+        rig.start_keeper(instance)
+        rig.backend.checkpoint(HOST, rig.tools, rig.criu, rig.request, instance, rig.images)
+    steps = rig.read()[0]
+    given = pickle.dumps((backend.name, rig.tools, rig.criu, rig.request, rig.images))
+    argv = [sys.executable, "-c", KILLED_TOOL]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as tool:
+        assert tool.stdin is not None and tool.stdout is not None
+        tool.stdin.write(given)
+        tool.stdin.close()
+        assert int(tool.stdout.readline()) > 0
+        rig.wait_beyond(steps)
+        tool.kill()
+    for item in find(rig.request.label):
+        if item.kind is not LeftoverKind.PROCESS or "pid" not in backend.capabilities.own:
+            remove(item)
+    end = time.monotonic() + 600
+    while found := processes.labelled(lambda label: label == rig.request.label):
+        assert time.monotonic() < end, found
+        time.sleep(0.005)
+    for item in find(rig.request.label):
+        remove(item)
+    assert find(rig.request.label) == ()

@@ -1,0 +1,137 @@
+"""Which CRIU is used, and what of its files and of mounts is understood."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments import Criu, Unavailable
+from nearmetal.environments.criu import (
+    alone,
+    external_mounts,
+    first_error,
+    freezing_seconds,
+    refuses,
+    refuses_image,
+    script,
+)
+from nearmetal.errors import RunError
+from nearmetal.host import Completed
+from nearmetal.images import ImageStore
+from nearmetal.model.study import Attachment, Environment
+from nearmetal.node.criu import BUILD, find_criu, started_from
+from nearmetal.testing.fake_host import FakeHost
+
+MOUNTS = """\
+85 91 254:0 /d /data rw - ext4 /dev/vda rw
+91 57 0:52 / / rw - overlay overlay rw,lowerdir=/
+92 91 0:55 / /proc rw - proc proc rw
+93 91 0:56 / /sys rw shared:1 - sysfs sysfs rw
+94 93 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+105 91 0:6 / /dev rw - devtmpfs devtmpfs rw
+110 105 0:57 / /dev/shm rw - tmpfs tmpfs rw
+111 91 0:58 / /tmp rw - tmpfs tmpfs rw
+"""
+
+
+def answer(*argv: str, status: int = 0, stdout: str = "", stderr: str = "") -> Completed:
+    return Completed(argv=argv, returncode=status, stdout=stdout, stderr=stderr, seconds=0.0)
+
+
+def test_an_installed_criu_that_works_is_taken(tmp_path: Path) -> None:
+    host = FakeHost(
+        programs={"criu": "/usr/sbin/criu"},
+        commands={
+            ("/usr/sbin/criu", "--version"): "Version: 4.2.1\n",
+            ("/usr/sbin/criu", "check"): "Looks good.\n",
+        },
+    )
+    assert find_criu(host, ImageStore(tmp_path)) == Criu(argv=("/usr/sbin/criu",), version="4.2.1")
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "reason"),
+    [("Version: 3.17\n", 0, "is of version 3.17, older than 4.2"), ("Version: 4.2\n", 1, "check: ")],
+)
+def test_one_that_does_not_is_named_with_what_mends_it(
+    tmp_path: Path, version: str, status: int, reason: str
+) -> None:
+    argv = ("/usr/sbin/criu", "check")
+    host = FakeHost(
+        programs={"criu": "/usr/sbin/criu"},
+        commands={
+            ("/usr/sbin/criu", "--version"): version,
+            argv: answer(*argv, status=status, stderr="no kernel support"),
+        },
+    )
+    found = find_criu(host, ImageStore(tmp_path))
+    assert isinstance(found, Unavailable) and reason in found.reason and found.remedy == BUILD
+
+
+def test_without_one_the_image_is_the_remedy(tmp_path: Path) -> None:
+    found = find_criu(FakeHost(missing=["criu"]), ImageStore(tmp_path))
+    assert found == Unavailable(reason="CRIU is not installed", remedy=BUILD)
+
+
+def test_that_of_a_tree_is_started_by_the_loader_of_the_tree(tmp_path: Path) -> None:
+    assert list(started_from(tmp_path)) == []
+    for file in ("usr/lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu/libc.so.6", "usr/sbin/criu"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    assert list(started_from(tmp_path)) == [
+        (
+            *(f"{tmp_path}/usr/lib64/ld-linux-x86-64.so.2", "--library-path"),
+            *(f"{tmp_path}/usr/lib/x86_64-linux-gnu", f"{tmp_path}/usr/sbin/criu"),
+        )
+    ]
+
+
+def test_a_script_runs_it_for_programs_that_take_one_path(tmp_path: Path) -> None:
+    made = script(Criu(argv=("echo", "a b"), version="4.2"), tmp_path)
+    assert made.read_text() == "#!/bin/sh\nexec echo 'a b' \"$@\"\n"
+    assert made.stat().st_mode & 0o777 == 0o755
+
+
+def test_mounts_of_the_machine_are_not_those_that_the_instance_made() -> None:
+    assert external_mounts(MOUNTS, own_network=False) == ("/data", "/sys", "/sys/fs/cgroup", "/dev")
+    assert external_mounts(MOUNTS, own_network=True) == ("/data", "/sys/fs/cgroup", "/dev")
+
+
+def test_the_time_of_the_freeze() -> None:
+    dump = b"\x08\xe8\x07\x10\xd0\x0f"  # freezing_time 1000, frozen_time 2000
+    message = b"\x0a" + bytes([len(dump)]) + dump
+    stats = struct.pack("<III", 0x55105940, 0x57093306, len(message)) + message
+    assert freezing_seconds(stats) == 0.001
+    for torn in (b"", stats[:10], stats[:13], stats[:12] + b"\x0a\x00"):
+        with pytest.raises(RunError, match="stats-dump"):
+            freezing_seconds(torn)
+
+
+def test_the_first_error_that_explains(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert first_error(log) == ""
+    log.write_text(
+        "(00.05) Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not"
+        " permitted\n"
+        "(00.06) Warn  (x.c:1): slow\n"
+        "(00.07) Error (criu/sk-unix.c:1): unix: External socket is used\n"
+        "(00.08) Error (criu/cr-dump.c:1): Dumping FAILED.\n"
+    )
+    assert first_error(log) == "unix: External socket is used"
+
+
+def test_what_is_refused_has_a_remedy() -> None:
+    plain = Environment(name="e", backend="b", placements=(), attachment=Attachment.NONE)
+    assert refuses(FakeHost(), plain) is None and refuses_image(plain) is None
+    as_user = refuses(FakeHost(root=False), plain)
+    imaged = refuses_image(Environment(name="e", backend="b", placements=(), image="trixie"))
+    assert as_user is not None and as_user.remedy == "run as root"
+    assert imaged is not None and imaged.remedy == "image: host"
+
+
+def test_a_command_without_a_caller() -> None:
+    assert alone(["nm-box", "enter", "--by-init", "--cpus", "1", "--"], ["true"]) == [
+        *("nm-box", "enter", "--by-init", "--detached", "--cpus", "1", "--", "true")
+    ]
