@@ -1,5 +1,5 @@
 """Roofs: measured upper bounds of the bare machine. This module decides which roof bounds which metric, and
-computes which share of it a result reaches, without I/O. run/bounds/measuring.py measures the roofs."""
+computes the share of the roof that a result reaches. No I/O; run/bounds/measuring.py measures the roofs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Under:
     """The roof that bounds a metric.
 
     roof: name of the roof.
-    each: whether the metric is that of one of several ranks that share the roof.
-    alone: whether the metric is that of one rank while the others are idle.
+    each: whether the metric is the value of one of several ranks that share the roof.
+    alone: whether the metric is the value of one rank while the others are idle.
     """
 
     roof: str
@@ -79,7 +79,7 @@ UNDER: Mapping[tuple[str, str], Under] = {
 
 
 def wanted(study: Study) -> tuple[RoofRequest, ...]:
-    """Return the roofs that bound metrics of a study, each once."""
+    """Return the roofs that bound metrics of a study, without duplicates."""
     out: dict[RoofRequest, None] = {}
     for arm in study.arms():
         for workload in study.workloads:
@@ -91,10 +91,11 @@ def wanted(study: Study) -> tuple[RoofRequest, ...]:
 
 
 def _wanted(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
-    """Return the roof of this kind for an arm, or None if the storage of the arm is not on a known disk.
+    """Return the request for a roof of this kind for an arm, or None if the arm's storage is not on a known
+    disk.
 
-    The latency of TCP is bounded by the latency of plain sockets over the same route: the seats of the arm,
-    or loopback.
+    The latency of TCP is bounded by the latency of plain sockets over the same route: the network addresses
+    of the arm, or loopback.
     """
     if kind in (DISK_READ, DISK_WRITE):
         storage = arm.environment.storage

@@ -17,7 +17,7 @@ _NORMAL = NormalDist()
 def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
     """Return the verdict of a primary interval [low, high] of theta after n blocks.
 
-    margin: time-equivalent share.
+    margin: largest overhead that is not material, as a share of the time.
     min_blocks: least number of blocks for a verdict.
     """
     if n < min_blocks:

@@ -1,4 +1,4 @@
-"""Finds out what can run on this machine, by starting one instance of each kind."""
+"""Determines what can run on this machine, by starting one instance of each kind."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Whether one thing works here.
+    """The result of one check of this machine.
 
     state: WORKS, PARTLY or NOT_HERE.
-    what: its name and version.
+    what: name and version of what was checked.
     why: details, or why it does not work.
     remedy: what to do about it; empty if nothing has to be done.
-    group: the kind of thing, such as ENVIRONMENT or 'attachments'; empty for one of its own.
+    group: the group of the check, such as ENVIRONMENT or 'attachments'; empty if it belongs to none.
     """
 
     state: str
@@ -43,7 +43,7 @@ class Check:
 
 
 def check(progress: Progress | None = None) -> tuple[Check, ...]:
-    """Check everything that this machine may have, in the order of the report.
+    """Check everything that nearmetal can use on this machine, in the order of the report.
 
     progress: receives a message for each slow step.
     """
@@ -51,7 +51,7 @@ def check(progress: Progress | None = None) -> tuple[Check, ...]:
 
 
 def machine_facts() -> Mapping[str, JsonValue]:
-    """Return what this machine is: hardware, kernel, mitigations, versions."""
+    """Return facts about this machine: hardware, kernel, mitigations, versions."""
     return provenance(LocalHost())
 
 
@@ -98,7 +98,7 @@ def _grouped(group: str, checks: Iterable[Check]) -> Iterator[Check]:
 
 
 def _unless(lacks: Unavailable | None, what: str) -> Check:
-    """Return a check that works unless something is missing."""
+    """Return a check with the state WORKS, unless something is missing."""
     if lacks is None:
         return Check(state=WORKS, what=what)
     return Check(state=NOT_HERE, what=what, why=lacks.reason, remedy=lacks.remedy)
@@ -135,7 +135,7 @@ def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools:
 
 
 def _kvm(host: Host, tools: Tools) -> Check:
-    """Check step by step whether the processor can really run guests."""
+    """Check step by step whether KVM can actually run guests."""
     from ..environments.kvm import kvm_answer
 
     answer = kvm_answer(host, tools)

@@ -48,9 +48,9 @@ class _Task:
 def fold_trials(
     plan: Plan, asked: FoldRequest, trials: Trials, told: Callable[[float], None] = lambda share: None
 ) -> Folded:
-    """Fold all trials of a results directory.
+    """Fold all trials of a results directory to one value per block.
 
-    told: called with the share that is done, up to 1.
+    told: called with the fraction that is done, up to 1.
 
     Raises RecordsError if a record is corrupt.
     """
@@ -76,10 +76,10 @@ def _counted(pieces: Iterable[Piece], number: int, told: Callable[[float], None]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Switch the garbage collector off inside.
+    """Disable the garbage collector in the body.
 
-    Folding makes many small objects, and none of them is garbage. Walking through them repeatedly would take
-    a fifth of the time.
+    Folding makes many small objects, and none of them is garbage. Scanning them repeatedly would take a fifth
+    of the time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -99,7 +99,7 @@ def _tasks(choice: Choice, trials: Trials, piece: int) -> Iterator[_Task]:
 
 
 def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Iterator[list[int]]:
-    """Join groups of places until their lines make a piece of so many bytes."""
+    """Join groups of trial indexes until the records of a batch have at least `piece` bytes."""
     batch: list[int] = []
     size = 0
     for group in groups:
@@ -148,8 +148,8 @@ def _work(connection: Connection, asked: FoldRequest) -> None:
 
 
 def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: FoldRequest) -> Iterator[Piece]:
-    """Yield the pieces of all tasks in the order in which they are finished. Tasks of workers that died are
-    done in this process."""
+    """Yield the pieces of all tasks, in the order in which they are finished. The tasks of workers that died
+    are processed in this process."""
     left = list(reversed(tasks))
     busy: dict[Connection, _Task] = {}
 

@@ -1,4 +1,4 @@
-"""The text of `nearmetal check`: one line for each environment, and one for each group of other things."""
+"""The text of `nearmetal check`: one line for each environment, and one for each group of other checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DETAILS = "Every detail, and what to do about the rest: nearmetal check --all"
 
 
 def short_lines(checks: Sequence[Check], width: int) -> list[str]:
-    """The lines of the short form: state, name, and what it is or what to do about it.
+    """Return the lines of the short form: state, name, and details or remedy.
 
     width: columns of the terminal; longer lines are cut.
     """
@@ -25,7 +25,7 @@ def short_lines(checks: Sequence[Check], width: int) -> list[str]:
 
 
 def all_lines(checks: Sequence[Check]) -> list[str]:
-    """The lines of the whole form: everything that was checked, in full."""
+    """Return the lines of the full form: every check with all its details."""
     names = max(len(c.what) for c in checks)
     out = []
     for c in checks:
@@ -57,13 +57,13 @@ def _group_rows(checks: Sequence[Check]) -> Iterator[_Row]:
 
 
 def _name(check: Check) -> str:
-    """The name without its group and without a mode in brackets."""
+    """Return the name without its group and without a mode in parentheses."""
     name = check.what.removeprefix(f"{check.group.removesuffix('s')} ")
     return name.partition(" (")[0]
 
 
 def _details(check: Check) -> str:
-    """What is known of it, without the output of programs unless it works."""
+    """Return the details of a check. The output of programs is included only if it works."""
     text = one_line(check.why)
     if check.state == WORKS:
         return text

@@ -1,4 +1,4 @@
-"""The command run-block. It runs blocks of a run that was begun, and decides nothing."""
+"""The command run-block. It runs blocks of an existing run, and decides nothing."""
 
 from __future__ import annotations
 

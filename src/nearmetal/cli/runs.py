@@ -204,7 +204,11 @@ def _no_margin_of_parts(margin: str | None) -> None:
 
 
 def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
-    """Raise UsageError if a margin other than that of the run is given: it would be chosen after the data."""
+    """Check that no other margin than that of the run is given: it would be chosen after the data were
+    measured.
+
+    Raises UsageError if one is.
+    """
     if given is not None and margin_of(given) != study.design.margin:
         again = f"nearmetal run {shlex.quote(str(found.path / 'study.yaml'))} --margin {shlex.quote(given)}"
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Runs, resumes, shows and reports a study of several parts as one."""
+"""Runs, resumes, shows and reports a study of several parts as a whole."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SeriesOptions:
 
     name: one of studies.SERIES.
     only: keys of parts, as given.
-    seconds: time for all parts together.
+    seconds: total time of all parts.
     backend: backend of its instances; None for that of the paper, or the nearest to it.
     """
 
@@ -129,7 +129,7 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
 
 
 def _timed(series: Series, part: Part, study: Study) -> Study:
-    """Return the study with its part's share of the time."""
+    """Return the study with the share of the time that belongs to its part."""
     from ..run.builtin.series import budget
 
     waiting = [p for p in series.parts if p.study is not None]
@@ -147,7 +147,7 @@ def create(series: Series, results: Path) -> SeriesDirectory:
 
 
 def frozen_series(directory: SeriesDirectory) -> Series:
-    """Return the series of a directory, as it was first run."""
+    """Return the series that is stored in a directory."""
     return directory.series(lambda path: load_study(path, None))
 
 
@@ -156,7 +156,7 @@ def run_parts(
 ) -> int:
     """Run every part that is not done yet. If all are done, run those without a verdict again.
 
-    A part that cannot run here is reported, kept and skipped.
+    A part that cannot run here is reported, recorded and skipped. Returns the exit code.
     """
     from ..run.builtin.series import budget
 
@@ -206,7 +206,8 @@ def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
 
 
 def _open(analysis: Analysis) -> bool:
-    """Whether more blocks could give further verdicts. Without any block there is no comparison yet."""
+    """Return whether more blocks could give further verdicts. Without any block there is no comparison
+    yet."""
     return bool(analysis.undecided) or not analysis.blocks
 
 
@@ -261,7 +262,7 @@ def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: Fai
 
 
 def status(directory: SeriesDirectory, *, json: bool) -> int:
-    """Show the progress of every part."""
+    """Show the progress of every part. Returns the exit code."""
     series = frozen_series(directory)
     results = part_results(directory, series)
     rows = [
@@ -290,7 +291,7 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
 
 
 def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
-    """Write the report of every part and the summary again."""
+    """Write the report of every part and the summary again. Returns the exit code."""
     from ..report.series import series_files, write_series
 
     series = frozen_series(directory)

@@ -1,4 +1,4 @@
-"""The command try. It measures whether the change that a result suggests helps."""
+"""The command try. It measures whether a suggested change of a result helps."""
 
 from __future__ import annotations
 

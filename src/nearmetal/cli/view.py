@@ -47,7 +47,7 @@ def headline(done: BlockDone) -> str:
 
 
 def running(cell: Cell) -> str:
-    """Return the present interval of one cell in words."""
+    """Return the current interval of one cell as text."""
     name = cell.label
     where = f"{cell.arm} against {cell.baseline}"
     if not cell.looks:

@@ -275,9 +275,9 @@ class Nested(Protocol):
     """Extra interface of backends whose guests may run under a nested hypervisor."""
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
-        """Return what the hypervisor of an environment runs in, 'Xen in TCG: where'.
+        """Return what the hypervisor of an environment itself runs in, such as 'Xen in TCG: where'.
 
-        Empty if it runs directly on a machine, or if this is not known.
+        Returns '' if it runs directly on a machine, or if this is not known.
         """
 
 

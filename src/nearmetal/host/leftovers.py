@@ -1,5 +1,5 @@
-"""Finds by label what ended runs have left on the machine, and removes it. It never touches anything of a run
-that is alive, and never goes by the name of a program."""
+"""Finds by label what runs that have ended left on the machine, and removes it. It never touches anything of
+a running run, and never selects by the name of a program."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Leftover:
 
 
 def wanted_names(prefix: str | None = None) -> Callable[[str], bool]:
-    """Return a function that tells whether a name is a label that find() looks for."""
+    """Return a predicate: whether a name is a label that find() looks for."""
     return _wanted(prefix, living_runs())
 
 
@@ -198,8 +198,8 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _give_devices_back(netns: str) -> None:
-    """Move the machine's own devices out of a namespace before it is removed. Those without hardware would be
-    deleted with the namespace."""
+    """Move the machine's own devices out of a namespace before it is removed. Devices without hardware would
+    be deleted with the namespace."""
     from pyroute2 import IPRoute
 
     with contextlib.suppress(OSError), Path("/proc/thread-self/ns/net").open("rb") as own:
@@ -239,7 +239,7 @@ def _delete_link(interface: str) -> None:
 
 
 def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:
-    """Return the groups with wanted names in every hierarchy, deepest first."""
+    """Return the groups whose names match, in every hierarchy, deepest first."""
     found = []
     for top, names, _ in os.walk("/sys/fs/cgroup", topdown=False):
         found += [Path(top, name) for name in names if wanted(name)]

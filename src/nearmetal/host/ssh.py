@@ -186,7 +186,8 @@ class SshHost:
         return self.run(["id", "-u"], timeout=READ_SECONDS).stdout.strip() == "0"
 
     def _lost(self, code: int) -> str:
-        """Return a message if a command ended with the connection, else ''. ssh prints none then."""
+        """Return a message if a command ended because the connection was lost, else ''. ssh itself prints
+        none in this case."""
         gone = code == LOST and not self._socket.exists()
         return f"the connection to {self.name} is lost" if gone else ""
 

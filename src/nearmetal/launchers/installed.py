@@ -1,4 +1,4 @@
-"""Find the installed MPI: its kind and version as mpirun prints them, and its compiler wrapper."""
+"""Finds the installed MPI: its kind and version as printed by mpirun, and its compiler wrapper."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class InstalledMpi:
         return f"{'Open MPI' if self.kind is Mpi.OPENMPI else 'MPICH'} {'.'.join(map(str, self.version))}"
 
     def compiled_by(self, said: str) -> bool:
-        """Return whether a compiler that names its MPI in this way belongs to this kind of MPI."""
+        """Return whether a compiler belongs to this kind of MPI.
+
+        said: the name of the MPI, as printed by the compiler.
+        """
         found = mpi_of_compiler(said)
         return found is not None and found[0] is self.kind
 
@@ -66,9 +69,9 @@ class InstalledMpi:
 
 
 def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
-    """Return kind and version from the name that a compiler gives to its MPI; None for another MPI.
+    """Return kind and version of the MPI that a compiler belongs to; None for another MPI.
 
-    said: 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
+    said: the compiler's output, 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
     """
     m = _COMPILER.search(said)
     if m is None:
@@ -77,9 +80,9 @@ def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
 
 
 def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple[str | None, str]:
-    """Return the path of mpirun (None if missing) and the name of the compiler wrapper, without running them,
-    for example in an image.
+    """Return the path of mpirun (None if missing) and the name of the compiler wrapper.
 
+    Neither is run, so this also works for an image.
     wanted: as in find_mpi.
     """
     # Prefer the compiler that is named after its MPI: mpicc may belong to the other one.
@@ -92,9 +95,9 @@ def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple
 
 
 def find_mpi(host: Host, wanted: Mpi | None) -> InstalledMpi:
-    """Find the MPI of the wanted kind; None for the kind that mpirun belongs to.
+    """Find the MPI of the requested kind; None for the kind that mpirun belongs to.
 
-    Raises UnavailableError that says what to install.
+    Raises UnavailableError, which names what to install.
     """
     said: dict[str, str] = {}
     for kind in (wanted,) if wanted is not None else tuple(Mpi):

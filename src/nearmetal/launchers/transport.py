@@ -1,4 +1,4 @@
-"""Check that the ranks communicate by the requested transport. The check uses what the kernel reports about
+"""Checks that the ranks communicate by the requested transport. The check uses what the kernel reports about
 their processes, not the settings of the MPI library."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare the requested settings with those that the kernel reports. Pure."""
+"""Compares the requested settings with those that the kernel reports. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RATE_TOLERANCE = 1e-6
 def differences(
     settings: NetworkSettings, mode: str | None, read_back: Mapping[str, JsonValue]
 ) -> tuple[str, ...]:
-    """Return the differences in words: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'.
+    """Return the differences as text: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'.
 
     read_back: facts by place; the hub is ignored.
     """

@@ -1,8 +1,7 @@
-"""Build networks as topology.py describes them, read back their settings, and move devices. Part of the
+"""Builds networks as described by topology.py, reads their settings back, and moves devices. Part of the
 worker: it moves its process between network namespaces.
 
-An error in one network does not stop the others.
-"""
+An error in one network does not stop the others."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
 
 
 def make_networks(asked: Json) -> Json:
-    """Handle the request of plan.request. Returns facts or an error for each network."""
+    """Handle a request of plan.request(). Returns facts or an error for each network."""
     meters, own = Meters(asked["meters"]), NamespaceSockets(None)
     try:
         return {"networks": [_network(n, own, meters) for n in asked["networks"]]}
@@ -36,13 +35,13 @@ def make_networks(asked: Json) -> Json:
 
 
 def give_back(asked: Json) -> Json:
-    """Handle the request of devices.py. Returns what failed."""
+    """Handle a request of devices.py. Returns an error message for each device that could not be returned."""
     return {"failures": [text for d in asked["give_back"] if (text := _give_back(d))]}
 
 
 class Meters:
-    """Sends the meter descriptors of each namespace (host.network_meter) in their order, until one is not
-    accepted."""
+    """Sends the meter descriptors of each namespace (host.network_meter), in order, until the receiver
+    refuses one."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._to = None if descriptor is None else socket.socket(fileno=descriptor)
@@ -110,8 +109,8 @@ class NamespaceSockets:
 def _network(asked: Json, own: NamespaceSockets, meters: Meters) -> Json:
     """Build one network.
 
-    Returns {'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why,
-    'kind': of the link that the kernel did not make}.
+    Returns {'facts': facts by place, 'relay': links whose delay a relay must apply}, or {'error': message,
+    'kind': kind of the link that the kernel refused}.
     """
     places: dict[str, NamespaceSockets] = {}
     step = Step()
@@ -153,8 +152,8 @@ def enter(place: NamespaceSockets) -> None:
 def _make(
     link: Json, own: NamespaceSockets, places: dict[str, NamespaceSockets], label: str, step: Step
 ) -> bool:
-    """Make a link as described by topology.Link, and set it up. Returns False if its delay is left to a
-    relay."""
+    """Make a link as described by topology.Link, and configure it. Returns False if a relay must apply its
+    delay."""
     place, name = places[link["at"]], link["name"]
     alias = label
     step.now(f"{link['kind']} {name}", link["kind"])
@@ -194,7 +193,7 @@ def _make(
 
 
 def _delay(link: Json, place: NamespaceSockets, index: int) -> bool:
-    """Let the kernel delay packets. Returns False if it has no netem."""
+    """Let the kernel delay packets. Returns False if the kernel has no netem."""
     try:
         place.ip.tc("add", "netem", index, handle=_NETEM, delay=round(link["delay"] * 1e6), limit=10_000)
     except NetlinkError as e:
@@ -240,7 +239,7 @@ def _route(route: Json, place: NamespaceSockets) -> None:
 
 
 def _give_back(device: Json) -> str:
-    """Move a device of the machine back and restore it. Returns '' or what failed.
+    """Move a device of the machine back and restore it. Returns '' or an error message.
 
     It may be back already: the kernel returns hardware devices when their namespace ends.
     """

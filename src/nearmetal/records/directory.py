@@ -1,4 +1,5 @@
-"""The results directory of one run: frozen files, trials, samples, logs. Checksums close it."""
+"""The results directory of one run: frozen files, trials, samples, logs. A file of checksums marks it as
+closed."""
 
 from __future__ import annotations
 
@@ -34,13 +35,14 @@ _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanMeta:
-    """What determines, together with the study, the order of the trials and when the results are looked at.
+    """The data that, together with the study, determine the order of the trials and when the results are
+    analysed.
 
-    seed: seed of every order drawn.
+    seed: seed of all random orders.
     arms: names of the arms in the order of the study.
     created: Unix seconds when the plan was fixed.
     started: Unix seconds when the command that began the run was started; None in older directories.
-    schedule: when the results are looked at.
+    schedule: when the results are analysed.
     slices: number of slices in the first block, by kernel workload; empty in older directories.
     work: units of work in a slice, by kernel workload and number of ranks; empty in older directories.
     """

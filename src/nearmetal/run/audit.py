@@ -56,10 +56,10 @@ def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
 
 
 def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:
-    """Return {arm: {'fio: meets': 'the page cache', ...}}: what applications reported in words about how they
-    ran.
+    """Return {arm: {'fio: meets': 'the page cache', ...}}: the textual facts that applications reported about
+    their runs.
 
-    Figures are left out, since they differ from trial to trial anyway.
+    Numbers are omitted, since they differ between trials anyway.
     """
     found: dict[str, dict[str, str]] = {}
     for r in records:
@@ -71,9 +71,9 @@ def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str
 
 def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """Return a sentence for each application whose reads and writes were served differently in two arms, for
-    example by a cache in one.
+    example by a cache in only one of them.
 
-    Its figures then compare cache and device, not the environments.
+    Its figures then compare a cache with a device, not the environments.
     """
     return tuple(
         f"{d.name.removesuffix(MEETS)} differs between the environments: "
@@ -84,7 +84,7 @@ def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
-    """Return {'facts': ..., 'differences': [...]} of all arms together, even if they did not run at the same
+    """Return {'facts': ..., 'differences': [...]} over all arms, including arms that did not run at the same
     time."""
     return {
         "facts": {arm: dict(values) for arm, values in found.items()},
@@ -93,10 +93,10 @@ def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
 
 
 def storage_found(arm: RunningArm) -> list[JsonValue]:
-    """Check the storage of every instance from inside, and return what it is.
+    """Check the storage of every instance from inside the instance, and return its description.
 
-    Raises TrialFailedError if the storage is not what the study asks for, or cannot be used. Its figures
-    would be meaningless.
+    Raises TrialFailedError if the storage differs from the one that the study requests, or cannot be used.
+    Figures measured on it would be meaningless.
     """
     storage = arm.environment.storage
     assert storage is not None
@@ -105,8 +105,8 @@ def storage_found(arm: RunningArm) -> list[JsonValue]:
 
 
 def working_directory_found(arm: RunningArm) -> JsonValue:
-    """Return the mount below the directory in which the user's own programs run, as the first instance sees
-    it."""
+    """Return the mount that contains the working directory of the user's own programs, from inside the first
+    instance."""
     done = _inside(arm.node, arm.instances[0])(["cat", "/proc/self/mountinfo"])
     if not done.ok:
         return f"unavailable: {done.failure()}"

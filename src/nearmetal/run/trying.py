@@ -1,5 +1,5 @@
-"""Makes the study that tries a suggested change: the arm as it was, the arm with the change, and its
-baseline, for one workload. Pure."""
+"""Makes the study that tries a suggested change: the unchanged arm, the arm with the change, and their
+baseline, for one workload. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TryResult:
     """Whether a change helped.
 
     helps: None if not decided.
-    cell: the arm with the change compared with the arm as it was; None if no block has both.
+    cell: the arm with the change compared with the unchanged arm; None if no block has both.
     """
 
     helps: bool | None
@@ -37,11 +37,12 @@ def triable(analysis: Analysis) -> list[Cell]:
 
 
 def chosen(analysis: Analysis, wanted: str, where: str) -> Cell:
-    """Return the cell that `wanted` names.
+    """Return the cell selected by `wanted`.
 
     wanted: its key, 'arm:workload.metric', 'workload.metric' or 'arm'; '' for the cell with the largest
         overhead.
-    Raises UsageError if there is none.
+
+    Raises UsageError if no cell matches.
     """
     cells = triable(analysis)
     if not cells:
@@ -140,7 +141,7 @@ def _placed(place: Placement, *, pinning: Pinning) -> Placement:
 
 
 def answer(analysis: Analysis, asked: Cell) -> TryResult:
-    """Return what a run of try_study found.
+    """Return the result of a run of try_study().
 
     asked: the cell that the study was made from.
     """

@@ -1,5 +1,6 @@
-"""Finds programs of the user whose files lie on a disk in one environment and in memory in another. Their
-comparison would be one of disk and memory, not of the environments. Pure."""
+"""Finds the user's programs whose files are on a disk in one environment and in memory in another. No I/O.
+
+Such a comparison would compare disk with memory, not the environments."""
 
 from __future__ import annotations
 
@@ -31,12 +32,13 @@ def unlike_storage(
     writes: Mapping[str, Mapping[str, DiskWrites]],
     mounts: Mapping[str, JsonValue],
 ) -> dict[str, str]:
-    """Return {arm: reason} for the arms in which a program meets memory and in their baseline a disk, or the
-    other way round.
+    """Return {arm: reason} for the arms in which a program's files are in memory but in the baseline on a
+    disk, or vice versa.
 
-    writes: what the programs wrote to disks in the rehearsal, by arm and workload.
-    mounts: the mount below the working directory, by arm: MountedStorage.as_json.
-    An environment whose storage is a tmpfs by request is not refused for a program that is told of storage.
+    writes: by arm and workload, the bytes that the programs wrote to disks in the rehearsal.
+    mounts: by arm, the mount that contains the working directory: MountedStorage.as_json.
+
+    A tmpfs that the study requests as storage is accepted for a program that refers to the storage.
     """
     arms = {arm.name: arm for arm in study.arms()}
     counted = {name: found for name, found in writes.items() if not _uncounted(mounts.get(name))}
@@ -76,9 +78,9 @@ def _requested(workload: CommandWorkload, arm: Arm) -> bool:
 
 
 def storage_remedy(study: Study, command: str, directory: Path, written: Collection[str]) -> str:
-    """Return what to do so that the user's programs meet a disk in every environment: for `nearmetal weigh`
-    the command line to run instead.
+    """Return how to let the user's programs write to a disk in every environment.
 
+    For `nearmetal weigh` this is the command line to run instead.
     command: the command line that started the run.
     directory: its working directory.
     written: files that the programs wrote there, by their paths relative to it.
@@ -103,14 +105,15 @@ def storage_remedy(study: Study, command: str, directory: Path, written: Collect
 
 
 def _into_storage(word: str, written: Collection[str]) -> str:
-    """Return an argument with the name of a written file replaced by one in the storage: of=out."""
+    """Return an argument in which the name of a written file is replaced by a path in the storage. Handles
+    of=out."""
     option, equals, value = word.rpartition("=")
     path = Path(value)
     return f"{option}{equals}{STORAGE}/{path.name}" if value and str(path) in written else word
 
 
 def _absolute(word: str, directory: Path) -> str:
-    """Return an argument that names a file of the working directory by its absolute path."""
+    """Return an argument, with the name of a file in the working directory replaced by its absolute path."""
     path = directory / word
     return (
         str(path)

@@ -85,7 +85,10 @@ class StartStop(Subject):
         return max((w.count_in(self.group.design) for w in self._taken(trial, STOP)), default=0)
 
     def _taken(self, trial: Trial, *facts: SubjectFacts) -> list[EventSubject]:
-        """Return the workloads that a trial runs; only those with these facts, if any are given."""
+        """Return the events that a trial measures.
+
+        facts: if any are given, only events with one of these facts are returned.
+        """
         return [w for w in self.workloads if trial.takes(w) and (not facts or w.facts in facts)]
 
 

@@ -142,8 +142,11 @@ def _bounded(metric: MetricSpec, value: float | str) -> CheckResult:
 
 
 def checked_rows(rows: tuple[Row, ...], checks: Sequence[CheckResult]) -> tuple[Row, ...]:
-    """Return the rows with what was expected and found: of the failed checks if there are any, else of all
-    checks."""
+    """Return the rows with the verification result: whether it passed, the expected values and the actual
+    ones.
+
+    The values are those of the failed checks, or of all checks if none failed.
+    """
     if not checks:
         return rows
     told = [c for c in checks if not c.ok] or checks

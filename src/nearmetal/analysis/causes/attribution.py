@@ -122,10 +122,10 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str | None:
-    """Name the part that causes most of the extra (or saved) time; None if no part does.
+    """Return the name of the part that causes most of the extra (or saved) time, or None if no part does.
 
-    That is the part whose whole interval holds more than two thirds of the total. A start has several causes
-    side by side, so for an event the steps that cost most are named instead.
+    This is the part whose whole interval lies above two thirds of the total. The causes of a start run in
+    parallel, so for an event the most expensive steps are named instead.
     """
     total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1

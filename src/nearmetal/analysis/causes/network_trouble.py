@@ -1,11 +1,10 @@
-"""TCP losses and timeouts by cell, where packets were dropped, and how much extra time the timeouts can
+"""TCP losses and timeouts of each cell, where packets were dropped, and how much extra time the timeouts can
 explain.
 
-The estimate is the number of timeouts in the timed part times the smallest retransmission timeout (RTO) seen,
-because each timeout waited at least that long on its connection. Backoff makes consecutive timeouts longer,
-so the sum over the connections is larger than the estimate. The program waited for less than that sum if
-several connections waited at once.
-"""
+The estimate is the number of timeouts in the timed part times the smallest retransmission timeout (RTO) of
+any connection, because each timeout waited at least that long. Backoff makes consecutive timeouts longer, so
+the sum over the connections is larger than the estimate. The program waited for less than that sum if several
+connections waited at once."""
 
 from __future__ import annotations
 
@@ -64,7 +63,8 @@ class OneSide:
 
     @property
     def part(self) -> FloatArray:
-        """The share of the cell's metric in the counted seconds of its workload; 1 if unknown."""
+        """Return the share of this metric's slices in the seconds over which the counters of its workload
+        ran; 1 if unknown."""
         counted = self.counts.counted.get(self.workload)
         if counted is None:
             return np.ones(self.at.size)

@@ -1,4 +1,4 @@
-"""The changes that may help against each cause, as a table. Must not know figures."""
+"""Table of the changes that may help against each cause. It must not depend on measured values."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Folds some whole blocks of a run (a piece) from records to one value per block.
+"""Folds a number of whole blocks of a run (a piece) from records to one value per block.
 
 The replicate is the instance: its slices or runs are folded to one value before any statistic. Everything
-that needs slices is therefore computed block by block. A long run is folded piece by piece, possibly by
-several processes, and comparisons.py joins the pieces.
-"""
+    that needs slices is therefore computed block by block. A long run is folded piece by piece, possibly by
+    several processes, and comparisons.py joins the pieces."""
 
 from __future__ import annotations
 
@@ -127,17 +126,18 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Some whole blocks of a run.
+    """The folded values of a number of whole blocks of a run.
+
+    A side is an arm together with whether it is the second run of the first baseline.
 
     rows: names in order of appearance.
     measured: metrics by side and row.
     compared: comparisons by environment, baseline and row.
     counts: counters of trials, by side.
-    lost: reason by side, row and block, for rows without a usable value.
-    silent: reason by side and block, for trials that failed as a whole.
-    left_out: blocks from which a workload was left out on purpose, by side and workload.
-    verified: whether the results of a workload were right, by side and workload and by block, for the blocks
-        in which they were verified.
+    lost: by side, row and block, the reason why a row has no usable value.
+    silent: by side and block, the reason why a trial failed as a whole.
+    left_out: by side and workload, the blocks from which the workload was left out on purpose.
+    verified: by side, workload and block, whether the results were right; only blocks with a verification.
     wrong: number of trials that did not fail but whose results were wrong.
     """
 
@@ -157,10 +157,10 @@ def fold_piece(
     used: Iterable[TrialRecord | TrialData],
     others: Iterable[TrialRecord | TrialData] = (),
 ) -> Piece:
-    """Fold whole blocks. No record is kept.
+    """Fold whole blocks to one value per block. No reference to a record is kept.
 
-    used: trials of these blocks, block by block, ascending.
-    others: trials that do not count.
+    used: the trials of these blocks that count, in ascending order of blocks.
+    others: trials that do not count. They are only searched for wrong results.
     """
     rows: dict[Side, SideRows] = {}
     told: dict[Side, CountsBuilder] = {}
@@ -213,7 +213,7 @@ def fold_piece(
 
 
 def _is_wrong(record: TrialRecord | TrialData) -> bool:
-    """Whether a result of the trial was verified and found to be wrong."""
+    """Return whether a result of the trial failed its verification."""
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 
 
@@ -233,10 +233,10 @@ def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measu
 
 
 def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:
-    """Draw one value of each block, by seed and block alone; shape (blocks,).
+    """Draw one value of each block, determined by seed and block only; shape (blocks,).
 
-    The values of one block resemble each other. All of them together would look like more independent values
-    than they are, and their median would hide the tail.
+    Values of the same block are correlated. If all of them were used, the sample would seem larger than it
+    is, and their median would hide the tail.
     """
     name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
     drawn = [
@@ -263,7 +263,7 @@ def _comparisons(
 
 
 def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Compared | None:
-    """Compare two sides in one row. Return None if they have no block in common."""
+    """Compare two sides in one row. Returns None if they have no block in common."""
     blocks, ie, ib = np.intersect1d(e.blocks, b.blocks, assume_unique=True, return_indices=True)
     n = blocks.size
     if n == 0:

@@ -45,7 +45,8 @@ def counts_blocks(group: Path, root: Path) -> bool:
 
 
 def _counts(group: Path) -> bool:
-    """Whether any device is counted. A device has a line only if it is counted; the total is always there."""
+    """Return whether the group counts any device. A device has a line only if it is counted; the total always
+    has one."""
     return ":" in (group / ACCOUNT).read_text()
 
 

@@ -57,7 +57,8 @@ def cgroup_paths(cgroups: Mapping[str, Path]) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _with_groups_below(parent: Path, name: str) -> str:
-    """Return the file that also counts groups made below ours by container programs, if the kernel has it."""
+    """Return the variant of the file that includes child groups created by container programs, if the kernel
+    has it."""
     whole = f"{name}_recursive"
     return whole if (parent / whole).exists() else name
 

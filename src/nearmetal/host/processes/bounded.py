@@ -54,7 +54,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def gap(lost: int) -> str:
-    """Return the text that replaces what was left out."""
+    """Return the text that replaces the omitted bytes."""
     return f"\n[nearmetal: {lost} bytes left out]\n"
 
 
@@ -67,7 +67,7 @@ class Drain:
         self._thread.start()
 
     def join(self, timeout: float) -> None:
-        """Wait for the end of the pipe, but only for so many seconds, because a daemon may keep the pipe
+        """Wait for the end of the pipe, at most `timeout` seconds, because a daemon may keep the pipe
         open."""
         self._thread.join(timeout)
 

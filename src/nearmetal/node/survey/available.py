@@ -1,5 +1,5 @@
-"""Find out which backends of a study can start instances. Each backend is asked once; if an environment names
-another machine, the backend is asked about that machine."""
+"""Determines which backends of a study can start instances. Each backend is checked once; if an environment
+names another machine, the backend is also checked on that machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
 
 
 def _told(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
-    """Report the answer of a backend. Returns in one line why the backend cannot be used; None if it can."""
+    """Report the result of a backend's check. Returns why the backend cannot be used, in one line; None if it
+    can."""
     if isinstance(answer, Unavailable):
         progress.note(f"{name} cannot run here: {answer.reason}. Next: {answer.remedy}")
         return f"{answer.reason}; {answer.remedy}"
@@ -75,7 +76,7 @@ def usable_arms(
 ) -> tuple[dict[str, Arm], dict[str, Backend], dict[str, str]]:
     """Return the arms that can run here, their backends, and why the others cannot (by arm name).
 
-    Raises UsageError if a placement asks for more CPUs than there are, UnavailableError if a baseline cannot
+    Raises UsageError if a placement requests more CPUs than there are, UnavailableError if a baseline cannot
     run, or if nothing is left to compare with it.
     """
     usable = usable_backends(machine, study, progress)

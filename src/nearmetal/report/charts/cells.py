@@ -205,7 +205,8 @@ def attribution(cell: Cell, p: Palette) -> Chart | None:
 
 
 def causes(cell: Cell, p: Palette) -> Chart | None:
-    """Return a chart of the extra time by cause, in shares of the baseline's time, and the rest."""
+    """Return a chart of the extra time by cause, as shares of the baseline's time; the unexplained rest is
+    one bar."""
     a = cell.attribution
     return _bars(
         cell,

@@ -81,7 +81,8 @@ def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
 
 
 def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:
-    """Return the chart, with a caption that says so if nodes or guests of any of its cells are emulated."""
+    """Return the chart with a caption about emulation, if the nodes or guests of any of the cells are
+    emulated."""
     guest = next((c.guest for c in cells if c.guest), "")
     return emulation_said(chart, emulated=any(c.emulated for c in cells), guest=guest)
 
