@@ -141,7 +141,7 @@ def answer(
 
 
 def uses_three_arms() -> bool:
-    """Whether fold() has to keep the values that the three-arm test needs."""
+    """Return whether fold() has to keep the values that the three-arm test needs."""
     return STATISTIC is Statistic.THREE_ARM
 
 

@@ -22,8 +22,8 @@ CPU = ("user", "system", "wait", "idle", "steal")
 MEMORY = ("committed", "swap", "free", "inactive", "active")
 """committed is in bytes; the others are shares of it."""
 RATES = ("blocks received", "blocks sent", "interrupts", "context switches")
-"""Rates per second; blocks are counted in bytes. 'Received' blocks were read from a device, in the words of
-the paper."""
+"""Rates per second; blocks are counted in bytes. 'Received' blocks were read from a device, as the paper
+calls them."""
 _SOURCES = ("blocks_in", "blocks_out", "interrupts", "context_switches")
 _LAST_NUMBER = re.compile(r"(\d+)$")
 

@@ -49,7 +49,7 @@ def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
 
 
 def decided(analysis: Analysis) -> bool:
-    """Whether every cell, A/A included, has its verdict.
+    """Return whether every cell, A/A included, has its verdict.
 
     An inconsistent cell counts as decided, because more blocks do not change it. An A/A cell also counts as
     decided if it can no longer become equivalent, even if its difference may be chance.

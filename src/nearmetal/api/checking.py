@@ -56,7 +56,7 @@ def machine_facts() -> Mapping[str, JsonValue]:
 
 
 def can_measure(checks: tuple[Check, ...]) -> bool:
-    """Whether the kernels can be built here. Nothing can be measured without them."""
+    """Return whether the kernels can be built here. Nothing can be measured without them."""
     return any(c.what == _KERNELS and c.state == WORKS for c in checks)
 
 

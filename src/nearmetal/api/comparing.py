@@ -23,7 +23,7 @@ _MAY_DIFFER = frozenset(
         *("margin", "confidence", "primary", "baselines", "slices", "sample_every"),
     )
 )
-"""Keys of a design that change how long and how often is measured, not what is measured."""
+"""Keys of a design that change the duration and the number of measurements, not what is measured."""
 
 
 _ONLY_BEFORE, _NOTHING_AFTER = "only in runs from before", "no values in runs from after"

@@ -8,7 +8,7 @@ from ..api.checking import ENVIRONMENT, NOT_HERE, PARTLY, WORKS, Check
 from ..report.text import one_line
 
 WIDTH = 100
-"""Most columns, however wide the terminal is."""
+"""Maximum number of columns, also on a wider terminal."""
 _STATE = 14
 DETAILS = "Every detail, and what to do about the rest: nearmetal check --all"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..run.run import Order, Outcome
 
 STARTED = time.time()
-"""Unix seconds: when the command was started, but for the start of Python itself."""
+"""Unix seconds when the command was started, without the start of Python itself."""
 
 Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", metavar="N", help="Seed of every order drawn.", min=0)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..run.once import ProfiledRank
 
 MOST_PAIRS = 16
-"""Pairs of ranks that are shown; --json has all."""
+"""Maximum number of pairs of ranks that are shown; --json contains all."""
 
 
 def profile_lines(ranks: Sequence[ProfiledRank]) -> list[str]:

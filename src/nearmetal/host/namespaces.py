@@ -130,7 +130,7 @@ def make_network_namespaces(names: Sequence[str]) -> None:
 
 
 def same_namespace(pid: int, kind: str) -> bool:
-    """Whether a process is in our namespace of this kind. The kind is a name in /proc/<pid>/ns."""
+    """Return whether a process is in our namespace of this kind. The kind is a name in /proc/<pid>/ns."""
     own, other = (Path(f"/proc/{p}/ns/{kind}").stat() for p in ("self", pid))
     return (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
 

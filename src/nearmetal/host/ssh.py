@@ -21,7 +21,7 @@ READ_SECONDS = 60.0
 LOST = 255
 """Exit status of ssh if the connection was lost or the command was killed."""
 GRACE = 5.0
-"""Seconds that the client waits beyond the timeout of its command, which the other machine enforces."""
+"""Seconds that the client waits after the timeout of its command, which the other machine enforces."""
 _LOOK_AGAIN = 0.02
 
 

@@ -76,7 +76,10 @@ def today() -> int:
 
 
 def require_builder(host: Host) -> None:
-    """Raises UnavailableError if mmdebstrap cannot run."""
+    """Check that mmdebstrap can run.
+
+    Raises UnavailableError if it cannot.
+    """
     if host.which("mmdebstrap") is None:
         raise UnavailableError("mmdebstrap is not installed", remedy="apt-get install mmdebstrap")
     if not host.is_root() and host.which("newuidmap") is None:

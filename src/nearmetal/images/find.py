@@ -18,7 +18,7 @@ from .store import Image, ImageStore, definition_key
 
 @lru_cache(maxsize=1)
 def builtin_names() -> tuple[str, ...]:
-    """Return the names of these images, sorted."""
+    """Return the names of the built-in images, sorted."""
     files = (p.name for p in resources.files(__package__).iterdir())
     return tuple(sorted(f.removesuffix(".yaml") for f in files if f.endswith(".yaml")))
 

@@ -22,7 +22,7 @@ from ..node.arms.running_arm import RunningArm
 Counters = dict[str, float | None]
 
 KEPT_CONNECTIONS = 64
-"""Number of connections kept of each trial, those with most retransmissions first."""
+"""Maximum number of connections recorded for each trial, those with most retransmissions first."""
 
 _LINKS = ("dev", QDISCS)
 _OWN = (PROTOCOLS, *_LINKS)

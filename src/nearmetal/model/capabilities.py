@@ -10,7 +10,7 @@ from .environments.environment import Attachment, BackendSettings, Environment
 ENTRY_POINTS = "nearmetal.environments"
 """The entry-point group of backends."""
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
-"""Kinds of namespace, as /proc/<pid>/ns names them."""
+"""Kinds of namespace, named as in /proc/<pid>/ns."""
 KERNEL = "kernel"
 """Another element of Capabilities.own: the instances are virtual machines."""
 
@@ -25,7 +25,7 @@ CONTAINER_ATTACHMENTS = frozenset(a for a in Attachment if not a.of_guests)
 KeyPath = tuple[str, ...]
 """Keys of a study file below an environment, for example ('guest', 'memory')."""
 Misfits = Iterator[tuple[KeyPath, str]]
-"""The keys where an environment asks for what the backend cannot do, and what to write instead."""
+"""The keys of an environment that the backend does not support, and what to write instead."""
 
 
 def _no_misfits(_environment: Environment, _given: Collection[KeyPath]) -> Misfits:

@@ -46,7 +46,7 @@ class Starts(StrEnum):
 
 
 MARGIN, CONFIDENCE = 0.03, 0.95
-"""What file and command line take when nothing is said (METHOD: "One comparison")."""
+"""Defaults of the study file and the command line (METHOD: "One comparison")."""
 LEAST_SLICES = 6
 """Least number of slices per kernel and instance, if the study does not state a number."""
 REHEARSED_SLICES = 4

@@ -31,7 +31,7 @@ class ExpectedLooks:
 
 
 Schedule = GrowingLooks | ExpectedLooks
-"""When the results are looked at. It is fixed before the first block that counts."""
+"""When the results are analysed. It is fixed before the first block that counts."""
 
 GROWING = GrowingLooks()
 """The schedule of every new run."""
@@ -103,9 +103,9 @@ class NextBlock:
     verified: Mapping[str, frozenset[str]]
 
     def runs(self, arm: str, workload: str) -> bool:
-        """Whether an arm of the block runs this workload."""
+        """Return whether an arm of the block runs this workload."""
         return workload not in self.left_out.get(arm, frozenset())
 
     def verifies(self, arm: str, workload: str) -> bool:
-        """Whether an arm verifies this kernel workload in the block."""
+        """Return whether an arm verifies this kernel workload in the block."""
         return workload in self.verified.get(arm, frozenset())

@@ -121,8 +121,8 @@ class Connection(
 
 
 GROUP_PHASE = "group"
-"""Name of the phase with the time of all trials that ran together with this one, from the first start to the
-end of the last instance."""
+"""Name of the phase with the duration of all trials that ran together with this one, from the first start to
+the end of the last instance."""
 
 
 def slice_phase(workload: str) -> str:

@@ -90,7 +90,8 @@ class NetworkPlan:
 
 
 def plan_networks(wants: Sequence[NetworkRequest]) -> tuple[NetworkPlan, ...]:
-    """Return the networks in order. The arms of their groups, concatenated, are in the order of groups_of().
+    """Return the networks in order. Their groups, concatenated, belong to the requests in the order of
+    groups_of().
 
     Raises UsageError for an impossible network: too many addresses or networks, or a subnet that is too
         small.

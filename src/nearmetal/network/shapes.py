@@ -69,8 +69,8 @@ class Frame:
         return replace(port, kind="veth", peer=(end.at, end.name)), replace(end, kind="end")
 
     def tuned(self, seat: int, interface: str = SEAT, *, via: str | None = None) -> tuple[Route, ...]:
-        """Return the route from a seat to the others. Empty if the kernel's own route already fits the
-        settings and the gateway."""
+        """Return the explicit route from a seat to the others. Empty if no setting and no gateway requires
+        one."""
         s = self.settings
         if via is None and s.rto_min is None and s.congestion_control is None:
             return ()

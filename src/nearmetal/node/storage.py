@@ -17,7 +17,7 @@ from .node import Node
 
 LIMIT = 60.0
 CHECKED = "65536"
-"""Number of bytes that are written, forced to the medium and read again to check storage."""
+"""Number of bytes that are written, synchronised to the medium and read again to check storage."""
 
 FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
     StorageKind.TMPFS: frozenset({"tmpfs"}),

@@ -108,7 +108,7 @@ class Trial:
         return self.node.networks.get((self.arm.name, self.spec.aa))
 
     def takes(self, workload: Workload) -> bool:
-        """Whether the arm runs this workload in this block."""
+        """Return whether the arm runs this workload in this block."""
         return self.arm.environment.takes(workload.name) and workload.name not in self.left_out
 
 

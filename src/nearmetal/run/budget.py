@@ -20,9 +20,9 @@ SLACK = 1.1
 
 
 RECENT = 8
-"""Number of the last rounds that show how long rounds take compared with their plan."""
+"""Number of last rounds from which the ratio of actual to planned duration is computed."""
 UNLIMITED = 1000
-"""Number of rounds from which a limit of rounds says nothing about the length of a run."""
+"""A limit of at least this many rounds is ignored when the duration of a run is estimated."""
 
 
 class Pace:

@@ -28,7 +28,7 @@ from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
 LIMIT = 3600.0
 SLICES = 9
 FILL = "3000"
-"""Least duration of each of these slices in microseconds."""
+"""Minimum duration of each of these slices in microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

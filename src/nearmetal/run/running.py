@@ -13,8 +13,8 @@ from ..model.result import Analysis, VerdictState
 from ..model.study import Study
 
 SHARE = 0.02
-"""Greatest fraction of the run's time for analyses between looks. Blocks of milliseconds would otherwise wait
-for them."""
+"""Maximum fraction of the run's time for analyses between looks. Blocks of a few milliseconds would otherwise
+wait for them."""
 
 
 class RunningAnalysis:

@@ -15,12 +15,13 @@ from ..node.trial import DiskWrites
 from ..units import show
 
 LEAST_BYTES, LEAST_RATE = 64 << 10, 128 << 10
-"""Bytes of one run, and bytes per second of it, below which writes to a disk are taken for a log or a small
-result: a program that computes is not refused because of these."""
+"""Bytes per run, and bytes per second, below which writes to a disk are assumed to be a log or a small
+result. A program that mainly computes is not refused because of them."""
 FEWER = 0.1
-"""A program meets memory if it writes less than this fraction of the other environment's bytes to a disk."""
+"""A program's files are assumed to be in memory if it writes less than this fraction of the other
+environment's bytes to a disk."""
 UNCOUNTED = ("9p", "virtiofs", "fuse")
-"""Beginnings of the types of file systems whose writes the kernel does not count as writes to a disk."""
+"""Prefixes of the types of file systems whose writes the kernel does not count as writes to a disk."""
 _OTHER_STORAGE = (
     "storage: {kind: bind, path: /var/tmp} for bare metal and containers, for a virtual machine "
     "storage: {kind: overlay} with guest: {writable: 4 GiB}"

@@ -124,7 +124,7 @@ def weigh_study(
 
 
 MOST_NAMED = 3
-"""Most workloads that a question names."""
+"""Maximum number of workloads that a question names."""
 
 
 def _question(environments: Sequence[str], work: str) -> str:

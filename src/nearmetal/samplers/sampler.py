@@ -45,8 +45,10 @@ _FRAME = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingCost:
-    """The cost of sampling: seconds of its own CPU time in this many seconds. samples: number of samples, of
-    all files or of one instance."""
+    """The cost of sampling: seconds of CPU time that the sampler used in this many seconds.
+
+    samples: number of samples, in all files or of one instance.
+    """
 
     seconds: float
     cpu: float
@@ -54,7 +56,7 @@ class SamplingCost:
 
     @property
     def share(self) -> float | None:
-        """Fraction of one core; None if not known."""
+        """Fraction of one core; None if unknown."""
         return self.cpu / self.seconds if self.seconds > 0 else None
 
 

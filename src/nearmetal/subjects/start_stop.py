@@ -1,4 +1,4 @@
-"""Starts and stops: the instances of every arm are started and stopped repeatedly."""
+"""Measures starts and stops: the instances of every arm are started and stopped repeatedly."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class StartStop(Subject):
         return Cost(once=times * arm.placement.all_instances * START_SECONDS)
 
     def before_start(self) -> None:
-        """Start and stop the instances in random order. The final start, of the instances that stay, counts
-        as one more."""
+        """Start and stop the instances in random order. The last start, whose instances remain running, is
+        counted too."""
         self._cycles = {t.id: _Cycles() for t in self.group.trials}
         wanted = {t.id: self._wanted(t) for t in self.group.trials}
         around: dict[str, Surroundings] = {}

@@ -34,7 +34,7 @@ from .attribution import MAIN_SHARE, NOT_EXPLAINED
 LEAST_RTO = 0.2
 """Linux's smallest RTO (TCP_RTO_MIN) in seconds, for kernels that do not report that of a connection."""
 WORTH_SAYING = 0.1
-"""Timeouts are mentioned beside the extra time if they are at least this share of it."""
+"""Timeouts are reported with the extra time if they account for at least this share of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

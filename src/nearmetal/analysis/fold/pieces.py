@@ -22,7 +22,7 @@ from .counts import BoolArray, Counts, CountsBuilder, FloatArray, IntArray
 from .slices import RowName, SideRows, Slices, as_slices, row_medians
 
 TOTAL, REST = "total", "outside of comm"
-"""Names of two shares of extra time: all of it, and the part outside MPI calls."""
+"""Names of two shares of extra time: the total, and the part outside MPI calls."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
-"""Common part of runc and crun: nearmetal writes an OCI bundle, the runtime starts it in the foreground by
-"run" and enters it by "exec". Knows no runtime by name."""
+"""Code shared by runc and crun: nearmetal writes an OCI bundle, the runtime starts it in the foreground with
+"run" and enters it with "exec". Knows no runtime by name."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class OciRuntime:
 
 
 class OciBackend:
-    """Takes attachment host, none, loopback, or a seat."""
+    """Supports the attachments host, none and loopback, and networks built by nearmetal."""
 
     runtime: OciRuntime
     name: str
@@ -154,7 +154,7 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str,
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """Command lines of one instance.
+    """Command lines and control groups of one instance.
 
     detached, joined: options of nm-box wrap.
     group_path: see bundle().
@@ -238,7 +238,7 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
 
 
 def _delete(placed: _Placed, host: Host) -> None:
-    """Delete what the runtime keeps of a container that it could not remove itself, because it was killed."""
+    """Delete the runtime's state of a container, which remains if the runtime was killed."""
     if (placed.state / "runtime" / placed.request.label).exists():
         done = host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/"))
         if not done.ok:

@@ -24,7 +24,7 @@ def devices(diskstats: str) -> tuple[str, ...]:
 
 
 def counts_blocks(group: Path, root: Path) -> bool:
-    """Whether groups below this one count bytes to and from disks.
+    """Return whether groups below this one count bytes to and from disks.
 
     The counting is switched on if setting and lifting a limit in a temporary group does that.
 

@@ -1,4 +1,4 @@
-"""Parsers of counter files in /proc/net, from bytes to numbers by the names of nstat(8). Pure.
+"""Parsers of counter files in /proc/net, from bytes to numbers by the names of nstat(8). No I/O.
 
 A missing value is None, never 0.
 """

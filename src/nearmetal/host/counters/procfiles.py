@@ -1,4 +1,4 @@
-"""Parsers of counter files of /proc and cgroups, from bytes to numbers in base units. Pure.
+"""Parsers of counter files of /proc and cgroups, from bytes to numbers in base units. No I/O.
 
 A missing value is None, never 0.
 """

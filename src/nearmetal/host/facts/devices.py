@@ -14,7 +14,7 @@ from ..base import Host, MissingValue
 from ..counters.network_files import device_names
 
 TAKEN = "-taken"
-"""Follows the label in the alias of a device that belongs to the machine and must not be deleted."""
+"""Suffix of the label in the alias of a device that belongs to the machine and must not be deleted."""
 
 SYS = Path("/sys")
 RECORD = "sriov-"

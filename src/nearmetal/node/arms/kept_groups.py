@@ -16,7 +16,7 @@ from ...model.study import Arm, Limits, Study
 from .seats import hostname, slot
 
 HELD_INSTANCES = 16
-"""Up to this many instances, the counter files stay open. A process may open 1024 files, and an instance
+"""The counter files stay open for up to this many instances. A process may open 1024 files, and an instance
 needs 9."""
 
 

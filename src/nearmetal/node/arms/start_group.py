@@ -20,7 +20,7 @@ from ...host.processes.helper import wait_readable
 Start = Callable[[], AbstractContextManager[Instance]]
 
 STOP_LIMIT = 60.0
-"""Seconds after which waiting for the end of a first process is given up."""
+"""Maximum time to wait for the end of a first process, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

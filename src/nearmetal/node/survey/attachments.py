@@ -92,7 +92,7 @@ def try_networks(
 def check_attachments(host: Host, tools: Tools, backends: Iterable[Backend]) -> dict[str, AttachmentCheck]:
     """Check every attachment. Modes are checked separately and named 'macvlan (vepa)'.
 
-    backends: backends that can build attachments of their own, which they check themselves.
+    backends: backends to check for the attachment `user`, which only a backend can build.
     """
     wants = {
         f"{a.value} ({mode})" if mode else a.value: NetworkRequest(

@@ -1,4 +1,5 @@
-"""The figures as Vega-Lite specifications, one grammar for the page, SVG, PNG and PDF. Draws nothing."""
+"""Charts of one cell as Vega-Lite specifications: one specification for the page, SVG, PNG and PDF. No
+drawing."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from .parts import (
 
 MOST_POINTS = 2000
 FAR_ROOF = 0.2
-"""Share of a roof below which the roof is given in words and not drawn."""
+"""Share of a roof below which the roof is mentioned as text and not drawn."""
 
 
 def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]:
@@ -118,7 +119,7 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
 def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     """Return a chart of the absolute values of both sides by block.
 
-    Raw slices are drawn small, and the value of each block is drawn large.
+    Single slices are drawn small, and the value of each block is drawn large.
     """
     triples = list(zip(cell.blocks, cell.baseline_values, cell.values, strict=True))
     if not triples:

@@ -1,4 +1,4 @@
-"""The answer of a run on one screen of a terminal, at most LINES lines. Prints nothing."""
+"""The answer of a run on one terminal screen, at most LINES lines. Returns text, prints nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WIDTH = 100
 """Maximum number of columns, also on a wider terminal."""
 MOST_ROWS, MOST_ARMS = 14, 8
 MOST_REASONS = 3
-"""Most reasons of failures that are shown if there is nothing to compare."""
+"""Maximum number of reasons of failures that are shown if there is nothing to compare."""
 _GAP = "  "
 VERDICT_STYLES = {
     Verdict.SLOWER: "bold red",
@@ -144,7 +144,7 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
 
 
 def _table(out: Text, found: Answer, width: int) -> bool:
-    """Print the table, and return whether it shows intervals."""
+    """Append the table to `out`, and return whether it shows intervals."""
     arms = found.arms[:MOST_ARMS]
     rows = found.table[:MOST_ROWS]
     intervals = True
@@ -213,7 +213,7 @@ def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tupl
 
 
 def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:
-    """Return, for each row, the arms in the order of their overhead.
+    """Append, for each row, the arms in the order of their overhead.
 
     base: name of the baseline.
     """

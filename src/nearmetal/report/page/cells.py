@@ -1,4 +1,4 @@
-"""The detail view of one cell: its numbers in words, its charts, and its counters."""
+"""The detail view of one cell: its numbers in sentences, its charts, and its counters."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _total(c: Cell) -> str:
 
 
 def _published(c: Cell) -> str:
-    """Return the overhead as a paper that prints (base - env) / base would print it."""
+    """Return the overhead as in a paper that defines it as (base - env) / base."""
     if c.better is Better.LOWER or not bounded(c):
         return ""
     f = published_column(c)

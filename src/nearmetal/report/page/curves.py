@@ -1,8 +1,5 @@
-"""Curves: metrics of one workload that differ only by a number in their names, such as a block or message
-size.
-
-Pure.
-"""
+"""Curves: metrics of one workload that differ only by a number in their names, such as a block size or
+message size. No I/O."""
 
 from __future__ import annotations
 
@@ -115,7 +112,8 @@ def section(cells: Sequence[Cell], draw: Draw) -> Markup:
 
 
 def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
-    """Return the points of all arms, and those of the baseline once, though every arm is compared with it."""
+    """Return the points of all arms, and the points of the baseline only once, although every arm is compared
+    with it."""
     base = {at: Point(side=c.baseline, at=at, value=c.baseline_value) for at, c in cells}
     own = {(c.arm, at): Point(side=c.arm, at=at, value=c.value) for at, c in cells}
     arms = list(dict.fromkeys(arm for arm, _ in own))
@@ -124,7 +122,8 @@ def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
 
 
 def chart(curve: Curve, p: Palette) -> Chart | None:
-    """Return a line for each side over the number, with the intervals of its points if they are known."""
+    """Return a chart with one line per side over the number, and the intervals of its points if they are
+    known."""
     shown = [point for point in curve.points if math.isfinite(point.value.centre)]
     if not shown:
         return None

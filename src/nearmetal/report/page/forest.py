@@ -1,4 +1,4 @@
-"""The forest plot: all comparisons in one figure, as SVG that needs no script. Pure."""
+"""The forest plot: all comparisons in one figure, as SVG without scripts. No I/O."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class _Line:
 class _Group:
     """Lines below one heading.
 
-    note: the value of the baseline; '' if it is not known or not one value.
+    note: the value of the baseline; '' if it is unknown, or if the lines have different baseline values.
     """
 
     title: str
@@ -169,7 +169,7 @@ def _ranked(row: AnswerRow, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
 
 
 def _theta(overhead: float) -> float:
-    """Return the logarithm of the ratio of times; infinite if a side never ended."""
+    """Return the logarithm of the ratio of times; infinite if a side did not finish."""
     return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
 
 

@@ -1,4 +1,4 @@
-"""TCP trouble of one cell in words and as tables, if something was lost."""
+"""TCP losses and timeouts of one cell as sentences and tables, if anything was lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The answer of a run on one screen, as data: a sentence for each environment, and few rows of figures. Pure;
-knows no format."""
+"""The answer of a run on one screen, as data: a sentence for each environment, and a few rows of figures. No
+I/O; independent of the output format."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text
 from .floors import kind_of_work
 
 USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
-"""Metrics that nearmetal measures of every program beside its wall time."""
+"""Metrics that nearmetal measures for every program in addition to its wall time."""
 MOST_METRICS = 6
-"""Metrics of one workload that have rows of their own."""
+"""Maximum number of metrics of one workload that have rows of their own."""
 _WORDS = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
@@ -38,10 +38,11 @@ _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALE
 class AnswerRow:
     """One metric, or several similar metrics in one row.
 
-    baseline: the value of the baseline; for several metrics, the range of their values if they have one unit.
+    baseline: the value of the baseline; for several metrics, the range of their values if they have the same
+        unit.
     cells: cells by arm, one or several.
-    beside: whether the row is secondary: it decides the word of an environment only if there are no other
-        rows. Rows of a program's resource use beside its own metrics are secondary, and so are events of
+    beside: whether the row is secondary: it determines the word of an environment only if there are no other
+        rows. The resource use of a program that has its own metrics is secondary, and so are events of
         instances.
     """
 
@@ -292,7 +293,7 @@ def _changed(rows: Sequence[AnswerRow], arm: str) -> tuple[str, ...]:
 
 
 def _listed(labels: Sequence[str]) -> str:
-    """Join labels to less than a line. Not all labels are listed, because the table below contains all."""
+    """Join as many labels as fit on a line. The table below contains all of them."""
     shown = labels if len(labels) <= _MOST_LISTED else labels[: _MOST_LISTED - 1]
     more = len(labels) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

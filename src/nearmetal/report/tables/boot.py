@@ -73,7 +73,7 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
 
 
 def _steps(backend: str) -> dict[str, str]:
-    """Return the words for each step of a start, in order. Those of the backend follow the first."""
+    """Return a description of each step of a start, in order. The steps of the backend follow the first."""
     can = capabilities_of(backend)
     own = {} if can is None else can.steps
     first, *others = _STEPS.items()

@@ -1,4 +1,5 @@
-"""The verdict table as data: one wording for every form of the report. Pure; knows no format."""
+"""The verdict table as data, with the same wording in every format of the report. No I/O; independent of the
+format."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def margin_text(margin: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmLabel:
-    """An arm in words: 'container', '2 instances × 1 task', 'veth-bridge'.
+    """The description of an arm: 'container', '2 instances × 1 task', 'veth-bridge'.
 
     If the study does not contain the arm, only its name is given, and shape and network are ''.
     """
@@ -62,7 +63,7 @@ class ArmLabel:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One cell in words.
+    """The texts of one cell.
 
     interval: such as '[−0.5 … +0.8]'.
     cause: the likely cause, or what is missing for a verdict.
@@ -106,12 +107,12 @@ class ComparisonGroup:
 
 
 def metric_label(cell: Cell) -> str:
-    """The label of a cell on one line."""
+    """Return the label of a cell on one line."""
     return one_line(cell.label)
 
 
 def side(study: Study, arm_name: str) -> ArmLabel:
-    """Return an arm in words; only its name if the study does not contain it."""
+    """Return the description of an arm; only its name if the study does not contain it."""
     for arm in study.arms():
         if arm.name == arm_name:
             p, emulation = arm.placement, one_line(arm.environment.emulation).partition(":")[0]
@@ -154,7 +155,7 @@ def cause_text(cell: Cell) -> str:
 
 
 def _seconds_needed(cell: Cell) -> float:
-    """Seconds until the cell probably has its verdict; infinite if that is not known."""
+    """Return the estimated seconds until the cell has its verdict; infinite if unknown."""
     return math.inf if cell.seconds_needed is None else cell.seconds_needed
 
 
@@ -174,12 +175,12 @@ def cause_sentence(found: Attribution) -> str:
 
 
 def bounded(cell: Cell) -> bool:
-    """Whether both ends of the interval are finite; -1, which is exp(-inf) - 1, is not a finite end."""
+    """Return whether both ends of the interval are finite; -1, which is exp(-inf) - 1, is not a finite end."""
     return cell.low > -1 and math.isfinite(cell.high)
 
 
 def has_interval(cell: Cell) -> bool:
-    """Whether at least one end of the interval is known. Tables have no cells without it."""
+    """Return whether at least one end of the interval is known. Tables have no cells without it."""
     return cell.low > -1 or cell.high < math.inf
 
 
@@ -229,7 +230,7 @@ def difference_text(cell: Cell) -> str:
 
 
 def entry(cell: Cell, number: int) -> Entry:
-    """Return a cell in words."""
+    """Return the texts of a cell."""
     overhead, interval = effect(cell)
     return Entry(
         cell=cell,
@@ -296,7 +297,7 @@ def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
 def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return sentences about emulated environments.
 
-    found: names, each with how it is emulated; empty if it is not.
+    found: names of environments, each with how it is emulated; empty if it is not.
     """
     emulated = "is emulation: its figures say nothing of what runs on a processor"
     inner = "is nested: its figures say nothing of guests on a machine"

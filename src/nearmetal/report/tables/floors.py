@@ -1,4 +1,4 @@
-"""The noise floor in words, by kind of work. Pure; knows no format."""
+"""The noise floor as text, by kind of work. No I/O; independent of the format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Floor:
 
 
 def kind_of_work(study: Study, workload: str) -> str:
-    """'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own."""
+    """Return 'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's
+    own."""
     for w in study.workloads:
         if w.name == workload:
             if w.event:

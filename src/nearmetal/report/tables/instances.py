@@ -182,11 +182,11 @@ def printed_grids(
     counted: Sequence[InstanceFigures],
     marks: Mapping[str, str],
 ) -> list[Grid]:
-    """Return tables of the values that a paper printed of its instances, with our values beside them.
+    """Return tables of the values that a paper printed about its instances, with our values beside them.
 
     Each table of the paper gives one table.
-    places: our arm, by the paper's word for it.
-    marks: how an arm is emulated, by the paper's word for it.
+    places: our arm, by the paper's name for it.
+    marks: how an arm is emulated, by the paper's name for it.
     """
     ours = {f.arm: f for f in counted}
     out = []

@@ -1,4 +1,4 @@
-"""Results as shares of their upper bounds, in words: one line for each metric of each arm."""
+"""Results as shares of their upper bounds, as text: one line for each metric of each arm."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How far a run can be trusted: a grade, the sentence that every form of the report shows, and the cause.
-Pure; knows no format."""
+"""How far a run can be trusted: a grade, the sentence that every format of the report shows, and the cause.
+No I/O; independent of the format."""
 
 from __future__ import annotations
 

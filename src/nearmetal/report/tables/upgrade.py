@@ -1,4 +1,5 @@
-"""The answer to 'Did the upgrade hurt?' from a comparison over boots, as data. Pure; knows no format."""
+"""The answer to 'Did the upgrade hurt?' from a comparison over boots, as data. No I/O; independent of the
+format."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ MEANING = (
 UPGRADED = ("kernel", "distribution", "libc", "kernel command line", "firmware", "microcode")
 """Properties that an upgrade of the system may change.
 
-Any other difference means that the sides are not alike.
+If any other property differs, the sides cannot be compared directly.
 """
 MOST_EFFECTS = 3
 """Maximum number of metrics of one arm in a sentence."""
@@ -67,14 +68,14 @@ class SystemChange:
 class Upgrade:
     """A comparison of the runs before and after an upgrade.
 
-    boots, runs: their numbers (before, after).
+    boots, runs: numbers of boots and of runs (before, after).
     shared_boots: number of boots with runs on both sides.
     least: the least numbers of boots on each side.
-    margin_exploratory: whether the margin was given after the data.
-    primary: whether the studies name primary metrics, which alone decide.
+    margin_exploratory: whether the margin was chosen after the data were measured.
+    primary: whether the studies name primary metrics. Only these decide then.
     machine: the machine of the runs, in one line.
-    not_compared: what could not be compared, with reasons.
-    lost: what of it was measured before and not after, so that nobody knows whether it was hurt.
+    not_compared: workloads and arms that could not be compared, with reasons.
+    lost: those of them that were measured before but not after. It is unknown whether the upgrade hurt them.
     failed_trials: number of failed trials on both sides.
     """
 
@@ -126,7 +127,7 @@ class UpgradeRow:
 
 
 def bounded(c: StateCell) -> bool:
-    """Whether the interval has two ends."""
+    """Return whether the interval has two ends."""
     return c.low > -1
 
 
@@ -175,7 +176,7 @@ def metric(c: StateCell) -> str:
 
 
 def sentence(u: Upgrade) -> str:
-    """Whether it hurt, what, and how much; and what else may be the reason."""
+    """Return whether it hurt, what, and how much; and what else may be the reason."""
     other = ", ".join(one_line(c.name) for c in _other(u)[:MOST_EFFECTS])
     beside = f" The sides differ in more than the upgrade: {other}." if other else ""
     lost = ", ".join(one_line(name) for name in u.lost[:MOST_EFFECTS])

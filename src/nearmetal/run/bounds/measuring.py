@@ -40,9 +40,9 @@ from .socket import by_sockets
 
 KEPT = "roofs.json"
 ROUNDS = 3
-"""How often each upper bound is measured."""
+"""Number of times that each upper bound is measured."""
 SHARE = 0.05
-"""Greatest fraction of the run's time that may be spent on upper bounds."""
+"""Maximum fraction of the run's time that may be spent on upper bounds."""
 
 
 Measure = Callable[[Machine, RoofRequest, str, Path], MeasuredRoof]

@@ -1,4 +1,4 @@
-"""What the paper left for later: limits of memory, and files."""
+"""The part on topics that the paper left for future work: limits of memory, and files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITTEN = 32 << 20
 
 
 def appendix(asked: PartRequest) -> Part:
-    """What the paper left for later: limits of memory, and files."""
+    """Return the part on topics that the paper left for future work: limits of memory, and files."""
     one = placement(instances=1, tasks=1)
     limit = 1 << 30
     computing = ("stream", "mg", "start")

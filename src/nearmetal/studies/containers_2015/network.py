@@ -1,4 +1,5 @@
-"""The parts of the study on the network: the retransmission timeout, and the cures for it."""
+"""The parts of the study on the network: the retransmission timeout, and alternatives that avoid the
+timeouts."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def rto(asked: PartRequest) -> Part:
 
 
 def cures(asked: PartRequest) -> Part:
-    """The attachments that the paper names in place of veth and a bridge, each as an arm."""
+    """Return the part with the attachments that the paper proposes in place of veth and a bridge, each as an
+    arm."""
     heading = Heading(key="cures", title="The cures: other attachments", share=0.08)
     return _attachments(asked, heading, "macvlan or SR-IOV", [a for a in CURES if a is not Attachment.OVS])
 
@@ -81,8 +83,8 @@ def cures(asked: PartRequest) -> Part:
 def ovs(asked: PartRequest) -> Part:
     """Return the part on Open vSwitch alone.
 
-    If Open vSwitch carries packets in user space, its blocks take up to ten times as long as those of the
-    other cures. In one study, they would leave the other cures without a verdict.
+    If Open vSwitch forwards packets in user space, its blocks take up to ten times as long as those of the
+    other attachments. In the same study, they would leave the others without a verdict.
     """
     heading = Heading(key="ovs", title="The cures: Open vSwitch", share=0.14)
     if Attachment.OVS not in asked.setting.attachments:

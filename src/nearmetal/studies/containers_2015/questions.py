@@ -1,4 +1,4 @@
-"""The paper's three questions: packing, containers of one node, one container on each node."""
+"""The paper's three questions: packing, containers on one node, one container on each node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .made import CONTAINER, NATIVE, ONE_CPU, Heading, PartRequest, container, k
 
 
 def q1(asked: PartRequest) -> Part:
-    """Packing: the same ranks on fewer and fewer nodes, one in each instance."""
+    """Return the part on packing: the same number of ranks, one per instance, on fewer and fewer nodes."""
     heading, ranks = Heading(key="q1", title="Q1: packing", share=0.22), asked.setting.ranks
     if ranks < 2:
         return heading.lacking(ONE_CPU)
@@ -32,7 +32,7 @@ def q1(asked: PartRequest) -> Part:
 
 
 def q2(asked: PartRequest) -> Part:
-    """Containers of one node, against shared memory and against separate nodes."""
+    """Return the part on containers of one node, compared with shared memory and with separate nodes."""
     heading = Heading(key="q2", title="Q2: between the containers of one node", share=0.14)
     ranks = asked.setting.ranks
     if ranks < 2:
@@ -58,7 +58,7 @@ def q2(asked: PartRequest) -> Part:
 
 
 def q3(asked: PartRequest) -> Part:
-    """One container on each node, with all its CPUs."""
+    """Return the part with one container on each node, which uses all its CPUs."""
     ranks = asked.setting.ranks
     places = [placement(instances=1, tasks=ranks)]
     if ranks >= 2:

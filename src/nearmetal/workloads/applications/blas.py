@@ -1,10 +1,9 @@
-"""The BLAS library that a program loads, and the kernels that it uses, set in the environment alike for every
-arm.
+"""The BLAS library that a program loads, and the kernels that it uses. Both are set by environment variables,
+the same for every arm.
 
-Debian's programs are linked to libblas.so.3, which the alternatives system points at one of several
-libraries, each in its own directory. OpenBLAS chooses its kernels by the processor's flags, of which a guest
-may see fewer. With OPENBLAS_CORETYPE, they are the same on both sides.
-"""
+Debian's programs are linked to libblas.so.3, which the alternatives system links to one of several libraries,
+each in its own directory. OpenBLAS chooses its kernels by the processor's flags, of which a guest may see
+fewer. With OPENBLAS_CORETYPE, they are the same on both sides."""
 
 from __future__ import annotations
 
@@ -60,13 +59,14 @@ PARAMETERS = (
 
 
 def core_for(cpu_flags: Set[str]) -> str | None:
-    """Return OpenBLAS's core type for a processor with these flags, as in /proc/cpuinfo; None if OpenBLAS has
-    to choose."""
+    """Return OpenBLAS's core type for a processor with these flags, as in /proc/cpuinfo; None to let OpenBLAS
+    choose."""
     return next((core for core, needed in _CORES if needed <= cpu_flags), None)
 
 
 def library(blas: Blas) -> Path | None:
-    """Return the path of a library's libblas.so.3 in Debian; None for as-found."""
+    """Return the path of a library's libblas.so.3 in Debian; None if the installed default is used
+    (as-found)."""
     if blas is Blas.AS_FOUND:
         return None
     return Path(f"/usr/lib/{os.uname().machine}-linux-gnu") / _DIRECTORY[blas] / "libblas.so.3"
@@ -101,7 +101,7 @@ def variables(blas: Blas, core: str | None) -> dict[str, str]:
 
 
 def facts(choices: Choices, stderr: str) -> dict[str, JsonValue]:
-    """Return for the record which BLAS was requested, and the core type that OpenBLAS reported."""
+    """Return facts for the record: the requested BLAS, and the core type that OpenBLAS reported."""
     return {"blas": chosen(choices).value, "openblas_core": " ".join(_said(stderr)) or None}
 
 
@@ -120,5 +120,5 @@ def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
 
 
 def _said(stderr: str) -> list[str]:
-    """Return the core types that the ranks' OpenBLAS reported, each once."""
+    """Return the core types that the ranks' OpenBLAS reported, without duplicates."""
     return sorted(set(_SAID.findall(stderr)))

@@ -200,8 +200,10 @@ def _too_much(choices: Choices) -> str | None:
 
 
 def _room(place: Place) -> Path:
-    """Return a directory for large files that all ranks see. Storage serves only if there is one instance,
-    since each instance has its own."""
+    """Return a directory for large files that all ranks see.
+
+    The storage can be used only if there is one instance, since each instance has its own storage.
+    """
     alone = place.nodes * place.instances == 1
     return place.storage if alone and place.storage is not None else place.directory
 

@@ -162,7 +162,7 @@ def _number(text: str) -> float | None:
 
 
 def _cpu(fields: list[str]) -> dict[str, JsonValue]:
-    """Return the fraction of one CPU that each test took, if reported."""
+    """Return the fraction of one CPU that each test used, if reported."""
     shares = {name: _number(fields[at + 1]) for name, (at, *_) in COLUMNS.items()}
     return {name: share / 100 for name, share in shares.items() if share is not None}
 

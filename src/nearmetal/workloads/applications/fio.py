@@ -1,4 +1,5 @@
-"""fio: reads and writes of an instance's storage, past the page cache or through it, block by block."""
+"""fio: measures reads and writes of an instance's storage by block size, with direct I/O or through the page
+cache."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def _fio(size: int) -> tuple[str, ...]:
 
 
 def _ended(job: FioJob) -> tuple[str, ...]:
-    """Flush the writes of a job at its end, so that they do not disturb the next measurement."""
+    """Return arguments that flush the writes of a job at its end, so that they do not disturb the next
+    measurement."""
     return ("--end_fsync=1",) if job.operation == "write" else ()
 
 
@@ -232,8 +234,8 @@ def _facts(
     document: Mapping[str, JsonValue],
     found: Mapping[str, Mapping[str, JsonValue]],
 ) -> dict[str, JsonValue]:
-    """Return the version, the size of the file, the device that the kernel counted, and what served the
-    requests."""
+    """Return facts for the record: the version, the size of the file, the device that the kernel counted, and
+    whether a device or a cache served the requests."""
     size = size_of(choices, place)
     facts: dict[str, JsonValue] = {"size": size}
     if version := at_path(document, "fio version"):
@@ -275,7 +277,8 @@ def _direct(
     found: Mapping[str, Mapping[str, JsonValue]],
     devices: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """Return what served requests with O_DIRECT, as far as it can be seen from outside the file system.
+    """Return what served requests with O_DIRECT (a device or a cache), as far as it can be determined from
+    outside the file system.
 
     seconds: duration of each job.
     """

@@ -23,8 +23,8 @@ INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
 class _Figure:
     """A metric and its key in HPCC's summary.
 
-    scale: number of base units in one printed unit. HPCC's G is 10^9, also for bytes, and one update counts
-        as one operation.
+    scale: number of base units in one printed unit. HPCC's G is 10^9, also for bytes. One update counts as
+        one operation.
     """
 
     name: str
@@ -137,7 +137,7 @@ def _wrong(
 
 
 def _values(told: dict[str, str]) -> dict[str, float]:
-    """Return values by metric, in base units. HPCC prints -1 for what it did not measure."""
+    """Return values by metric, in base units. HPCC prints -1 for a metric that it did not measure."""
     read = ((figure, number(told.get(figure.key, ""))) for figure in _FIGURES)
     return {f.name: value * f.scale for f, value in read if value is not None and value > 0}
 

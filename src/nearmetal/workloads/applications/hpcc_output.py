@@ -73,7 +73,7 @@ def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str 
 
 
 def section(text: str, name: str) -> str:
-    """Return HPCC's output of one part, to its end or to where it breaks off; empty if the part did not
+    """Return HPCC's output of one part, up to its end or the end of the output; empty if the part did not
     begin."""
     begin = text.rfind(f"Begin of {name} section.")
     if begin < 0:
@@ -83,9 +83,9 @@ def section(text: str, name: str) -> str:
 
 
 def faults(text: str, told: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what HPCC's own checks found wrong, in words; empty if nothing.
+    """Return the faults that HPCC's own checks found, as text; empty if there are none.
 
-    told: its summary.
+    told: HPCC's summary.
     """
     checks = (
         None if told.get("Success") == "1" else "HPCC does not report success",

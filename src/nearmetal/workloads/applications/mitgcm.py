@@ -1,4 +1,5 @@
-"""MITgcm (an ocean model): a user's own executable and run directory, with the timers that it prints."""
+"""MITgcm (an ocean model), with the user's own executable and run directory. The metrics are the timers that
+it prints."""
 
 from __future__ import annotations
 
@@ -125,7 +126,7 @@ class Mitgcm(Application):
 
 
 def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]]:
-    """Wall seconds and starts by section, and the last means that the monitor printed."""
+    """Return wall seconds and number of starts by section, and the last means printed by the monitor."""
     walls: dict[str, float] = {}
     starts: dict[str, int] = {}
     means: dict[str, float] = {}
@@ -151,7 +152,7 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
 
 
 def _finite(text: str) -> float | None:
-    """As Fortran prints one; None for anything else."""
+    """Parse a number as Fortran prints it. Returns None if it is not a finite number."""
     if not _REAL.fullmatch(text):
         return None
     value = float(text.translate(str.maketrans("dD", "ee")))

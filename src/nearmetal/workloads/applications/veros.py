@@ -1,4 +1,5 @@
-"""Veros (an ocean model in Python): an idealised global ocean of ours, 4 degrees and 20 layers, offline."""
+"""Veros (an ocean model in Python): an idealised global ocean with a resolution of 4 degrees and 20 layers.
+It needs no downloaded data."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def _number(name: str, default: int, most: int, doc: str, least: int = 1) -> Par
 
 
 class Veros(Application):
-    """By the user's Python, which has veros."""
+    """Veros, run by the user's Python interpreter, in which it is installed."""
 
     name = "veros"
     doc = "ocean model: an idealised global ocean, section times, snapshots and checkpoints"
@@ -157,10 +158,9 @@ def _real(value: JsonValue) -> float | None:
 
 
 def _verified(choices: Choices, told: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
-    """Check that heat and salt are conserved; at the usual size also that the final state of the ocean is
-    right.
+    """Check that heat and salt are conserved. At the default size, also check the final state of the ocean.
 
-    Returns (whether they are, expected, found).
+    Returns (whether they are right, expected, found).
     """
     astray, means = told.get("astray"), told.get("means")
     own = {
