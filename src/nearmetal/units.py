@@ -358,7 +358,10 @@ def _decimals(half_width: float) -> int:
 
 
 def _percent(share: float, half_width: float | None) -> str:
-    """Return '+1.1', '−0.2', '0.0': one decimal, more if the interval is narrow, none if it is wide."""
+    """Return a share in percent: '+1.1', '−0.2', '0.0'.
+
+    It has one decimal, more if the interval is narrow, none if it is wide.
+    """
     decimals = 1
     if _known(half_width):
         decimals = 0 if half_width >= 0.1 else max(1, _decimals(half_width * 100))

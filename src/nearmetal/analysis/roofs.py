@@ -205,7 +205,7 @@ def _share(value: float, roof: float, better: Better) -> float:
 
 
 def words(roof: MeasuredRoof) -> str:
-    """Describe a roof in words.
+    """Return a description of a roof.
 
     For example 'memory bandwidth, STREAM, of 2 ranks', 'sequential reads of the disk of /scratch', or
     'latency of plain TCP sockets on the same network'.

@@ -40,7 +40,7 @@ def hypervisors(host: Host, program: str) -> tuple[str, ...]:
 
 
 def plain_name(name: str) -> str:
-    """Return 'KVM' for 'KVMKVMKVM'; an unknown name is returned unchanged."""
+    """Return the usual name of a hypervisor, 'KVM' for 'KVMKVMKVM'. An unknown name is returned unchanged."""
     return _NAMES.get(name, name.strip())
 
 

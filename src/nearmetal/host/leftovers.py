@@ -60,9 +60,10 @@ def wanted_names(prefix: str | None = None) -> Callable[[str], bool]:
 
 
 def find(prefix: str | None = None) -> tuple[Leftover, ...]:
-    """Find everything with a label of ours that belongs to no living run or check, in the order of removal.
+    """Find everything with a label of nearmetal that belongs to no running run or check, in the order of
+    removal.
 
-    Only what this user may see is found; root sees everything.
+    Only leftovers that this user may see are found; root sees everything.
 
     prefix: find labels that begin with this prefix instead.
     """

@@ -1,5 +1,5 @@
-"""Find the image for a name in a study, or the message if there is none. The images that come with nearmetal
-are definitions in YAML beside this file."""
+"""Finds the image for a name in a study, or the error message if there is none. The built-in images are
+definitions in YAML in this directory."""
 
 from __future__ import annotations
 

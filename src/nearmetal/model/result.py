@@ -167,7 +167,7 @@ class SliceSpread:
 
     slices: number of slices in a block.
     slice_variance: variance of one slice.
-    block_variance: variance of blocks beyond what their slices explain (it may be negative by chance).
+    block_variance: variance between blocks that the slices do not explain (it may be negative by chance).
     slice_seconds: time of one more slice of both sides.
     other_seconds: the rest of the time of a block.
     """
@@ -191,7 +191,7 @@ class Cell:
     overhead, low, high: time-equivalent overhead as a fraction (0.03 = +3 %), exp(theta) - 1 of the primary
         interval.
     confidence: confidence of all intervals of this cell.
-    reason: why the verdict is what it is, in words.
+    reason: the reason for the verdict, as text.
     decided_block, decided_seconds: number of the block after which the verdict was first reached, and seconds
         of the run at the end of that block; None without a verdict.
     smallest_material: the smallest overhead that could have been called material.

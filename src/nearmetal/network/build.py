@@ -114,7 +114,7 @@ class Network:
         return ""
 
     def record(self) -> dict[str, JsonValue]:
-        """Return for the provenance what was requested and what was built."""
+        """Return the provenance of the network: the request, and the network as built."""
         return {
             "attachment": self.attachment.value,
             "mode": self.mode,

@@ -226,7 +226,8 @@ def _subnet(number: int, want: NetworkRequest) -> IPv4Network:
 
 
 def seat_names(count: int) -> tuple[str, ...]:
-    """Return names of seats: 'a' to 'z', then 'aa', 'ab', ... 'aaa', as the columns of a spreadsheet."""
+    """Return names for the addresses of instances: 'a' to 'z', then 'aa', 'ab', ... 'aaa', as the columns of
+    a spreadsheet."""
     return tuple(_letters(i) for i in range(count))
 
 

@@ -102,8 +102,8 @@ class Node:
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_record(self) -> dict[str, JsonValue]:
-        """Return for each network, by its number in the run: its arms, what was requested, and what was
-        built."""
+        """Return the provenance of each network, by its number in the run: its arms, the request, and the
+        network as built."""
         arms: dict[str, dict[str, JsonValue]] = {}
         for (arm, _), network in self.networks.items():
             arms.setdefault(network.label, {})[arm] = None

@@ -172,9 +172,9 @@ class SlicePlanner:
 
 
 def block_length(overhead: float, left: float | None) -> float:
-    """Return the seconds that a block should take.
+    """Return the planned duration of a block in seconds.
 
-    overhead: cost besides its slices.
+    overhead: its fixed costs in seconds, without its slices.
     left: seconds of the time budget; None without one.
     """
     full = overhead / OVERHEAD_SHARE

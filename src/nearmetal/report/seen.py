@@ -219,7 +219,10 @@ def place_text(trial: TrialRecord) -> str:
 
 
 def share_text(flagged: int, seen: ArmReports) -> str:
-    """Return 'in 39 of 39 trials', or 'in 412 of 500 trials looked at' if only some trials were read."""
+    """Return how many trials were flagged, as text: 'in 39 of 39 trials'.
+
+    If only some trials were read: 'in 412 of 500 trials looked at'.
+    """
     return f"in {flagged:,} of {plural(seen.trials, 'trial')}{' looked at' if seen.trials < seen.of else ''}"
 
 

@@ -25,7 +25,11 @@ class WorkFit:
     A number in the study takes precedence."""
 
     def __init__(self, node: Node) -> None:
-        """work, seconds: results so far, and the time that they took."""
+        """Create the fit of a run, without any results yet.
+
+        The attribute work holds the units found so far, by workload and number of ranks. The attribute
+        seconds is the time that this took.
+        """
         self._node = node
         self.work: dict[str, dict[int, int]] = {}
         self.seconds = 0.0

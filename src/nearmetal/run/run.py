@@ -362,7 +362,7 @@ class _Loop:
             verify_all = False
 
     def _rest(self) -> Rest | None:
-        """Return what is left of the run."""
+        """Return the rest of the run, or None if it has no limit."""
         lengths = self._pace.lengths(self._planner.lengths())
         return rest_of(self._study.design, lengths, done=len(self._done), elapsed=self._elapsed())
 

@@ -99,8 +99,9 @@ def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
 
 
 def read_samples(path: Path) -> Samples:
-    """Read the samples of x.jsonl.zst, and of the raw lines beside it that are not in it yet (if a run is
-    going on, or was killed).
+    """Read the samples of x.jsonl.zst, and of the raw lines next to it that are not compressed yet.
+
+    Raw lines exist while a run is active, or after it was killed.
 
     Raises RecordsError if the file cannot be read, has another schema, or is corrupt inside a complete frame
     or line.

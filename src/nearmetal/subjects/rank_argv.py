@@ -46,7 +46,7 @@ def rank_argv(
     storage: storage directory of each rank.
     directory: working directory of the program.
     profile: directory for a profile of its MPI calls. nm-rank preloads the profiling library into the program
-        only, so that launchers and shells run without it, alike in every arm.
+        only, so that launchers and shells run without it in every arm.
     """
     argv = [tools / "nm-rank", "--cpus", cpu_list(cpus)]
     if rank is not None:

@@ -171,7 +171,7 @@ def _own_cost(cell: Cell) -> str | None:
 
 
 def amount(overhead: float) -> str:
-    """Return '+12 %', '−3.1 %', or a factor above +100 %: '×3.2'."""
+    """Return an overhead as text: '+12 %', '−3.1 %', or as a factor above +100 %: '×3.2'."""
     if overhead > 1:
         return f"×{1 + overhead:.3g}" if overhead >= 99 else f"×{1 + overhead:.2g}"
     sign = "−" if overhead < 0 else "+"

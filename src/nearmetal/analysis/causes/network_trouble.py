@@ -150,7 +150,7 @@ def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
 
 
 def timeout_clause(t: NetworkTrouble) -> str | None:
-    """Return 'TCP time-outs: 21 × 0.2 s = 4.2 s of 4.4 s', per trial.
+    """Return a clause about the cost of timeouts per trial: 'TCP time-outs: 21 × 0.2 s = 4.2 s of 4.4 s'.
 
     Return None if the extra time in seconds is unknown, or if the timeouts are a small part of it.
     """

@@ -136,7 +136,7 @@ def three_arm_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: 
 def least_blocks(schedule: Schedule, wanted: int) -> int:
     """Return the least number of blocks for a verdict.
 
-    wanted: the number that the study asks for; 0 if it asks for none.
+    wanted: the number that the study requests; 0 if it requests none.
     """
     return wanted or (OLD_LEAST_BLOCKS if isinstance(schedule, ExpectedLooks) else 0)
 

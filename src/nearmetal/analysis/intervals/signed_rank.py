@@ -51,12 +51,13 @@ def _null_cdf(n: int) -> FloatArray:
 
 
 def lower_tail(n: int, k: int) -> float:
-    """Return P(T <= k), T the signed-rank statistic of n values under the null; exact for n <= 400.
+    """Return P(T <= k), where T is the signed-rank statistic of n values under the null hypothesis; exact for
+    n <= 400.
 
-    Beyond: the normal distribution with the fourth cumulant's (Cornish-Fisher) correction, taken one and a
-    half ranks higher and (1 + 1/n) times as large. For tails from 1e-7 to 0.2 and n from 400 to 2000 it was
-    found to lie between 1 and 1 + 7/n times the exact value: never below it, so intervals are never too
-    short.
+    For larger n: the normal distribution with the fourth cumulant's (Cornish-Fisher) correction, computed at
+        one and a half ranks more, and multiplied by (1 + 1/n). For tails from 1e-7 to 0.2 and n from 400 to
+        2000 it lies between 1 and 1 + 7/n times the exact value: never below it, so intervals are never too
+        short.
     """
     if k < 0:
         return 0.0

@@ -54,12 +54,12 @@ INERT = (*NO_DEVICES, "noexec")
 
 @dataclass(frozen=True, kw_only=True)
 class OciRuntime:
-    """One runtime.
+    """An OCI runtime.
 
     package: name of its Debian package.
     options: options between the program and its command.
     own_groups: whether the runtime makes the control groups of a container, at the path in its bundle. If
-        not, it is started in groups made by nearmetal, and told not to change them.
+        not, it is started in groups made by nearmetal, and configured not to change them.
     detach_unified: whether it refuses a machine that has control groups of both versions mounted; version 2
         is then hidden from it.
     """

@@ -104,8 +104,10 @@ class CounterFiles:
         self._held: dict[str, int] | None = _opened(paths) if held else None
 
     def read(self, names: Container[str] | None = None) -> dict[str, bytes]:
-        """Return the contents by name of the files that can be read now; only these names if some are
-        given."""
+        """Return the contents of the files by name. Files that cannot be read are missing.
+
+        names: the files to read; None for all.
+        """
         if self._held is None:
             wanted = {n: p for n, p in self._paths.items() if names is None or n in names}
             return read_files(self._host, wanted)

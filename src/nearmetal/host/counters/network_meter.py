@@ -164,7 +164,10 @@ class NetworkMeter:
         return out
 
     def _queues(self, qdiscs: Iterable[Qdisc], devices: Container[str] | None) -> Counters:
-        """Return 'qdisc.<device>.<kind>.drops' and so on. Queues of one kind on one device are added up."""
+        """Return the counters of queueing disciplines, named 'qdisc.<device>.<kind>.drops' and so on.
+
+        Queues of the same kind on one device are added.
+        """
         out: Counters = {}
         for q in qdiscs:
             device = self.device_name(q.device)

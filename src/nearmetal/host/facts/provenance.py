@@ -299,7 +299,7 @@ def _hypervisor(host: Host, info: str | MissingValue) -> dict[str, Any]:
 
 
 def _cgroup(host: Host) -> Any:
-    """Return 'v1', 'v2' or 'hybrid', depending on what is mounted."""
+    """Return the version of the mounted control groups: 'v1', 'v2' or 'hybrid'."""
     mounts = _text(host, "/proc/self/mounts")
     if isinstance(mounts, MissingValue):
         return _said(mounts)

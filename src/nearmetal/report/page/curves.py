@@ -56,9 +56,9 @@ class Curve:
     emulated: bool
 
     def sentence(self) -> str:
-        """Return 'hpl over nb: best in native/1x2 at 256 (23.0 GFLOP/s), in lxc/1x2 at 128 (20.7 GFLOP/s)'.
+        """Return a sentence about the best points, empty if the curve has none.
 
-        It is empty if the curve has no best point.
+        Example: 'hpl over nb: best in native/1x2 at 256 (23.0 GFLOP/s), in lxc/1x2 at 128 (20.7 GFLOP/s)'.
         """
         if not self.best:
             return ""

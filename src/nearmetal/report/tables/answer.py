@@ -83,12 +83,13 @@ class ArmAnswer:
 
     @property
     def name(self) -> str:
-        """Return 'container, 2 instances'."""
+        """Return the name of the arm in a table: 'container, 2 instances'."""
         return f"{self.environment}, {self.where}" if self.where else self.environment
 
     @property
     def sentence(self) -> str:
-        """Return 'container on 2 instances is slower: cg.S ×3.90; ep.S within 3 %.'."""
+        """Return the result as a sentence: 'container on 2 instances is slower: cg.S ×3.90; ep.S within 3
+        %.'."""
         on = f" on {self.where}" if self.where else ""
         return f"{self.environment}{on} is {self.word}: {'; '.join(self.parts)}."
 
@@ -252,7 +253,8 @@ def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
 
 
 def _where(study: Study, arm: str) -> str:
-    """Return '2 instances' if the environment of an arm runs on several placements; else ''."""
+    """Return the number of instances, '2 instances', if the environment of an arm runs on several placements;
+    else ''."""
     places = {a.placement.name for a in study.arms() if a.environment.name == arm.partition("/")[0]}
     return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
 
@@ -337,7 +339,8 @@ def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...
 
 
 def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
-    """Return 'memory (2 of 9)' if 2 of 9 figures have the verdict, 'memory (9)' if all have it."""
+    """Return the label with the number of figures that have the verdict: 'memory (2 of 9)', or 'memory (9)'
+    for all."""
     count = sum(c.verdict is verdict for c in cells)
     return label.replace(f"({len(cells)})", f"({count} of {len(cells)})") if count < len(cells) else label
 

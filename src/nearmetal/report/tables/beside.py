@@ -57,7 +57,7 @@ class PrintedComparison:
 
     @property
     def printed(self) -> str:
-        """Return '15 to 67 %', '1.04 s', '20'."""
+        """Return the paper's figure as text: '15 to 67 %', '1.04 s', '20'."""
         return printed_text(self.figure)
 
     @property

@@ -36,7 +36,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def margin_text(margin: float) -> str:
-    """Return '±3 %'."""
+    """Return the margin as text: '±3 %'."""
     return f"±{margin * 100:.3g} %"
 
 
@@ -126,9 +126,8 @@ def side(study: Study, arm_name: str) -> ArmLabel:
 
 
 def shape_text(p: Placement) -> str:
-    """Return '2 instances × 1 task', and anything unusual about the arm. Emulated nodes are always named as
-    such.
-    """
+    """Return the shape of an arm, '2 instances × 1 task', and anything unusual about it. Emulated nodes are
+    always named as such."""
     pinned = {
         Pinning.RANK: "",
         Pinning.INSTANCE: ", pinned by instance",
@@ -140,15 +139,17 @@ def shape_text(p: Placement) -> str:
 
 
 def failure_text(cell: Cell) -> str:
-    """Return 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'; empty if no round failed."""
+    """Return the numbers of failed rounds as text, empty if none failed.
+
+    Example: 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'.
+    """
     sides = (("fails", cell.failed_blocks), ("its baseline fails", cell.baseline_failed_blocks))
     return "; ".join(f"{who} in {len(blocks)} of {cell.tried} rounds" for who, blocks in sides if blocks)
 
 
 def cause_text(cell: Cell) -> str:
-    """Return how often a side failed, and the likely cause; without a verdict, return what is missing for
-    one.
-    """
+    """Return how often a side failed, and the likely cause. Without a verdict, return what is still needed
+    for one."""
     if cell.verdict is Verdict.NONE and not math.isfinite(_seconds_needed(cell)):
         return one_line(cell.reason)
     return "; ".join(text for text in (failure_text(cell), _cause(cell)) if text)
@@ -170,12 +171,16 @@ def _cause(cell: Cell) -> str:
 
 
 def cause_sentence(found: Attribution) -> str:
-    """Return 'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2 ms'; no change if none may help."""
+    """Return the causes and a suggested change: 'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2
+    ms'.
+
+    The change is omitted if none may help.
+    """
     return f"{found.sentence}; try: {found.suggestion.words}" if found.suggestion else found.sentence
 
 
 def bounded(cell: Cell) -> bool:
-    """Return whether both ends of the interval are finite; -1, which is exp(-inf) - 1, is not a finite end."""
+    """Return whether both ends of the interval are finite. -1 is exp(-inf) - 1, so it is not a finite end."""
     return cell.low > -1 and math.isfinite(cell.high)
 
 
@@ -185,16 +190,17 @@ def has_interval(cell: Cell) -> bool:
 
 
 def left_out_text(analysis: Analysis) -> str:
-    """Return 'Left out: 6 figures (there is no interval yet; the first comes after 8 rounds)'.
+    """Return how many figures the table omits, and why; empty if all figures have an interval.
 
-    It is empty if all figures have an interval.
+    Example: 'Left out: 6 figures (there is no interval yet; the first comes after 8 rounds)'.
     """
     counted = counted_by_reason("figure", (c.reason for c in analysis.cells if not has_interval(c)))
     return f"Left out: {counted}" if counted else ""
 
 
 def counted_by_reason(noun: str, reasons: Iterable[str]) -> str:
-    """Return '6 figures (there is no interval yet), 1 figure (2 of at least 8 rounds)'."""
+    """Return the number of items for each reason: '6 figures (there is no interval yet), 1 figure (2 of at
+    least 8 rounds)'."""
     found = Counter(map(one_line, reasons)).most_common()
     return ", ".join(f"{plural(count, noun)} ({why})" for why, count in found)
 

@@ -52,8 +52,10 @@ class Floor:
 
 
 def kind_of_work(study: Study, workload: str) -> str:
-    """Return 'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's
-    own."""
+    """Return the kind of work of a workload.
+
+    It is 'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own.
+    """
     for w in study.workloads:
         if w.name == workload:
             if w.event:

@@ -63,7 +63,8 @@ class InsideRecord:
 
 
 def events_words(found: Mapping[str, JsonValue]) -> str:
-    """Return 'task_clock; absent: cycles, instructions (No such file or directory)'.
+    """Return the counted and the absent events: 'task_clock; absent: cycles, instructions (No such file or
+    directory)'.
 
     found: as in InsideRecord.
     """

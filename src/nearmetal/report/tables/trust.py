@@ -27,8 +27,8 @@ class Grade(StrEnum):
 class Trust:
     """How far a run can be trusted.
 
-    sentence: grade, figures and cause in words.
-    cause: what disturbed the machine most; empty if nothing did, or nothing is known.
+    sentence: grade, figures and cause as a sentence.
+    cause: the strongest disturbance of the machine; empty if there was none, or nothing is known.
     """
 
     grade: Grade

@@ -157,21 +157,21 @@ def _row(c: StateCell) -> UpgradeRow:
 
 
 def more_text(rows: Sequence[UpgradeRow]) -> str:
-    """Return '14 rows more (12 equal, 2 open)'."""
+    """Return a summary of the rows that are not shown: '14 rows more (12 equal, 2 open)'."""
     counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
     each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
     return f"{plural(len(rows), 'row')} more ({each})"
 
 
 def subject(c: StateCell) -> str:
-    """Return 'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
+    """Return the arm that is compared, as text: 'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
     if c.baseline:
         return f"cost of {one_line(c.arm)}"
     return one_line(c.arm if c.other == c.arm else f"{c.arm} → {c.other}")
 
 
 def metric(c: StateCell) -> str:
-    """Return 'cg.rate'; only the workload if the metric repeats its name."""
+    """Return the name of a metric, 'cg.rate', or only the workload if the metric has the same name."""
     return one_line(c.workload if c.metric in ("", c.workload) else f"{c.workload}.{c.metric}")
 
 
@@ -226,7 +226,8 @@ def _too_few(u: Upgrade) -> str:
 
 
 def _effects(cells: Iterable[StateCell]) -> str:
-    """Return 'native/1x2: cg +5.1 %, ep +4.0 %; cost of podman/1x2: cg +3.0 %', the largest first."""
+    """Return the effects as text, the largest first: 'native/1x2: cg +5.1 %, ep +4.0 %; cost of podman/1x2:
+    cg +3.0 %'."""
     groups: dict[str, list[StateCell]] = {}
     for c in sorted(cells, key=lambda c: -abs(c.overhead)):
         groups.setdefault(subject(c), []).append(c)
@@ -239,7 +240,7 @@ def _effects(cells: Iterable[StateCell]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return '3 %'."""
+    """Return a share in percent: '3 %'."""
     return f"{share * 100:.3g} %"
 
 
@@ -253,7 +254,7 @@ def basis(u: Upgrade) -> str:
 
 
 def changes_text(changes: Sequence[SystemChange]) -> str:
-    """Return 'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
+    """Return the changes of the system as text: 'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
     return "; ".join(f"{one_line(c.name)} {_values(c.before)} → {_values(c.after)}" for c in changes)
 
 
@@ -270,9 +271,10 @@ def _short(value: str) -> str:
 
 
 def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
-    """Return labelled lines below the table: upgraded properties, other differences, skipped comparisons.
+    """Return lines with a label for below the table: upgraded properties, other differences, comparisons that
+    were skipped.
 
-    Comparisons without an interval are counted only beside others; otherwise sentence() says why.
+    If no comparison has an interval, they are not counted here; sentence() then gives the reason.
     """
     without = [c.reason for c in u.cells if not bounded(c)]
     failed = f"{plural(u.failed_trials, 'trial')}, which are not compared" if u.failed_trials else ""

@@ -40,7 +40,7 @@ NATIVE, CONTAINER = "native", "container"
 class AvailableMachine:
     """The properties of the machine that the study uses.
 
-    cores: usable cores; a run has at most as many containers.
+    cores: usable cores, which is also the maximum number of containers in a run.
     container: backend of the containers.
     attachments: attachments of CURES that can be built.
     lacking: why the other attachments cannot be built.
