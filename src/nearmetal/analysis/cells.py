@@ -272,8 +272,8 @@ def with_holm(cells: tuple[Cell, ...], p: Mapping[str, float | None]) -> tuple[C
 
 def with_discoveries(cells: tuple[Cell, ...], alpha: float) -> tuple[Cell, ...]:
     """Mark the cells that e-BH counts as differences, among all cells of the study."""
-    told = discoveries([c.e or 0.0 for c in cells], alpha)
-    return tuple(replace(c, discovered=yes) for c, yes in zip(cells, told, strict=True))
+    differs = discoveries([c.e or 0.0 for c in cells], alpha)
+    return tuple(replace(c, discovered=yes) for c, yes in zip(cells, differs, strict=True))
 
 
 def _quantiles(question: Question, folded: Folded, design: Design) -> Quantiles:

@@ -85,12 +85,12 @@ def wanted(study: Study) -> tuple[RoofRequest, ...]:
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
                 kinds = {(u.roof, u.alone) for (s, _), u in UNDER.items() if s == workload.ran}
-                found = (_wanted(*kind, arm) for kind in sorted(kinds))
+                found = (_request_for(*kind, arm) for kind in sorted(kinds))
                 out |= dict.fromkeys(w for w in found if w is not None)
     return tuple(out)
 
 
-def _wanted(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
+def _request_for(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
     """Return the request for a roof of this kind for an arm, or None if the arm's storage is not on a known
     disk.
 
@@ -168,7 +168,7 @@ def _raised(
             and all(workload.params.get(key, DEFAULTS.get(key)) == v for key, v in same.params.items())
             and c.metric in same.metrics
             and arm is not None
-            and (needed := _wanted(roof.name, False, arm)) is not None
+            and (needed := _request_for(roof.name, False, arm)) is not None
             and roof.fits(needed)
         ):
             roof = roof.raised_to(c.baseline_values)
@@ -185,7 +185,7 @@ def _over(
     """
     ran = workload.ran
     under = UNDER.get((ran, cell.metric)) or UNDER.get((ran, cell.metric.rstrip("0123456789")))
-    needed = None if under is None else _wanted(under.roof, under.alone, arm)
+    needed = None if under is None else _request_for(under.roof, under.alone, arm)
     if under is None or needed is None:
         return None
     for roof in roofs:

@@ -59,8 +59,8 @@ class Failures:
     def words(self) -> str:
         """Return the failures as text: 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'."""
         sides = (("fails", self.env), ("its baseline fails", self.base))
-        said = [f"{who} in {count} of {self.blocks} rounds" for who, count in sides if count]
-        return "; ".join(said) or f"cannot be compared in {self.failed} of {self.blocks} rounds"
+        texts = [f"{who} in {count} of {self.blocks} rounds" for who, count in sides if count]
+        return "; ".join(texts) or f"cannot be compared in {self.failed} of {self.blocks} rounds"
 
 
 def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: float, least: int) -> Verdict:

@@ -139,7 +139,7 @@ def _kvm(host: Host, tools: Tools) -> Check:
     from ..environments.kvm import kvm_answer
 
     answer = kvm_answer(host, tools)
-    steps = ", ".join(f"{step}: {said}" for step, said in answer.steps)
+    steps = ", ".join(f"{step}: {text}" for step, text in answer.steps)
     if answer.works:
         why = f"{answer.nanoseconds} ns for an instruction; {steps}"
         return Check(state=WORKS, what="kvm", why=why)
@@ -177,10 +177,10 @@ def _inside(machine: Machine) -> Iterator[Check]:
     given: list[JsonValue] = [name for name, why in offered.items() if not why]
     absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}
     state = NOT_HERE if not given else PARTLY if absent else WORKS
-    said = events_words({"perf_events": given, "perf_events_absent": absent})
+    text = events_words({"perf_events": given, "perf_events_absent": absent})
     forbidden = any("ermi" in why for why in offered.values())
     remedy = "sysctl kernel.perf_event_paranoid=2" if forbidden else ""
-    yield Check(state=state, what="perf events", why=said, remedy=remedy)
+    yield Check(state=state, what="perf events", why=text, remedy=remedy)
     energy = energy_domains()
     if isinstance(energy, MissingValue):
         yield Check(state=NOT_HERE, what="energy", why=energy.reason)

@@ -126,10 +126,10 @@ def frozen_study(directory: ResultsDirectory) -> Study:
     return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
 
 
-def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda share: None) -> Results:
+def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lambda share: None) -> Results:
     """Analyse the records of a results directory.
 
-    told: called with the fraction of the records that was read, up to 1.
+    report: called with the fraction of the records that was read, up to 1.
 
     Raises RecordsError.
     """
@@ -142,7 +142,7 @@ def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda
     plan = make_plan(study, schedule=planned.schedule, started=planned.started)
     with uncollected(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         trials = directory.trials()
-        folded = fold_trials(plan, wanted(study), trials, told)
+        folded = fold_trials(plan, wanted(study), trials, report)
         # In threads, because numpy spends most of the time without Python's lock.
         analysis = conclude(study, plan, trials.heads, folded, each=threads.map)
     bare = {e.name for e in study.environments if is_bare(e.backend)}

@@ -20,7 +20,7 @@ def short_lines(checks: Sequence[Check], width: int) -> list[str]:
     """
     rows = [*_single_rows(checks), *_group_rows(checks)]
     names = max(len(name) for _, name, _ in rows)
-    lines = [f" {state:<{_STATE - 1}}{name:<{names}}  {said}".rstrip() for state, name, said in rows]
+    lines = [f" {state:<{_STATE - 1}}{name:<{names}}  {shown}".rstrip() for state, name, shown in rows]
     return [*(_cut(line, min(width, WIDTH)) for line in lines), DETAILS]
 
 
@@ -52,8 +52,8 @@ def _group_rows(checks: Sequence[Check]) -> Iterator[_Row]:
         here = [_name(c) for c in own if c.state != NOT_HERE]
         lacking = [_name(c) for c in own if c.state == NOT_HERE]
         state = NOT_HERE if not here else PARTLY if lacking or PARTLY in {c.state for c in own} else WORKS
-        said = f"{'all but ' if here else ''}{', '.join(dict.fromkeys(lacking))}"
-        yield state, group, said if lacking else ", ".join(dict.fromkeys(here))
+        shown = f"{'all but ' if here else ''}{', '.join(dict.fromkeys(lacking))}"
+        yield state, group, shown if lacking else ", ".join(dict.fromkeys(here))
 
 
 def _name(check: Check) -> str:

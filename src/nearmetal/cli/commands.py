@@ -47,8 +47,8 @@ class Command:
 
     def what_next(self, words: Sequence[str]) -> str:
         """Return what to do about a command line that cannot be parsed."""
-        said = _imported(self.mend)(words) if self.mend else None
-        return said or f"nearmetal {self.name} --help"
+        remedy = _imported(self.mend)(words) if self.mend else None
+        return remedy or f"nearmetal {self.name} --help"
 
 
 def _imported(place: str) -> Callable[..., Any]:

@@ -41,7 +41,7 @@ def in_parts(
     and a backend."""
     found = study in SERIES and not Path(study).exists()
     options = {"--scale": scale is not None, "--only": bool(only), "--backend": backend is not None}
-    given = [name for name, asked in options.items() if asked]
+    given = [name for name, given_value in options.items() if given_value]
     if not found and given:
         raise UsageError(
             f"{given[0]} belongs to studies in parts, and {study} is none",

@@ -28,8 +28,8 @@ class NearmetalCommand(TyperCommand):
 def arguments(command: TyperCommand, context: Context) -> Iterator[tuple[str, str]]:
     """Yield each argument that the help shows, with its description."""
     for argument in _shown_arguments(command, context):
-        _, said = argument.get_help_record(context) or ("", "")
-        yield argument.display_name_raw, said
+        _, text = argument.get_help_record(context) or ("", "")
+        yield argument.display_name_raw, text
 
 
 def options(command: TyperCommand, context: Context) -> Iterator[tuple[str, str]]:

@@ -63,8 +63,8 @@ def _command(name: str, command: TyperCommand) -> Iterator[str]:
     yield ".SS " + _text(" ".join(["nearmetal", name, *command.collect_usage_pieces(context)]))
     for paragraph in (command.help or "").split("\n\n"):
         yield from (_text(paragraph), ".PP")
-    for words, told in (*arguments(command, context), *options(command, context)):
-        yield from (".TP", rf"\fB{_text(words)}\fR", _text(told))
+    for words, description in (*arguments(command, context), *options(command, context)):
+        yield from (".TP", rf"\fB{_text(words)}\fR", _text(description))
 
 
 def _text(text: str) -> str:

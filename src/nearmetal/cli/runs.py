@@ -126,7 +126,7 @@ def run(
         from ..run.builtin.series import make_here
 
         _no_margin_of_parts(margin)
-        asked = SeriesOptions(
+        options = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
             only=only,
@@ -135,11 +135,11 @@ def run(
             backend=backend,
         )
         if dry_run:
-            show_series(planned_series(asked), json=json, blocks=None)
+            show_series(planned_series(options), json=json, blocks=None)
             return int(ExitCode.DONE)
         with View(quiet=json) as view:
             machine = machine_here(view, None)
-            series = make_series(asked, make_here(asked.name, machine, view, backend))
+            series = make_series(options, make_here(options.name, machine, view, backend))
         return run_parts(
             create(series, results),
             series,

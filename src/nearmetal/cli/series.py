@@ -58,28 +58,28 @@ class SeriesOptions:
     backend: str | None = None
 
 
-def make_series(asked: SeriesOptions, make: Make) -> Series:
+def make_series(options: SeriesOptions, make: Make) -> Series:
     """Make the series. Raises UsageError if it has no part with a given key."""
     from ..run.builtin.series import kind
 
-    of = kind(asked.name)
-    keys = [k for text in asked.only for k in text.split(",") if k]
+    of = kind(options.name)
+    keys = [k for text in options.only for k in text.split(",") if k]
     for key in keys:
         if key not in of.parts:
             raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(of.parts)}")
     return make(
-        scale=asked.scale,
-        seed=draw_seed() if asked.seed is None else asked.seed,
-        max_time=asked.seconds or of.usual_time[asked.scale],
+        scale=options.scale,
+        seed=draw_seed() if options.seed is None else options.seed,
+        max_time=options.seconds or of.usual_time[options.scale],
         only=keys,
     )
 
 
-def planned_series(asked: SeriesOptions) -> Series:
+def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
     from ..run.builtin.series import make_planned
 
-    return make_series(asked, make_planned(asked.name, LocalHost(), asked.backend))
+    return make_series(options, make_planned(options.name, LocalHost(), options.backend))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
@@ -307,9 +307,9 @@ def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bo
             if found.closed:
                 found.close()
         write_series(directory.path, series, part_results(directory, series), published(series.paper))
-    told = [str(f) for f in files]
+    paths = [str(f) for f in files]
     if json:
-        print_json(told)
+        print_json(paths)
     else:
-        print("\n".join(told))
+        print("\n".join(paths))
     return int(ExitCode.DONE)

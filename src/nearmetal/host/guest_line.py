@@ -117,8 +117,8 @@ class GuestLine:
         """Wait until the guest is ready and return its message, which may have arrived before."""
         self._send(FrameKind.AWAIT)
         payload = self._wait(FrameKind.HELLO, time.monotonic() + timeout)
-        told = json.loads(payload[8:])
-        return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(told.pop("kernel")), at=told)
+        fields = json.loads(payload[8:])
+        return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(fields.pop("kernel")), at=fields)
 
     def clocks(self, *, tries: int = 5, timeout: float = 60.0) -> Clocks:
         """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips."""
@@ -192,8 +192,8 @@ class GuestLine:
         try:
             more = self._socket.recv(1 << 16)
         except TimeoutError:
-            if said := self._gone():
-                raise RunError(said) from None
+            if reason := self._gone():
+                raise RunError(reason) from None
             if time.monotonic() > end:
                 raise RunError("the guest said nothing in time") from None
             return

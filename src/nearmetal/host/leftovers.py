@@ -56,7 +56,7 @@ class Leftover:
 
 def wanted_names(prefix: str | None = None) -> Callable[[str], bool]:
     """Return a predicate: whether a name is a label that find() looks for."""
-    return _wanted(prefix, living_runs())
+    return _matcher(prefix, living_runs())
 
 
 def find(prefix: str | None = None) -> tuple[Leftover, ...]:
@@ -68,7 +68,7 @@ def find(prefix: str | None = None) -> tuple[Leftover, ...]:
     prefix: find labels that begin with this prefix instead.
     """
     alive = living_runs()
-    wanted = _wanted(prefix, alive)
+    wanted = _matcher(prefix, alive)
     return (
         *_processes(wanted),
         *_mounts(wanted),
@@ -120,7 +120,7 @@ def remove(leftover: Leftover) -> None:
         raise RunError(f"{leftover.kind} {leftover.detail}: {e.strerror}", remedy="run it as root") from e
 
 
-def _wanted(prefix: str | None, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
+def _matcher(prefix: str | None, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
     def wanted(name: str) -> bool:
         ours = OURS.fullmatch(name)
         if not (ours if prefix is None else name.startswith(prefix)):

@@ -46,12 +46,12 @@ class InstalledMpi:
         """Name and version, for example 'Open MPI 4.1.4'."""
         return f"{'Open MPI' if self.kind is Mpi.OPENMPI else 'MPICH'} {'.'.join(map(str, self.version))}"
 
-    def compiled_by(self, said: str) -> bool:
+    def compiled_by(self, output: str) -> bool:
         """Return whether a compiler belongs to this kind of MPI.
 
-        said: the name of the MPI, as printed by the compiler.
+        output: the name of the MPI, as printed by the compiler.
         """
-        found = mpi_of_compiler(said)
+        found = mpi_of_compiler(output)
         return found is not None and found[0] is self.kind
 
     def launch(self, job: MpiJob) -> Launch:
@@ -68,12 +68,12 @@ class InstalledMpi:
                 assert_never(never)
 
 
-def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
+def mpi_of_compiler(output: str) -> tuple[Mpi, tuple[int, int, int]] | None:
     """Return kind and version of the MPI that a compiler belongs to; None for another MPI.
 
-    said: the compiler's output, 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
+    output: the compiler's output, 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
     """
-    m = _COMPILER.search(said)
+    m = _COMPILER.search(output)
     if m is None:
         return None
     return Mpi.OPENMPI if m[1] == "Open MPI" else Mpi.MPICH, (int(m[2]), int(m[3]), int(m[4] or 0))
@@ -99,15 +99,15 @@ def find_mpi(host: Host, wanted: Mpi | None) -> InstalledMpi:
 
     Raises UnavailableError, which names what to install.
     """
-    said: dict[str, str] = {}
+    output: dict[str, str] = {}
     for kind in (wanted,) if wanted is not None else tuple(Mpi):
         for mpirun, mpicc in _NAMES[kind] if wanted is not None else _NAMES[kind][:1]:
             path = host.which(mpirun)
             if path is None:
                 continue
-            if path not in said:
-                said[path] = host.run([path, "--version"], timeout=VERSION_SECONDS).stdout
-            version = (openmpi if kind is Mpi.OPENMPI else mpich).version(said[path])
+            if path not in output:
+                output[path] = host.run([path, "--version"], timeout=VERSION_SECONDS).stdout
+            version = (openmpi if kind is Mpi.OPENMPI else mpich).version(output[path])
             if version is not None:
                 return InstalledMpi(kind=kind, version=version, mpirun=path, mpicc=mpicc)
     if wanted is None:

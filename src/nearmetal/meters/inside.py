@@ -94,8 +94,8 @@ class InsideCounters:
             first, last = source.parse(before), source.parse(after)
             self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
         self._taken.clear()
-        told = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
-        return {str(Scope.timed(w)): {**counters} for w, counters in told.items() if counters}
+        known = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
+        return {str(Scope.timed(w)): {**counters} for w, counters in known.items() if counters}
 
     def _add(self, workload: str, more: Used) -> None:
         _plus(self._found.setdefault(workload, {}), more)

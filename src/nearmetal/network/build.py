@@ -175,11 +175,11 @@ def attempted_networks(
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
         register_give_back(stack, machine, places.worker(), places.of_devices())
-        asked = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
+        request = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
         done = machine.run(
             places.worker(),
             timeout=WORKER_TIMEOUT,
-            stdin=json.dumps(asked),
+            stdin=json.dumps(request),
             cwd=Path("/"),
             pass_fds=() if theirs is None else (theirs,),
         )
@@ -306,13 +306,13 @@ def _refused(own: NetworkPlan, made: Mapping[str, Any]) -> UnavailableError:
     )
 
 
-def remedy(kind: str, said: str) -> str:
+def remedy(kind: str, message: str) -> str:
     """Return the remedy for a link that the kernel refused."""
-    if "not supported" in said and kind in ("veth", "bridge", "macvlan", "macvtap", "ipvlan", "vxlan"):
+    if "not supported" in message and kind in ("veth", "bridge", "macvlan", "macvtap", "ipvlan", "vxlan"):
         return f"modprobe {kind} (a kernel with CONFIG_{kind.upper()})"
-    if "congestion_control" in said:
+    if "congestion_control" in message:
         return "one of /proc/sys/net/ipv4/tcp_available_congestion_control, or modprobe tcp_NAME"
-    if "not permitted" in said:
+    if "not permitted" in message:
         return "run as root, or let this user make user namespaces"
     return "ask for what this kernel has; nearmetal check says what that is"
 

@@ -148,8 +148,8 @@ def register_give_back(
 
 
 def _give_back(host: Host, worker: Sequence[str], devices: Sequence[dict[str, JsonValue]]) -> None:
-    asked = json.dumps({"give_back": devices})
-    done = host.run(worker, timeout=_TIMEOUT, stdin=asked, cwd=Path("/"))
+    message = json.dumps({"give_back": devices})
+    done = host.run(worker, timeout=_TIMEOUT, stdin=message, cwd=Path("/"))
     failures = json.loads(done.stdout)["failures"] if done.ok else [done.failure()]
     if failures:
         raise RunError(f"not given back as it was: {'; '.join(failures)}", remedy="ip link shows it")

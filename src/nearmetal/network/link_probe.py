@@ -24,13 +24,13 @@ CHUNK = 1 << 16
 
 def main() -> None:
     """Measure all pairs. An error ends the program with a traceback."""
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     out = [
         {
             "round_trip": round_trip(pair["from"], pair["to"], pair["address"]),
             "rate": stream(pair["from"], pair["to"], pair["address"]),
         }
-        for pair in asked["pairs"]
+        for pair in request["pairs"]
     ]
     sys.stdout.write(json.dumps(out) + "\n")
 
@@ -56,8 +56,8 @@ def round_trip(one: str, other: str, address: str) -> float:
         for _ in range(WARM_UP + ROUNDS):
             begin = time.perf_counter()
             near.send(b"?")
-            said, where = far.recvfrom(16)
-            far.sendto(said, where)
+            packet, where = far.recvfrom(16)
+            far.sendto(packet, where)
             near.recv(16)
             seconds.append(time.perf_counter() - begin)
         return median(seconds[WARM_UP:])

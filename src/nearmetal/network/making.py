@@ -25,18 +25,18 @@ _LINK_SCOPE, _KERNEL = 253, 2  # RT_SCOPE_LINK, RTPROT_KERNEL
 LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
 
 
-def make_networks(asked: Json) -> Json:
+def make_networks(request: Json) -> Json:
     """Handle a request of plan.request(). Returns facts or an error for each network."""
-    meters, own = Meters(asked["meters"]), NamespaceSockets(None)
+    meters, own = Meters(request["meters"]), NamespaceSockets(None)
     try:
-        return {"networks": [_network(n, own, meters) for n in asked["networks"]]}
+        return {"networks": [_network(n, own, meters) for n in request["networks"]]}
     finally:
         own.close()
 
 
-def give_back(asked: Json) -> Json:
+def give_back(request: Json) -> Json:
     """Handle a request of devices.py. Returns an error message for each device that could not be returned."""
-    return {"failures": [text for d in asked["give_back"] if (text := _give_back(d))]}
+    return {"failures": [text for d in request["give_back"] if (text := _give_back(d))]}
 
 
 class Meters:
@@ -106,7 +106,7 @@ class NamespaceSockets:
         os.close(self.fd)
 
 
-def _network(asked: Json, own: NamespaceSockets, meters: Meters) -> Json:
+def _network(request: Json, own: NamespaceSockets, meters: Meters) -> Json:
     """Build one network.
 
     Returns {'facts': facts by place, 'relay': links whose delay a relay must apply}, or {'error': message,
@@ -116,23 +116,23 @@ def _network(asked: Json, own: NamespaceSockets, meters: Meters) -> Json:
     step = Step()
     relay: list[str] = []
     try:
-        for name in asked["places"]:
-            places[name] = NamespaceSockets(asked["paths"][name])
+        for name in request["places"]:
+            places[name] = NamespaceSockets(request["paths"][name])
             places[name].ip.link("set", index=LOOPBACK, state="up")
-        for link in asked["links"]:
-            relay += [] if _make(link, own, places, asked["label"], step) else [link["name"]]
-        for route in asked["routes"]:
-            said = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
-            with_what = "".join(f" with {k} {v}" for k, v in said.items() if v is not None)
+        for link in request["links"]:
+            relay += [] if _make(link, own, places, request["label"], step) else [link["name"]]
+        for route in request["routes"]:
+            requested = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
+            with_what = "".join(f" with {k} {v}" for k, v in requested.items() if v is not None)
             step.now(f"route to {route['destination']}{with_what}")
             _route(route, places[route["at"]])
         found = {}
         for name, place in places.items():
             step.now(f"reading back {name}")
             enter(place)
-            if name in asked["forwarding"]:
+            if name in request["forwarding"]:
                 write_sysctl("ip_forward", "1")
-            interface = asked["report"][name]
+            interface = request["report"][name]
             found[name] = facts(place.ip, place.plain, interface, place.index(interface))
             meters.add()
         return {"facts": found, "relay": relay}

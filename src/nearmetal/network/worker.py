@@ -45,13 +45,13 @@ class _Namespaces(threading.Thread):
 def main() -> None:
     """Handle one request. An invalid request ends the program with a traceback, whose last line the caller
     shows."""
-    asked: dict[str, Any] = json.load(sys.stdin)
-    namespaces = _Namespaces(asked.get("create", []))
+    request: dict[str, Any] = json.load(sys.stdin)
+    namespaces = _Namespaces(request.get("create", []))
     try:
         from .making import give_back, make_networks
     finally:
         namespaces.wait()
-    answer = give_back(asked) if "give_back" in asked else make_networks(asked)
+    answer = give_back(request) if "give_back" in request else make_networks(request)
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

@@ -88,7 +88,7 @@ def check_networks(
 
 def trouble(guests: Sequence[Guest]) -> str:
     """Return why a guest no longer runs; empty while all run."""
-    return next((said for g in guests if (said := g.trouble())), "")
+    return next((reason for g in guests if (reason := g.trouble())), "")
 
 
 def keep_consoles(guests: Sequence[Guest], instances: Sequence[Instance], log: Path) -> None:

@@ -36,7 +36,7 @@ class Relay:
     realtime: bool
     statistics: Path
 
-    def told(self) -> dict[str, JsonValue]:
+    def statistics_so_far(self) -> dict[str, JsonValue]:
         """Return how many frames the relay has forwarded so far, and their lateness; empty if it does not
         answer."""
         had = self.statistics.stat().st_size
@@ -81,7 +81,7 @@ class Links:
             "measured": dict(self.measured.get(network.label, {})),
         }
         if relay is not None:
-            link["relay"] = {"realtime": relay.realtime, **relay.told()}
+            link["relay"] = {"realtime": relay.realtime, **relay.statistics_so_far()}
         return {"emulated_nodes": len(e.nodes), "link": link}
 
 

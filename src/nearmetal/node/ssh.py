@@ -155,8 +155,8 @@ def ssh_servers(
 
 def _await_listening(name: str, process: Process, log: Path) -> None:
     end = time.monotonic() + START_SECONDS
-    while "Server listening" not in (said := log.read_text(errors="replace")):
+    while "Server listening" not in (output := log.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() > end:
-            words = "; ".join(said.strip().splitlines()[-2:]) or "it says nothing"
+            words = "; ".join(output.strip().splitlines()[-2:]) or "it says nothing"
             raise RunError(f"no sshd in {name}: {words[:300]}", remedy=_REMEDY)
         time.sleep(0.002)

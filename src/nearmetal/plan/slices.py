@@ -128,20 +128,24 @@ class SlicePlanner:
                 if (each := r.phases.get(slice_phase(name), 0.0)) > 0:
                     turns.setdefault((r.arm, r.aa), []).append(each)
         self._beside.append(max(0.0, seconds - verified - self._seconds(slices)))
-        for name, told in self._noise.items():
+        for name, noises in self._noise.items():
             if (noise := _noise(records, name)) > 0:
-                told.append(noise)
+                noises.append(noise)
 
     def _cost(self, name: str) -> float:
         """Return the seconds of one more slice of all arms, from one token to the next."""
-        return sum(median(told) for told in self._turns[name].values())
+        return sum(median(noises) for noises in self._turns[name].values())
 
     def _overhead(self) -> float:
         return median(self._beside) + self._verification / VERIFIED_EVERY
 
     def _planned(self) -> dict[str, int]:
         least = dict.fromkeys(self._kernels, LEAST_SLICES)
-        noise = {name: math.hypot(*told) / math.sqrt(len(told)) for name, told in self._noise.items() if told}
+        noise = {
+            name: math.hypot(*noises) / math.sqrt(len(noises))
+            for name, noises in self._noise.items()
+            if noises
+        }
         costs = {name: self._cost(name) for name in self._kernels}
         return least | _shared(
             costs, noise, block_length(self._overhead(), self._left) - self._overhead() - self._seconds(least)

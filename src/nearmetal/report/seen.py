@@ -205,17 +205,17 @@ def facts_texts(trials: Sequence[TrialRecord], workload: str) -> tuple[str, ...]
 
 def transport_text(transport: Mapping[str, JsonValue]) -> str:
     """Return a transport as text, such as 'btl vader,self; pml ob1', or 'not reported'."""
-    said = [
+    text_of = [
         f"{k} {v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, sort_keys=True)}"
         for k, v in sorted(transport.items())
     ]
-    return one_line("; ".join(said)) or "not reported"
+    return one_line("; ".join(text_of)) or "not reported"
 
 
 def place_text(trial: TrialRecord) -> str:
     """Return a placement as text, such as 'rank 0: metal, CPU 0; rank 1: metal, CPU 1', or 'not reported'."""
-    said = [f"rank {p.rank}: {p.host}, CPU {_ranges(p.cpus)}" for p in trial.places]
-    return one_line("; ".join(said)) or "not reported"
+    text_of = [f"rank {p.rank}: {p.host}, CPU {_ranges(p.cpus)}" for p in trial.places]
+    return one_line("; ".join(text_of)) or "not reported"
 
 
 def share_text(flagged: int, seen: ArmReports) -> str:
@@ -247,12 +247,12 @@ def _flag(flag: str) -> str:
 
 
 def _counted(
-    trials: Sequence[TrialRecord], key: Callable[[TrialRecord], str], said: Callable[[TrialRecord], str]
+    trials: Sequence[TrialRecord], key: Callable[[TrialRecord], str], text_of: Callable[[TrialRecord], str]
 ) -> tuple[tuple[str, int], ...]:
     """Count the trials by what they reported, most frequent first.
 
     key: returns a key that is fast to compute; said() is called only once per key.
-    said: returns the text under which a trial is counted.
+    text_of: returns the text under which a trial is counted.
     """
     first: dict[str, TrialRecord] = {}
     count: Counter[str] = Counter()
@@ -262,7 +262,7 @@ def _counted(
         first.setdefault(k, t)
     words: Counter[str] = Counter()
     for k, n in count.items():
-        words[said(first[k])] += n
+        words[text_of(first[k])] += n
     return tuple(words.most_common())
 
 

@@ -36,16 +36,16 @@ def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, st
         software = a.software
         programs = [software.tools / "nm-micro", software.mpi.mpirun, *further]
         inside = _inside(node, a.instances[0])
-        asked = facts(inside, programs) | {CMA: _cma(software.tools, inside)}
-        if node.study.design.single_copy is SingleCopy.CMA and asked[CMA] != ALLOWED:
+        known = facts(inside, programs) | {CMA: _cma(software.tools, inside)}
+        if node.study.design.single_copy is SingleCopy.CMA and known[CMA] != ALLOWED:
             raise UnavailableError(
-                f"environment {a.environment.name}: process_vm_readv is {asked[CMA]}",
+                f"environment {a.environment.name}: process_vm_readv is {known[CMA]}",
                 remedy="single_copy: none, alike for all environments, or allow ptrace in the environment",
             )
         # nearmetal's tools are in another directory for each image; without it, the facts have the same
         # names.
         prefix = f"{software.tools.directory}/"
-        found[a.trial.arm.name] = {name.replace(prefix, ""): value for name, value in asked.items()}
+        found[a.trial.arm.name] = {name.replace(prefix, ""): value for name, value in known.items()}
     return found
 
 
@@ -64,12 +64,12 @@ def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str
     found: dict[str, dict[str, str]] = {}
     for r in records:
         for workload, given in r.facts.items():
-            told = {f"{workload}: {key}": value for key, value in given.items() if isinstance(value, str)}
-            found.setdefault(r.arm, {}).update(told)
+            texts = {f"{workload}: {key}": value for key, value in given.items() if isinstance(value, str)}
+            found.setdefault(r.arm, {}).update(texts)
     return found
 
 
-def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+def met_differently(reported: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """Return a sentence for each application whose reads and writes were served differently in two arms, for
     example by a cache in only one of them.
 
@@ -78,7 +78,7 @@ def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     return tuple(
         f"{d.name.removesuffix(MEETS)} differs between the environments: "
         + "; ".join(f"{arm}: {value}" for arm, value in d.values.items())
-        for d in compare(said)
+        for d in compare(reported)
         if d.name.endswith(MEETS)
     )
 

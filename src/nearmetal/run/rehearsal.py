@@ -104,9 +104,9 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
         sound = {r.arm for r in records} - failed.keys()
         again = replace(order, attempt=2, block=make_block(node.study, REHEARSAL, without=sound))
         failed = _failed(tuple(run_block(node, again, recording, Rehearsal(audit=audit, fit=fit.fit))))
-    said = applications_said(records)
-    for arm, told in said.items():
-        facts.setdefault(arm, {}).update(told)
+    reported = applications_said(records)
+    for arm, own in reported.items():
+        facts.setdefault(arm, {}).update(own)
     return Rehearsed(
         seconds=seconds,
         parity=parity(facts),
@@ -117,7 +117,7 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
         failed=failed,
         working_directories=directories,
         unlike=unlike_storage(node.study, writes, directories),
-        notes=met_differently(said),
+        notes=met_differently(reported),
     )
 
 

@@ -149,7 +149,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "boots": boot_records(machine.host) if node.bases else {},
                 "guests": {name: base_record(b) for name, b in node.bases.items()},
                 "inside": inside_record(study.design, recording.events, offered),
-                "mpi": _mpi_asked(machine, study),
+                "mpi": _mpi_provenance(machine, study),
                 "run": label,
                 "rehearsal_seconds": rehearsed.seconds,
                 "seconds_left": left,
@@ -190,7 +190,7 @@ def _written(study: Study, since: float) -> set[str]:
     return {name for name in named if Path(name).is_file() and Path(name).stat().st_mtime >= since}
 
 
-def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
+def _mpi_provenance(machine: Machine, study: Study) -> dict[str, JsonValue]:
     """Return the provenance of the study's MPI. The machine's mpirun may belong to another MPI."""
     design = study.design
     return {
@@ -290,7 +290,7 @@ class _Loop:
         )
         self._verifications = Verifications()
         self._pace = Pace()
-        self._told: set[object] = set()
+        self._reported: set[object] = set()
         self._records = list(directory.trials())
         self._attempts = last_attempts(self._records)
         members = len(make_block(self._study, REHEARSAL).trials)
@@ -345,8 +345,8 @@ class _Loop:
                 return self._stopped(found, roofs)
             sampler = self._worker.recording.sampler
             if sampler is not None and sampler.problem is not None:
-                said = f"no more samples: {sampler.problem}"
-                self._tell_once(said, said)
+                problem = f"no more samples: {sampler.problem}"
+                self._tell_once(problem, problem)
             if seconds and roofs.step(self._elapsed()):
                 self._directory.write_roofs(roofs.roofs())
             number = found.block.number
@@ -417,8 +417,8 @@ class _Loop:
     def _tell_once(self, key: object, text: str) -> None:
         """Report a text only once for each key. Otherwise a workload that always fails would hide all other
         messages."""
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._reported:
+            self._reported.add(key)
             self._progress.note(text)
 
     def _tell_block(self, analysis: Analysis, seconds: float) -> None:

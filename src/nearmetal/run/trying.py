@@ -140,28 +140,28 @@ def _placed(place: Placement, *, pinning: Pinning) -> Placement:
     return replace(place, name=f"{place.name}-{TRIED}", pinning=pinning)
 
 
-def answer(analysis: Analysis, asked: Cell) -> TryResult:
+def answer(analysis: Analysis, original: Cell) -> TryResult:
     """Return the result of a run of try_study().
 
-    asked: the cell that the study was made from.
+    original: the cell that the study was made from.
     """
-    cell = _tried_cell(analysis.cells, asked)
+    cell = _tried_cell(analysis.cells, original)
     if cell is None:
         return TryResult(helps=None, words="not known: no round has both", cell=None)
-    said = {
+    answers = {
         Verdict.FASTER: (True, "it helps"),
         Verdict.SLOWER: (False, "it makes it worse"),
         Verdict.EQUIVALENT: (False, "it changes nothing that matters"),
         Verdict.NONE: (None, f"not decided yet: {cell.reason}"),
         Verdict.INCONSISTENT: (None, "inconsistent: the machine changed during the run"),
     }
-    helps, words = said[cell.verdict]
+    helps, words = answers[cell.verdict]
     return TryResult(helps=helps, words=words, cell=cell)
 
 
-def _tried_cell(cells: Sequence[Cell], asked: Cell) -> Cell | None:
+def _tried_cell(cells: Sequence[Cell], original: Cell) -> Cell | None:
     for c in cells:
-        same = (c.workload, c.metric, c.baseline) == (asked.workload, asked.metric, asked.arm)
-        if same and c.environment == f"{asked.environment}-{TRIED}":
+        same = (c.workload, c.metric, c.baseline) == (original.workload, original.metric, original.arm)
+        if same and c.environment == f"{original.environment}-{TRIED}":
             return c
     return None

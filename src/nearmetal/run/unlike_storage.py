@@ -74,8 +74,8 @@ def _unlike(more: DiskWrites, less: DiskWrites) -> bool:
 
 def _requested(workload: CommandWorkload, arm: Arm) -> bool:
     storage = arm.environment.storage
-    told = bool(workload.told_of_storage)
-    return told and storage is not None and storage.kind is StorageKind.TMPFS
+    refers = bool(workload.told_of_storage)
+    return refers and storage is not None and storage.kind is StorageKind.TMPFS
 
 
 def storage_remedy(study: Study, command: str, directory: Path, written: Collection[str]) -> str:
@@ -86,13 +86,13 @@ def storage_remedy(study: Study, command: str, directory: Path, written: Collect
     directory: its working directory.
     written: files that the programs wrote there, by their paths relative to it.
     """
-    told = any(w.told_of_storage for w in study.commands)
+    refers = any(w.told_of_storage for w in study.commands)
     words = shlex.split(command)
     own = words[words.index("--") + 1 :] if "--" in words else []
-    if told or not any(own == list(w.argv) for w in study.commands):
+    if refers or not any(own == list(w.argv) for w in study.commands):
         return (
             f"let every environment have its storage on a disk: {_OTHER_STORAGE}"
-            if told
+            if refers
             else f"write into {STORAGE}, and let it be on a disk: {_OTHER_STORAGE}"
         )
     head = words[: len(words) - len(own)]

@@ -81,11 +81,11 @@ def weigh_study(
     applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
     writers = [w for w in workloads if isinstance(w, KernelWorkload) and kernel(w.kernel).storage]
     own: tuple[Workload, ...] = tuple(workloads)
-    told = ""
+    storage_name = ""
     if command:
         program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
-        own, told = (program,), program.told_of_storage
-    stored = bool(told or writers or any(map(needs_storage, applications)))
+        own, storage_name = (program,), program.told_of_storage
+    stored = bool(storage_name or writers or any(map(needs_storage, applications)))
     environments = [
         Environment(
             name=label,

@@ -97,10 +97,10 @@ class FakeHost:
             raise Unexpected(f"command not in the script: {key!r}")
         self.calls.append(key)
         answer = self.commands[key]
-        said = answer(key) if callable(answer) else answer
-        if isinstance(said, Completed):
-            return replace(said, argv=key)
-        return Completed(argv=key, returncode=0, stdout=said, stderr="", seconds=0.0)
+        result = answer(key) if callable(answer) else answer
+        if isinstance(result, Completed):
+            return replace(result, argv=key)
+        return Completed(argv=key, returncode=0, stdout=result, stderr="", seconds=0.0)
 
     def start(
         self,

@@ -166,8 +166,8 @@ def _toolchain(host: Builder, versions: Callable[[str, str], Mapping[str, str]],
             f"cannot build the kernels: {', '.join(missing)} not found{only}", remedy=REMEDY
         )
     paths = {name: path for name, path in found.items() if path is not None}
-    asked = versions(paths["gcc"], paths[mpicc])
-    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths[mpicc], **asked)
+    found_versions = versions(paths["gcc"], paths[mpicc])
+    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths[mpicc], **found_versions)
 
 
 def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
@@ -293,9 +293,9 @@ def _step(host: Builder, argv: list[str]) -> None:
     clean = {"CFLAGS": "", "CPPFLAGS": "", "LDFLAGS": "", "MAKEFLAGS": "", "DESTDIR": ""}
     done = host.run(argv, timeout=BUILD_SECONDS, env=clean)
     if not done.ok:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        output = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
         raise RunError(
-            f"the kernels do not build ({argv[0]}: exit status {done.returncode})\n{said}", remedy=REMEDY
+            f"the kernels do not build ({argv[0]}: exit status {done.returncode})\n{output}", remedy=REMEDY
         )
 
 

@@ -151,12 +151,12 @@ def checked_rows(rows: tuple[Row, ...], checks: Sequence[CheckResult]) -> tuple[
     """
     if not checks:
         return rows
-    told = [c for c in checks if not c.ok] or checks
+    shown = [c for c in checks if not c.ok] or checks
     return verified_rows(
         rows,
         ok=all(c.ok for c in checks),
-        expected="; ".join(c.expected for c in told),
-        found="; ".join(c.found[:SHOWN] for c in told),
+        expected="; ".join(c.expected for c in shown),
+        found="; ".join(c.found[:SHOWN] for c in shown),
     )
 
 

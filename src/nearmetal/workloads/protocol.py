@@ -190,8 +190,8 @@ def parse_report(text: str) -> RankReport:
         found = _decoded(_reports, text)
     except ValueError as e:
         raise _unreadable("nm-rank", e, text) from e
-    told = {name: getattr(found, name) for name in found.__struct_fields__}
-    return RankReport(**{**told, "place": found.place.place()})
+    values = {name: getattr(found, name) for name in found.__struct_fields__}
+    return RankReport(**{**values, "place": found.place.place()})
 
 
 def parse_offered(text: str) -> dict[str, str]:

@@ -143,7 +143,7 @@ def with_causes(
     """
     arms = {arm.name: arm for arm in study.arms()}
 
-    def told(cell: Cell) -> Cell:
+    def explained(cell: Cell) -> Cell:
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
         if cell.attribution is None and not material:
             return cell
@@ -152,9 +152,9 @@ def with_causes(
             return cell
         schedule = schedules[cell.key]
         found = find(study, cell, env, base, schedule=schedule)
-        return _told(study, cell, env, base, found, schedule=schedule)
+        return _explained(study, cell, env, base, found, schedule=schedule)
 
-    return tuple(told(c) for c in cells)
+    return tuple(explained(c) for c in cells)
 
 
 def sides_of(
@@ -223,7 +223,7 @@ def _sliced(study: Study, workload: str) -> bool:
     return any(w.name == workload and w.sliced for w in study.workloads)
 
 
-def _told(
+def _explained(
     study: Study,
     cell: Cell,
     env: CountedSide,

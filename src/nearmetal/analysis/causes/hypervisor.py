@@ -50,14 +50,14 @@ def with_hypervisor(
     """
     arms = {arm.name: arm for arm in study.arms()}
 
-    def told(cell: Cell) -> Cell:
+    def explained(cell: Cell) -> Cell:
         arm = arms[cell.arm]
         if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
             return cell
         env, base = sides_of(study, arms, folded, cell)
-        return cell if env is None or base is None else _told(cell, env, base, schedules[cell.key])
+        return cell if env is None or base is None else _explained(cell, env, base, schedules[cell.key])
 
-    return tuple(told(c) for c in cells)
+    return tuple(explained(c) for c in cells)
 
 
 def device_threads(side: OneSide) -> FloatArray:
@@ -70,7 +70,7 @@ def exits(side: OneSide) -> FloatArray:
     return side.timed("exits")
 
 
-def _told(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedule) -> Cell:
+def _explained(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedule) -> Cell:
     clauses = []
     threads = _more(cell, env, base, device_threads, schedule)
     if threads is not None and threads[0].low > WORTH_SAYING * _extra(env, base) > 0:

@@ -115,9 +115,9 @@ def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
     clause = timeout_clause(trouble) if cell.verdict is Verdict.SLOWER else None
     attribution = cell.attribution
     if clause is not None:
-        told = attribution or Attribution(parts=(), residual=None, sentence="")
-        before = () if told.sentence in ("", NOT_EXPLAINED) else (told.sentence,)
-        attribution = replace(told, sentence="; ".join((*before, clause)))
+        earlier = attribution or Attribution(parts=(), residual=None, sentence="")
+        before = () if earlier.sentence in ("", NOT_EXPLAINED) else (earlier.sentence,)
+        attribution = replace(earlier, sentence="; ".join((*before, clause)))
     return replace(cell, network=trouble, attribution=attribution)
 
 
@@ -160,11 +160,11 @@ def timeout_clause(t: NetworkTrouble) -> str | None:
     more = t.waited - (t.baseline_waited or 0.0)
     if more < WORTH_SAYING * extra:
         return None
-    said = f"TCP time-outs: {t.timeouts:.3g} × {rto_or_least(t.rto):.2g} s"
+    text = f"TCP time-outs: {t.timeouts:.3g} × {rto_or_least(t.rto):.2g} s"
     if t.baseline_waited:
-        said += f" (baseline: {t.baseline_timeouts:.3g} × {rto_or_least(t.baseline_rto):.2g} s)"
-    said += f" = {more:.2g} s of {extra:.2g} s"
-    return said if more <= extra / MAIN_SHARE else f"{said}, several at once"
+        text += f" (baseline: {t.baseline_timeouts:.3g} × {rto_or_least(t.baseline_rto):.2g} s)"
+    text += f" = {more:.2g} s of {extra:.2g} s"
+    return text if more <= extra / MAIN_SHARE else f"{text}, several at once"
 
 
 def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:

@@ -106,11 +106,11 @@ class Paired:
         return self.env_failed | self.base_failed | self.unlike
 
 
-def fold(asked: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
+def fold(request: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
     """Fold records that are all in memory."""
     choice = choose(plan, records)
     used = (records[at] for block in choice.used for at in block)
-    return joined_pieces(choice, [fold_piece(asked, used, (records[at] for at in choice.others))])
+    return joined_pieces(choice, [fold_piece(request, used, (records[at] for at in choice.others))])
 
 
 def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:

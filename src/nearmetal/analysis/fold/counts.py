@@ -156,10 +156,10 @@ class _Columns:
         self._wanted = wanted
         self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
 
-    def add(self, at: int, told: Mapping[str, Mapping[str, float | None]]) -> None:
+    def add(self, at: int, scopes: Mapping[str, Mapping[str, float | None]]) -> None:
         """Add the counters of the trial with index `at`."""
         known = self._alike
-        for text, counters in told.items():
+        for text, counters in scopes.items():
             key = text, tuple(counters)
             alike = known.get(key)
             if alike is None:

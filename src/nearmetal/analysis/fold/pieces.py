@@ -153,7 +153,7 @@ class Piece:
 
 
 def fold_piece(
-    asked: FoldRequest,
+    request: FoldRequest,
     used: Iterable[TrialRecord | TrialData],
     others: Iterable[TrialRecord | TrialData] = (),
 ) -> Piece:
@@ -163,7 +163,7 @@ def fold_piece(
     others: trials that do not count. They are only searched for wrong results.
     """
     rows: dict[Side, SideRows] = {}
-    told: dict[Side, CountsBuilder] = {}
+    builders: dict[Side, CountsBuilder] = {}
     silent: dict[Side, dict[int, str]] = {}
     left_out: dict[tuple[Side, str], set[int]] = {}
     verified: dict[tuple[Side, str], dict[int, bool]] = {}
@@ -171,7 +171,7 @@ def fold_piece(
     for record in used:
         side = record.arm, record.aa
         if side not in rows:
-            rows[side], told[side] = SideRows(), CountsBuilder()
+            rows[side], builders[side] = SideRows(), CountsBuilder()
         for workload in record.left_out:
             left_out.setdefault((side, workload), set()).add(record.block)
         if record.status is Status.OK:
@@ -185,7 +185,7 @@ def fold_piece(
                 if isinstance(ok, bool):
                     of_workload = verified.setdefault((side, row.workload), {})
                     of_workload[record.block] = ok and of_workload.get(record.block, True)
-        told[side].add(record)
+        builders[side].add(record)
     wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
     lost: dict[tuple[Side, RowName], dict[int, str]] = {}
     slices: dict[tuple[Side, RowName], Slices] = {}
@@ -201,9 +201,9 @@ def fold_piece(
     names = dict.fromkeys(name for collected in rows.values() for name in collected.columns)
     return Piece(
         rows=tuple(names),
-        measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
-        compared=dict(_comparisons(asked, slices, names)),
-        counts={side: telling.counts(rows[side].counted(telling.blocks)) for side, telling in told.items()},
+        measured={key: _measured(request, key, s) for key, s in slices.items() if s.blocks.size},
+        compared=dict(_comparisons(request, slices, names)),
+        counts={side: b.counts(rows[side].counted(b.blocks)) for side, b in builders.items()},
         lost=lost,
         silent=silent,
         left_out={key: frozenset(blocks) for key, blocks in left_out.items()},
@@ -217,10 +217,10 @@ def _is_wrong(record: TrialRecord | TrialData) -> bool:
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 
 
-def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
+def _measured(request: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
     unknown = np.full(s.blocks.size, math.nan)
     side, row = key
-    quantiles = asked.detail and row[1] in asked.quantiles.get(row[0], ())
+    quantiles = request.detail and row[1] in request.quantiles.get(row[0], ())
     return Measured(
         unit=s.unit,
         better=s.better,
@@ -228,7 +228,7 @@ def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measu
         middles=s.middles,
         seconds=unknown if s.seconds is None else np.nansum(s.seconds, axis=1),
         work=unknown if s.seconds is None else np.nansum(s.work, axis=1),
-        drawn=_one_of_each_block(s, side, row, asked.seed) if quantiles else np.empty(0),
+        drawn=_one_of_each_block(s, side, row, request.seed) if quantiles else np.empty(0),
     )
 
 
@@ -248,16 +248,16 @@ def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatA
 
 
 def _comparisons(
-    asked: FoldRequest, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
+    request: FoldRequest, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
 ) -> Iterable[tuple[tuple[Side, Side, RowName], Compared]]:
     rows = tuple(names)
-    for env, base in asked.comparisons:
+    for env, base in request.comparisons:
         for row in rows:
             e, b = slices.get((env, row)), slices.get((base, row))
             if e is None or b is None:
                 continue
-            second = slices.get(((base[0], True), row)) if asked.three_arms else None
-            found = _compare(e, b, second, detail=asked.detail)
+            second = slices.get(((base[0], True), row)) if request.three_arms else None
+            found = _compare(e, b, second, detail=request.detail)
             if found is not None:
                 yield (env, base, row), found
 

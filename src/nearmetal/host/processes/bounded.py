@@ -62,7 +62,7 @@ class Drain:
     """A thread that appends the limited output of a pipe to a file. It owns the pipe and closes it."""
 
     def __init__(self, pipe: int, file: Path, most: int) -> None:
-        self._pipe, self._file, self._said = pipe, file, Bounded(most)
+        self._pipe, self._file, self._output = pipe, file, Bounded(most)
         self._thread = threading.Thread(target=self._carry, daemon=True)
         self._thread.start()
 
@@ -74,8 +74,8 @@ class Drain:
     def _carry(self) -> None:
         try:
             while data := os.read(self._pipe, _READ):
-                self._said.take(data)
+                self._output.take(data)
         finally:
             os.close(self._pipe)
             with self._file.open("ab") as file:
-                file.write(self._said.content())
+                file.write(self._output.content())

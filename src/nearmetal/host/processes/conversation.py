@@ -76,7 +76,7 @@ class Conversation:
 
     def texts(self) -> tuple[str, str]:
         """Return the output so far on stdout and on stderr, with all line endings converted to a newline."""
-        out, err = (said.content().decode(errors="replace") for said in self._heard.values())
+        out, err = (output.content().decode(errors="replace") for output in self._heard.values())
         return _lines(out), _lines(err)
 
     def _attend_to(self, fd: int, event: int) -> None:

@@ -131,11 +131,11 @@ def idle_instances(trial: Trial, surroundings: Surroundings, count: int) -> Iter
 
 def _idle_request(trial: Trial, number: int) -> InstanceRequest:
     place = number % trial.arm.placement.all_instances
-    asked = _request(trial, place, name=f"idle{number}")
-    if asked.seat is None:
-        return asked
-    alone = Attachment.NONE if asked.environment.attachment.seated else asked.environment.attachment
-    return replace(asked, seat=None, environment=replace(asked.environment, attachment=alone))
+    idle = _request(trial, place, name=f"idle{number}")
+    if idle.seat is None:
+        return idle
+    alone = Attachment.NONE if idle.environment.attachment.seated else idle.environment.attachment
+    return replace(idle, seat=None, environment=replace(idle.environment, attachment=alone))
 
 
 def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceRequest:

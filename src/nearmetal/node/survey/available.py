@@ -48,19 +48,19 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
     for e in study.environments:
         own = get_backend(e.backend)
         if isinstance(own, Elsewhere) and (answer := own.check_environment(machine.host, machine.tools, e)):
-            elsewhere[e.name] = _told(e.name, answer, progress)
+            elsewhere[e.name] = _reported(e.name, answer, progress)
             backends[e.backend] = own
             continue
         for name in (e.backend, *([e.beside.backend] if e.beside is not None else ())):
             if name not in here:
                 backend = get_backend(name)
-                here[name] = _told(name, backend.check(machine.host, machine.tools), progress)
+                here[name] = _reported(name, backend.check(machine.host, machine.tools), progress)
                 backends |= {name: backend} if here[name] is None else {}
     missing = {name: why for name, why in here.items() if why is not None}
     return Usable(backends=backends, missing=missing, elsewhere=elsewhere)
 
 
-def _told(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
+def _reported(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
     """Report the result of a backend's check. Returns why the backend cannot be used, in one line; None if it
     can."""
     if isinstance(answer, Unavailable):

@@ -201,7 +201,7 @@ def attribution(cell: Cell, p: Palette) -> Chart | None:
         p,
         kind="attribution",
         title="Where the time went",
-        said="The residual is what the measured phases do not explain.",
+        ending="The residual is what the measured phases do not explain.",
     )
 
 
@@ -216,8 +216,8 @@ def causes(cell: Cell, p: Palette) -> Chart | None:
         p,
         kind="causes",
         title="Why it went there",
-        said="Causes cut across the phases: a rank is throttled while it computes, or while it waits for one "
-        "that is.",
+        ending="Causes cut across the phases: a rank is throttled while it computes, or while it waits for "
+        "one that is.",
     )
 
 
@@ -229,7 +229,7 @@ def _bars(
     *,
     kind: str,
     title: str,
-    said: str,
+    ending: str,
 ) -> Chart | None:
     """Return a chart with a bar for each part; None if there are no parts."""
     if not measured:
@@ -266,7 +266,7 @@ def _bars(
         kind=kind,
         title=title,
         caption=f"Bars: additional time in {unit} of the baseline's, n {cell.n}; "
-        f"lines: {cell.confidence * 100:.3g} % intervals. {said}",
+        f"lines: {cell.confidence * 100:.3g} % intervals. {ending}",
         height=34 * len(rows) + 10,
         spec={"data": {"values": rows}, "layer": [bars, whiskers]},
     )

@@ -140,7 +140,7 @@ def _lines(
     }
     if several:
         encoding = {**encoding, "detail": dash, "strokeDash": dash}
-    said = {
+    captions = {
         "memory": "Swap used, free, inactive and active memory of each guest.",
         "disk": "What each guest read from its devices (received) and wrote to them (sent).",
         "system": "Interrupts and context switches of each guest.",
@@ -148,7 +148,7 @@ def _lines(
     return Chart(
         kind="instances",
         title=f"{title}: {arm}",
-        caption=f"{said} One typical run, second by second"
+        caption=f"{captions} One typical run, second by second"
         + (", a line style for each guest, the first drawn through." if several else "."),
         height=HEIGHT,
         spec={

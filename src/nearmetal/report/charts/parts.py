@@ -75,9 +75,9 @@ def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
 
     guest: how the guests are emulated.
     """
-    said = [EMULATED] if emulated else []
-    said += [f"Guests emulated ({one_line(guest)})."] if guest else []
-    return replace(chart, caption=" ".join([chart.caption, *said])) if said else chart
+    sentences = [EMULATED] if emulated else []
+    sentences += [f"Guests emulated ({one_line(guest)})."] if guest else []
+    return replace(chart, caption=" ".join([chart.caption, *sentences])) if sentences else chart
 
 
 def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:

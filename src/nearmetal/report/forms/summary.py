@@ -95,12 +95,12 @@ def summary_text(
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
     trust = trust_in(study, analysis.noise_floor)
     _labelled(out, "Noise", trust.sentence, width, alert=trust.alert)
-    said, command = _next(analysis, found, results_dir)
-    if said:
-        _labelled(out, "Next", said, width, command=command)
+    step, command = _next(analysis, found, results_dir)
+    if step:
+        _labelled(out, "Next", step, width, command=command)
     if report is not None:
-        said = f"{report}; every figure"
-        _labelled(out, "Report", said, width, command=analyze_line(results_dir))
+        step = f"{report}; every figure"
+        _labelled(out, "Report", step, width, command=analyze_line(results_dir))
     return out
 
 
@@ -255,8 +255,8 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
         if not changes:
             return "nothing: every figure is decided", ""
         tried = "it" if changes == 1 else "the first"
-        said = f"{plural(changes, 'change')} may help; trying {tried} takes about {show_length(TRY_SECONDS)}"
-        return said, try_line(results_dir)
+        step = f"{plural(changes, 'change')} may help; trying {tried} takes about {show_length(TRY_SECONDS)}"
+        return step, try_line(results_dir)
     rows = found.rows if found is not None else ()
     deciding = {c.key for row in rows if not row.beside for cells in row.cells.values() for c in cells}
     wanted = [c for c in open_cells if c.key in deciding]
@@ -269,10 +269,10 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
         return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} open", command
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
-    said = f"about {show_length(2 * soonest)} more settle {count} of {plural(len(open_cells), 'open figure')}"
+    step = f"about {show_length(2 * soonest)} more settle {count} of {plural(len(open_cells), 'open figure')}"
     if settled:
-        said = f"the sentences above are settled; {said}"
-    return said + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command
+        step = f"the sentences above are settled; {step}"
+    return step + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command
 
 
 def _labelled(

@@ -62,14 +62,14 @@ class Curve:
         """
         if not self.best:
             return ""
-        said = []
+        words = []
         for side in dict.fromkeys(p.side for p in self.points):
             own = [p for p in self.points if p.side == side and math.isfinite(p.value.centre)]
             if own:
                 pick = max if self.better is Better.HIGHER else min
                 top = pick(own, key=lambda p: p.value.centre)
-                said.append(f"in {side} at {top.at} ({show(top.value.centre, self.unit)})")
-        return one_line(f"{self.workload} over {self.over}: best {', '.join(said)}") if said else ""
+                words.append(f"in {side} at {top.at} ({show(top.value.centre, self.unit)})")
+        return one_line(f"{self.workload} over {self.over}: best {', '.join(words)}") if words else ""
 
 
 def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
@@ -100,7 +100,7 @@ def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
 
 def sentences(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the sentences of the curves that have a best point."""
-    return tuple(said for curve in curves(cells) if (said := curve.sentence()))
+    return tuple(words for curve in curves(cells) if (words := curve.sentence()))
 
 
 def section(cells: Sequence[Cell], draw: Draw) -> Markup:
@@ -169,12 +169,12 @@ def chart(curve: Curve, p: Palette) -> Chart | None:
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
         },
     ]
-    said = curve.sentence()
+    words = curve.sentence()
     made = Chart(
         kind="curve",
         title=f"{one_line(curve.workload)} over {one_line(curve.over)}",
         caption=f"Medians over rounds in {one_line(name)}, n {curve.n} or more; bars are their intervals."
-        + (f" {said}." if said else ""),
+        + (f" {words}." if words else ""),
         height=220,
         spec={"data": {"values": rows}, "layer": layers},
     )

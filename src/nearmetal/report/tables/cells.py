@@ -285,9 +285,9 @@ def verdict_table(
 
 def question_text(study: Study, analysis: Analysis) -> str:
     """Return the question of the study; without one, a question made from its environments' names."""
-    asked = one_line(analysis.question or study.question)
-    if asked:
-        return asked
+    question = one_line(analysis.question or study.question)
+    if question:
+        return question
     others = [e.name for e in study.environments if e.name not in study.design.baselines]
     if len(others) == 1:
         return one_line(f"What does {others[0]} cost compared with {study.design.baselines[0]}?")
@@ -342,8 +342,8 @@ def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     if not found or results_dir is None:
         return ()
     tried = "it" if len(found) == 1 else "the first"
-    said = f"{plural(len(found), 'change')} suggested; trying {tried} takes about {show_length(TRY_SECONDS)}"
-    return (f"{said}:  {try_line(results_dir)}",)
+    step = f"{plural(len(found), 'change')} suggested; trying {tried} takes about {show_length(TRY_SECONDS)}"
+    return (f"{step}:  {try_line(results_dir)}",)
 
 
 def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:

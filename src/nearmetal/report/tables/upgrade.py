@@ -158,8 +158,8 @@ def _row(c: StateCell) -> UpgradeRow:
 
 def more_text(rows: Sequence[UpgradeRow]) -> str:
     """Return a summary of the rows that are not shown: '14 rows more (12 equal, 2 open)'."""
-    counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
-    each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
+    counts = {words: sum(r.cell.verdict is v for r in rows) for v, words in _COUNTED.items()}
+    each = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     return f"{plural(len(rows), 'row')} more ({each})"
 
 
@@ -231,12 +231,12 @@ def _effects(cells: Iterable[StateCell]) -> str:
     groups: dict[str, list[StateCell]] = {}
     for c in sorted(cells, key=lambda c: -abs(c.overhead)):
         groups.setdefault(subject(c), []).append(c)
-    said = []
+    words = []
     for name, own in groups.items():
         shown = ", ".join(f"{metric(c)} {show_overhead(c.overhead)}" for c in own[:MOST_EFFECTS])
         more = f" and {len(own) - MOST_EFFECTS} more" if len(own) > MOST_EFFECTS else ""
-        said.append(f"{name}: {shown}{more}")
-    return "; ".join(said)
+        words.append(f"{name}: {shown}{more}")
+    return "; ".join(words)
 
 
 def percent(share: float) -> str:

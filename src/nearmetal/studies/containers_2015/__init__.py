@@ -42,8 +42,8 @@ def containers_2015(
 
     only: keys of the requested parts; empty for all.
     """
-    asked = PartRequest(setting=setting, scale=scale, seed=seed)
-    parts = tuple(make(asked) for key, make in _PARTS.items() if not only or key in only)
+    request = PartRequest(setting=setting, scale=scale, seed=seed)
+    parts = tuple(make(request) for key, make in _PARTS.items() if not only or key in only)
     return Series(
         name=NAME,
         title=TITLE,

@@ -99,7 +99,7 @@ class Heading:
 
     def part(
         self,
-        asked: PartRequest,
+        request: PartRequest,
         question: str,
         environments: Sequence[Environment],
         placements: Sequence[Placement],
@@ -125,7 +125,7 @@ class Heading:
                 baselines=tuple(baselines),
                 margin=0.03,
                 confidence=0.95,
-                seed=asked.seed,
+                seed=request.seed,
                 slices=slices,
                 warm_up=0,  # the verified run of each instance warms its slices up
                 profile=profile,

@@ -102,23 +102,23 @@ def variables(blas: Blas, core: str | None) -> dict[str, str]:
 
 def facts(choices: Choices, stderr: str) -> dict[str, JsonValue]:
     """Return facts for the record: the requested BLAS, and the core type that OpenBLAS reported."""
-    return {"blas": chosen(choices).value, "openblas_core": " ".join(_said(stderr)) or None}
+    return {"blas": chosen(choices).value, "openblas_core": " ".join(_reported_cores(stderr)) or None}
 
 
 def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
     """Return why the loaded library is not the requested one; None if it is."""
-    blas, said = chosen(choices), _said(stderr)
-    if blas is Blas.OPENBLAS and not said:
+    blas, cores = chosen(choices), _reported_cores(stderr)
+    if blas is Blas.OPENBLAS and not cores:
         return "OpenBLAS was asked for and did not report itself: another BLAS was loaded"
-    if blas is Blas.REFERENCE and said:
+    if blas is Blas.REFERENCE and cores:
         return "the reference BLAS was asked for, OpenBLAS was loaded"
     core = environment(choices, cpu_flags).get("OPENBLAS_CORETYPE")
-    others = [name for name in said if core is not None and name.lower() != core.lower()]
+    others = [name for name in cores if core is not None and name.lower() != core.lower()]
     return (
         f"OpenBLAS was told to use its kernels for {core}, and used those for {others[0]}" if others else None
     )
 
 
-def _said(stderr: str) -> list[str]:
+def _reported_cores(stderr: str) -> list[str]:
     """Return the core types that the ranks' OpenBLAS reported, without duplicates."""
     return sorted(set(_SAID.findall(stderr)))

@@ -217,10 +217,10 @@ def _read(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) ->
 def _missing(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) -> str:
     """Return why a metric has no value, with fio's own message if there is one."""
     if found is None:
-        said = [
+        errors = [
             line for line in (*output.stderr.splitlines(), *output.stdout.splitlines()) if "fio: " in line
         ]
-        return said[0][:200] if said else f"the output holds no measurement {job.name}"
+        return errors[0][:200] if errors else f"the output holds no measurement {job.name}"
     error = number_at(found, "error")
     if error:
         refused = ": this file system refuses O_DIRECT" if error == 22 else ""
@@ -272,7 +272,7 @@ def _cached(size: int, memory: int) -> str:
 
 
 def _direct(
-    asked: Sequence[FioJob],
+    all_jobs: Sequence[FioJob],
     seconds: float,
     found: Mapping[str, Mapping[str, JsonValue]],
     devices: Mapping[str, Mapping[str, float]],
@@ -286,7 +286,7 @@ def _direct(
         return "not known: there is no block device below this file system (memory, network or an overlay)"
     counted = False
     for side in ("read", "write"):
-        own = [j for j in asked if j.operation == side]
+        own = [j for j in all_jobs if j.operation == side]
         made = sum(number_at(found.get(j.name), side, "total_ios") or 0 for j in own)
         seen = sum(device[side] for device in devices.values())
         if len(own) * seconds >= TOLD_FROM:

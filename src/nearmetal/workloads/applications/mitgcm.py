@@ -84,7 +84,7 @@ class Mitgcm(Application):
                 )
         if choices.word("mpi") == "no" and place.ranks > 1 and place.tasks != place.ranks:
             return "without MPI it runs in one instance; write mpi: yes, or take a placement of one"
-        if _wanted(choices) is None and choices.word("theta") != "any":
+        if _expected_theta(choices) is None and choices.word("theta") != "any":
             return f"theta is a number of degrees, or any, not {choices.word('theta')[:40]!r}"
         return None
 
@@ -159,12 +159,12 @@ def _finite(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _wanted(choices: Choices) -> float | None:
+def _expected_theta(choices: Choices) -> float | None:
     return None if choices.word("theta") == "any" else _finite(choices.word("theta"))
 
 
 def _verified(choices: Choices, theta: float | None, *, ended: bool) -> tuple[bool, str, str]:
-    wanted = _wanted(choices)
+    wanted = _expected_theta(choices)
     low, high = COLDEST, WARMEST
     if wanted is not None:
         away = choices.real("tolerance") * abs(wanted)
