@@ -1,4 +1,5 @@
-"""Every error a user can meet: its exit code, where it happened, what to do next. Imports nothing."""
+"""All errors that a user can meet: exit code, what went wrong, where it happened, what to do next. This
+module imports nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command. DEFECT: of nearmetal itself (EX_SOFTWARE), so that no script takes
-    Python's 1 for a finding."""
+    """Exit codes of every command. DEFECT means a defect of nearmetal itself (EX_SOFTWARE), so that no script
+    mistakes Python's exit code 1 for a result."""
 
     DONE = 0
     FINDING = 1
@@ -20,9 +21,11 @@ class ExitCode(IntEnum):
 
 
 class NearmetalError(Exception):
-    """Base of all errors that are shown to a person as one line, never as a traceback.
+    """Base of all errors that are shown to the user as one line, never as a traceback.
 
-    what: what went wrong; where: file:line:column, directory or command; remedy: what to do next.
+    what: what went wrong.
+    where: file:line:column, directory or command.
+    remedy: what to do next.
     """
 
     exit_code = ExitCode.USAGE
@@ -37,7 +40,7 @@ class NearmetalError(Exception):
 
 
 class UsageError(NearmetalError):
-    """The command line asks for something that does not exist or does not fit."""
+    """The command line requests something that does not exist or is not valid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +73,13 @@ class UnavailableError(NearmetalError):
 
 
 class RunError(NearmetalError):
-    """A step of a run failed; what was measured before is kept."""
+    """A step of a run failed; earlier measurements are kept."""
 
     exit_code = ExitCode.FAILED_TRIALS
 
 
 class TrialFailedError(RunError):
-    """One trial failed (launch, time-out, verification, unreadable output); the run goes on."""
+    """One trial failed (launch, time-out, verification, unreadable output); the run continues."""
 
 
 class BusyError(NearmetalError):
@@ -90,6 +93,6 @@ class RecordsError(NearmetalError):
 
 
 class DiskFullError(RecordsError):
-    """No space left for records; everything written before is whole."""
+    """No space left for records; everything written before is complete."""
 
     exit_code = ExitCode.FAILED_TRIALS

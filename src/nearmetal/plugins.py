@@ -1,4 +1,4 @@
-"""What other packages may add: entry points of a group, by name."""
+"""Finds extensions of other packages: the entry points of a group, by name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from .errors import NearmetalError
 
 @lru_cache
 def points(group: str) -> dict[str, EntryPoint]:
-    """By name, in order of the alphabet; loads none."""
+    """Return the entry points of a group by name, in alphabetical order, without loading them."""
     return {point.name: point for point in sorted(entry_points(group=group), key=lambda p: p.name)}
 
 
 SUBJECTS = "nearmetal.subjects"
-"""The group of the subjects: what study files name, and those that measure kernels and programs."""
+"""The entry-point group of the subjects: those that study files name, and those that measure kernels and
+programs."""
 
 
 def require(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> EntryPoint:
-    """The entry point with a name; see load() for the arguments. Raises failure if there is none."""
+    """Return the entry point with a name. Raises `failure` if there is none; see load() for the arguments."""
     known = points(group)
     if name not in known:
         near = get_close_matches(name, known, n=1)
@@ -34,16 +35,17 @@ def require(group: str, name: str, kind: str, failure: Callable[..., NearmetalEr
 
 
 def load(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> Any:
-    """One of them, made without arguments.
+    """Load an entry point, and return an instance, made without arguments.
 
-    kind: what it is, for messages.
-    failure: the class of error that is raised if there is none of that name, or it does not load.
+    kind: what the entry point is, for messages.
+    failure: class of the error that is raised if there is no entry point with this name, or if it cannot be
+        loaded.
     """
     return _loaded(group, name, kind, failure, lambda found: found())
 
 
 def load_class(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> Any:
-    """The class that load() makes one of; arguments and errors are the same."""
+    """Load an entry point and return its class. Arguments and errors are those of load()."""
     return _loaded(group, name, kind, failure, lambda found: found)
 
 

@@ -1,8 +1,8 @@
-"""Quantities with units: text to base units, base units to text for people. A leaf: imports nothing of ours.
+"""Quantities with units: converts text to base units, and base units to text for people. Imports no other
+module of nearmetal.
 
-Base units are s, B, B/s, shares (0.03 = 3 %) and plain counts. Text is converted once, here, and exactly:
-factors are applied in decimal arithmetic, so `exact(parse(...))` gives the same float back.
-"""
+Base units are s, B, B/s, shares (0.03 = 3 %) and plain counts. Text is converted only here, and exactly:
+factors are applied in decimal arithmetic, so `exact(parse(...))` returns the same float."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MINUS, INFINITY = "−", "∞"
 
 
 class UnitError(ValueError):
-    """A text that is no quantity; the message says what to write instead."""
+    """A text that is not a valid quantity. The message says what to write instead."""
 
 
 class Dimension(StrEnum):
-    """What a quantity measures; decides which units it may have."""
+    """The dimension of a quantity, which determines the units that it may have."""
 
     TIME = "time"
     SIZE = "size"
@@ -76,7 +76,7 @@ _LONGEST = 700
 
 
 def parse(text: str, dimension: Dimension) -> float:
-    """A quantity in base units: parse('512 MiB', SIZE) == 536870912.0, parse('3 %', SHARE) == 0.03.
+    """Return a quantity in base units: parse('512 MiB', SIZE) == 536870912.0, parse('3 %', SHARE) == 0.03.
 
     A time may have several parts, largest first: '1h30m'. Raises UnitError, whose message says what to write.
     """
@@ -84,32 +84,32 @@ def parse(text: str, dimension: Dimension) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Seconds. Raises UnitError."""
+    """Return a time in seconds. Raises UnitError."""
     return parse(text, Dimension.TIME)
 
 
 def parse_size(text: str) -> int:
-    """Whole bytes. Raises UnitError."""
+    """Return a size in whole bytes. Raises UnitError."""
     return _whole(text, Dimension.SIZE)
 
 
 def parse_count(text: str) -> int:
-    """A whole number: '2 M' == 2_000_000. Raises UnitError."""
+    """Return a whole number: '2 M' == 2_000_000. Raises UnitError."""
     return _whole(text, Dimension.COUNT)
 
 
 def parse_rate(text: str) -> float:
-    """Bytes a second. Raises UnitError."""
+    """Return a rate in bytes per second. Raises UnitError."""
     return parse(text, Dimension.RATE)
 
 
 def parse_share(text: str) -> float:
-    """A share: '3 %' == 0.03. Raises UnitError."""
+    """Return a share: '3 %' == 0.03. Raises UnitError."""
     return parse(text, Dimension.SHARE)
 
 
 def exact(value: float, dimension: Dimension) -> str:
-    """The shortest text in the base unit (shares in %) that parses back to exactly this value."""
+    """Return the shortest text in the base unit (shares in %) that parses back to exactly this value."""
     if not math.isfinite(value):
         raise UnitError(f"{value} is not a quantity")
     number = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
@@ -119,12 +119,13 @@ def exact(value: float, dimension: Dimension) -> str:
 
 
 def units_of(dimension: Dimension) -> tuple[str, ...]:
-    """The units that a quantity may have, smallest first where they are all of one kind."""
+    """Return the units that a quantity may have, smallest first if they are multiples of each other."""
     return tuple(u for u in _UNITS[dimension] if u and u != "μs")
 
 
 def pattern(dimension: Dimension) -> str:
-    """A regular expression (ECMA dialect, anchored) of the texts that `parse` takes, for editors."""
+    """Return a regular expression (ECMA dialect, anchored) for the texts that `parse` accepts, for
+    editors."""
     number = r"[+]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?"
     units = "|".join(sorted((re.escape(u) for u in _UNITS[dimension] if u), key=len, reverse=True))
     if dimension is Dimension.COUNT:
@@ -153,7 +154,8 @@ def _decimal(text: str, dimension: Dimension) -> Decimal:
 
 
 def _clock(text: str) -> Decimal | None:
-    """Seconds of '1h30m'; None where the text is not of this form, or its parts do not fall in size."""
+    """Return the seconds of '1h30m'; None if the text does not have this form, or its parts are not in
+    descending order."""
     total, last, at = Decimal(0), Decimal("Infinity"), 0
     while at < len(text):
         part = _CLOCK_PART.match(text, at)
@@ -201,7 +203,7 @@ def _whole(text: str, dimension: Dimension) -> int:
 
 
 def _plain(number: Decimal) -> str:
-    """Digits without an exponent where that stays readable: '3', '0.05'; else '5E-322'."""
+    """Return the digits without an exponent if that is readable: '3', '0.05'; else '5E-322'."""
     number = number.normalize(_EXACT)
     _, digits, exponent = number.as_tuple()
     short = isinstance(exponent, int) and -20 <= exponent <= 20 and len(digits) <= 40
@@ -209,7 +211,7 @@ def _plain(number: Decimal) -> str:
 
 
 def _clip(text: str) -> str:
-    """Text that may be echoed: printable, and not longer than a line."""
+    """Return the text, made safe for a message: printable, and not longer than a line."""
     clean = "".join(c if c.isprintable() else "�" for c in text[:60])
     return clean if len(text) <= 40 else f"{clean[:37]}…"
 
@@ -226,11 +228,15 @@ _SCALED = frozenset({"B", "bit", "op", "FLOP", "Hz", "B/s", "bit/s", "op/s", "FL
 def show(
     value: float, unit: str, *, half_width: float | None = None, signed: bool = False, binary: bool = False
 ) -> str:
-    """A value in base units, scaled: show(74.9e9, 'B/s') == '74.9 GB/s', show(1e-7, 's') == '0.10 µs'.
+    """Return a value in base units as text with a suitable unit: show(74.9e9, 'B/s') == '74.9 GB/s',
+    show(1e-7, 's') == '0.10 µs'.
 
-    half_width: of the value's interval, same unit; the last digit shown is its first. Without one, three
-    figures (times two). signed: '+' before positive values. binary: KiB, MiB for bytes. Units that are no
-    s, B, bit, op, FLOP, Hz (or those per second) are shown as they stand, unscaled.
+    half_width: half-width of the value's interval, in the same unit. The value is rounded to the first
+        significant digit of the half-width. Without it, three significant digits are shown (two for times).
+    signed: '+' before positive values.
+    binary: KiB, MiB for bytes.
+
+    Units other than s, B, bit, op, FLOP and Hz (or these per second) are not scaled.
     """
     if math.isnan(value):
         return "unknown"
@@ -254,7 +260,8 @@ def show(
 
 
 def scale_of(value: float, unit: str) -> tuple[str, float]:
-    """The unit that `show` prints a value in, and its size in base units: ('GB/s', 1e9) for 74.9e9 B/s."""
+    """Return the unit in which `show` prints a value, and its size in base units: ('GB/s', 1e9) for 74.9e9
+    B/s."""
     name, factor = unit, 1.0
     for n, f, least in _steps(unit, binary=False):
         if abs(value) >= least:
@@ -263,9 +270,10 @@ def scale_of(value: float, unit: str) -> tuple[str, float]:
 
 
 def show_overhead(overhead: float, *, half_width: float | None = None) -> str:
-    """A time-equivalent overhead (0.011 = 1.1 %): '+1.1 %', '−0.2 %'; from +100 % on a factor: '×3.9'.
+    """Return a time-equivalent overhead (0.011 = 1.1 %) as text: '+1.1 %', '−0.2 %'; from +100 % as a factor:
+    '×3.9'.
 
-    half_width: of its interval, as a share; the figures follow it.
+    half_width: half-width of its interval, as a share. It determines the number of digits.
     """
     if math.isnan(overhead):
         return "unknown"
@@ -277,10 +285,12 @@ def show_overhead(overhead: float, *, half_width: float | None = None) -> str:
 
 
 def show_interval(low: float, high: float, *, factor: bool | None = None) -> str:
-    """An interval of overheads: '[−0.5 … +0.8]' in percent, '[3.4 … 4.4]' as factors. An end without
-    a bound is '−∞' or '∞'; without both it is '[no interval]'.
+    """Return an interval of overheads as text: '[−0.5 … +0.8]' in percent, '[3.4 … 4.4]' as factors.
 
-    factor: as the overhead itself is shown; None: by the interval's geometric centre.
+    An infinite end is '−∞' or '∞'. If both ends are infinite, the text is '[no interval]'.
+
+    factor: whether the overhead itself is shown as a factor; None: determined by the interval's geometric
+        centre.
     """
     if math.isnan(low) or math.isnan(high):
         return "[unknown]"
@@ -302,13 +312,14 @@ def show_interval(low: float, high: float, *, factor: bool | None = None) -> str
 
 
 def show_effect(overhead: float, low: float, high: float) -> str:
-    """Overhead and interval in the same form and with the same figures: '+0.2 % [−0.5 … +0.8]'."""
+    """Return overhead and interval in the same form and with the same number of digits: '+0.2 % [−0.5 …
+    +0.8]'."""
     half = (high - low) / 2 if low > -1 and math.isfinite(high) else None
     return f"{show_overhead(overhead, half_width=half)} {show_interval(low, high, factor=overhead >= 1)}"
 
 
 def show_clock(seconds: float) -> str:
-    """Hours, minutes, seconds: '0:01:27'; unknown times '?'."""
+    """Return hours, minutes and seconds: '0:01:27'; '?' if the time is unknown."""
     if not math.isfinite(seconds):
         return "?"
     whole = max(0, round(seconds))
@@ -316,7 +327,7 @@ def show_clock(seconds: float) -> str:
 
 
 def _steps(unit: str, *, binary: bool) -> tuple[tuple[str, float, float], ...]:
-    """(unit, factor, least value shown in it), ascending."""
+    """Return (unit, factor, smallest value shown in it), in ascending order."""
     if unit == "s":
         return _TIMES
     if unit in _SCALED:
@@ -342,12 +353,15 @@ def _known(half_width: float | None) -> TypeGuard[float]:
 
 
 def _decimals(half_width: float) -> int:
-    """Decimals whose last one is the first figure of the half-width."""
+    """Return the number of decimals whose last one is the first significant digit of the half-width."""
     return min(max(0, -math.floor(math.log10(half_width))), 12) if half_width > 0 else 12
 
 
 def _percent(share: float, half_width: float | None) -> str:
-    """'+1.1', '−0.2', '0.0': one decimal, more where the interval is narrow, none where it is wide."""
+    """Return a share in percent: '+1.1', '−0.2', '0.0'.
+
+    It has one decimal, more if the interval is narrow, none if it is wide.
+    """
     decimals = 1
     if _known(half_width):
         decimals = 0 if half_width >= 0.1 else max(1, _decimals(half_width * 100))

@@ -51,7 +51,7 @@ class Question:
     """One comparison of one row.
 
     aa: whether the baseline is compared with its own second run.
-    aa_cells: number of such comparisons; 0 if aa is False.
+    aa_cells: number of A/A comparisons in the study; 0 if aa is False.
     alpha: error probability that this cell may use.
     exploratory: whether the cell is outside the named primary metrics.
     quantiles: whether to compute quantiles of the arm's values.
@@ -141,7 +141,7 @@ def answer(
 
 
 def uses_three_arms() -> bool:
-    """Whether fold() has to keep the values that the three-arm test needs."""
+    """Return whether fold() has to keep the values that the three-arm test needs."""
     return STATISTIC is Statistic.THREE_ARM
 
 
@@ -272,12 +272,12 @@ def with_holm(cells: tuple[Cell, ...], p: Mapping[str, float | None]) -> tuple[C
 
 def with_discoveries(cells: tuple[Cell, ...], alpha: float) -> tuple[Cell, ...]:
     """Mark the cells that e-BH counts as differences, among all cells of the study."""
-    told = discoveries([c.e or 0.0 for c in cells], alpha)
-    return tuple(replace(c, discovered=yes) for c, yes in zip(cells, told, strict=True))
+    differs = discoveries([c.e or 0.0 for c in cells], alpha)
+    return tuple(replace(c, discovered=yes) for c, yes in zip(cells, differs, strict=True))
 
 
 def _quantiles(question: Question, folded: Folded, design: Design) -> Quantiles:
-    """Return the quantiles of the arm, with those of the baseline beside them."""
+    """Return the quantiles of the arm and of its baseline."""
     env, base = (folded.measured[side, question.row].drawn for side in question.sides)
     return quantiles(env, base, design.confidence)
 
@@ -293,5 +293,5 @@ def _open(centre: float) -> Interval:
 
 
 def _share(theta: float) -> float:
-    """Return exp(theta) - 1, or infinity if the result does not fit in a float."""
+    """Return exp(theta) - 1, or infinity on overflow."""
     return math.expm1(theta) if theta < 709 else math.inf

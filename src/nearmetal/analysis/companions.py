@@ -1,5 +1,5 @@
-"""Statistics that are shown beside a cell's interval and carry no verdict: the ratio of totals, the division
-of the spread between slices and blocks, and the evidence against "no difference at all"."""
+"""Statistics that are shown beside a cell's interval and do not affect its verdict: the ratio of totals, the
+spread within and between blocks, and the evidence against "no difference at all"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .intervals.variance_components import components_of_moments
 
 
 def totals(paired: Paired, better: Better, confidence: float) -> Interval | None:
-    """Return how much longer all blocks together took, as a share of the baseline's total.
+    """Return the ratio of the total times over all blocks minus 1: how much longer the arm took than its
+    baseline.
 
     This is the ratio of arithmetic means minus 1. A rate is replaced by its reciprocal, the time of one unit
     of work. Returns None for fewer than two blocks.
@@ -55,7 +56,8 @@ def slice_spread(paired: Paired, block_seconds: float) -> SliceSpread | None:
 
 
 def evidence(d: FloatArray) -> float:
-    """Return the e-value of the signs of d against a median of 0. It is valid at any stopping block.
+    """Return the e-value of the signs of d against the hypothesis that the median is 0. It is valid at any
+    stopping block.
 
     Zeros are counted on the side that makes the e-value smallest.
 

@@ -33,8 +33,8 @@ class GuestCpu:
 class NodeCpu:
     """Shares of the time of a node's CPUs.
 
-    excess: busy time that the guests count beyond the CPU time of the node. It occurs with guests that see no
-        steal, for instance emulated ones. Wait and idle are 0 then.
+    excess: busy time counted by the guests in excess of the CPU time of the node. It occurs in guests that do
+        not see steal, for instance emulated ones. The wait and idle shares are then 0.
     """
 
     user: float
@@ -115,7 +115,7 @@ def mean_memory(guests: Sequence[GuestMemory]) -> GuestMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Both:
-    """The sum and the mean of a rate that each guest counts for itself (blocks, interrupts, context
+    """Sum and mean over guests of a rate that each guest counts for itself (blocks, interrupts, context
     switches).
 
     sum: sum over the guests of the node, per second; the paper gives the sum of blocks.
@@ -136,13 +136,13 @@ def combined(rates: Sequence[float]) -> Both:
 
 @dataclass(frozen=True, kw_only=True)
 class Accounting:
-    """CPU time of a guest as its own kernel counts it, and as the host counts it, in seconds.
+    """CPU time of a guest as counted by its own kernel and by the host, in seconds.
 
     guest: time that the guest's kernel counts as busy.
     host: time that the vCPU threads of the guest ran.
-    delay: time that these threads waited for a CPU; None if unknown. A guest without a clock of the
-        hypervisor does not see it as steal.
-    steal: steal that the guest saw; None if unknown.
+    delay: time that these threads waited for a CPU; None if unknown. A guest without a paravirtual clock does
+        not see it as steal.
+    steal: steal time counted by the guest; None if unknown.
     """
 
     guest: float
@@ -152,6 +152,6 @@ class Accounting:
 
     @property
     def ratio(self) -> float:
-        """CPU time counted by the guest over CPU time counted by the host; 1 if both agree, nan without the
-        latter."""
+        """Return the CPU time counted by the guest divided by that counted by the host; nan if the host
+        counted none."""
         return self.guest / self.host if self.host > 0 else math.nan

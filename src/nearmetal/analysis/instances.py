@@ -22,8 +22,8 @@ CPU = ("user", "system", "wait", "idle", "steal")
 MEMORY = ("committed", "swap", "free", "inactive", "active")
 """committed is in bytes; the others are shares of it."""
 RATES = ("blocks received", "blocks sent", "interrupts", "context switches")
-"""Rates per second; blocks are counted in bytes. 'Received' blocks were read from a device, in the words of
-the paper."""
+"""Rates per second; blocks are counted in bytes. 'Received' blocks were read from a device, as the paper
+calls them."""
 _SOURCES = ("blocks_in", "blocks_out", "interrupts", "context_switches")
 _LAST_NUMBER = re.compile(r"(\d+)$")
 
@@ -180,7 +180,7 @@ def _node(shares: Sequence[Mapping[str, float]], arm: Arm) -> dict[str, float]:
 
 
 def instance_cpus(arm: Arm) -> int:
-    """Return the number of CPUs of an instance of the arm, which are the CPUs of its ranks."""
+    """Return the number of CPUs of an instance of the arm: the CPUs of its ranks."""
     place = arm.placement
     return len(set(place.cpus[: place.tasks])) if place.cpus else place.tasks
 
@@ -222,7 +222,7 @@ def _accounting(guest: Counters, machine: Counters) -> Accounting | None:
 
 
 def _delay(a: Accounting | None) -> float | None:
-    """Return the share of the time in which the vCPUs wanted to run that they waited for a CPU."""
+    """Return the time that the vCPUs waited for a CPU as a share of the time that they ran or waited."""
     if a is None or a.delay is None or a.host + a.delay <= 0:
         return None
     return a.delay / (a.host + a.delay)

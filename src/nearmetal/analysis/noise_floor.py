@@ -1,5 +1,5 @@
-"""The noise floor: the baseline compared with itself, and the disturbances measured. No other result is
-trusted if the noise floor is not."""
+"""The noise floor: the baseline compared with itself, and the measured disturbances. If the noise floor is
+not trustworthy, no other result is trusted."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ LOADS = {
 def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) -> NoiseFloor:
     """Judge the machine by its A/A cells.
 
+    The fields of the result:
+
     trusted: whether no A/A cell is material or inconsistent. These verdicts are already corrected for the
         number of A/A cells.
     proven: whether there are A/A cells and all are equivalent. This needs no correction.
-    reason: why the machine is not trusted, with the likeliest cause, or which comparisons are not decided
+    reason: why the machine is not trusted, with the most likely cause, or which comparisons are not decided
         yet; empty if proven.
-    cause: the likeliest cause of the noise in words; empty if proven, or if no cause was seen.
+    cause: the most likely cause of the noise, as text; empty if proven, or if no cause was found.
     """
     odd = [c for c in cells if c.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)]
     open_ = [c for c in cells if c.verdict is Verdict.NONE]
@@ -86,8 +88,7 @@ def trend(values: FloatArray) -> float:
 
 
 def _likeliest(odd: Sequence[Cell], disturbance: Mapping[str, float | None]) -> str:
-    """Return the likeliest cause in words: a load if one was measured, else a drift if there is one, else
-    ''."""
+    """Return the most likely cause, as text: a measured load, else a drift, else ''."""
     if not odd:
         return ""
     loads = [
@@ -105,7 +106,7 @@ def _likeliest(odd: Sequence[Cell], disturbance: Mapping[str, float | None]) -> 
 
 
 def _no_cause(disturbance: Mapping[str, float | None]) -> str:
-    """Return that no cause was seen, and which were not looked for."""
+    """Return a text: no cause was found, and these possible causes were not checked."""
     unknown = [words for kind, words in LOADS.items() if disturbance.get(kind) is None]
     rest = f" (not measured: whether {' or '.join(unknown)})" if unknown else ""
     return f"no cause seen: neither drift nor load{rest}"

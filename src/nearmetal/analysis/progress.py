@@ -1,5 +1,5 @@
-"""What the verdicts so far mean for a run that goes on: which comparisons are decided, and how far the others
-are from a verdict. This module does not import numpy itself."""
+"""Interprets the verdicts so far for a run that continues: which comparisons are decided, and how far the
+others are from a verdict. This module itself does not import numpy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
 
 
 def decided(analysis: Analysis) -> bool:
-    """Whether every cell, A/A included, has its verdict.
+    """Return whether every cell, A/A included, has its verdict.
 
     An inconsistent cell counts as decided, because more blocks do not change it. An A/A cell also counts as
     decided if it can no longer become equivalent, even if its difference may be chance.
@@ -60,8 +60,10 @@ def decided(analysis: Analysis) -> bool:
 
 
 def _hopeless(cell: Cell) -> bool:
-    """Whether no part of the cell's interval lies within the margin. The interval only ever narrows, so the
-    cell can then never become equivalent."""
+    """Return whether no part of the cell's interval lies within the margin.
+
+    The interval can only narrow, so such a cell can never become equivalent.
+    """
     return cell.low > cell.high or cell.low > cell.margin or cell.high < -cell.margin / (1 + cell.margin)
 
 
@@ -71,11 +73,11 @@ def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
 
 
 def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
-    """Return by arm the workloads that later blocks need not run.
+    """Return, for each arm, the workloads that later blocks need not run.
 
-    A workload of an arm is settled if every comparison with the arm on either side has reached the wanted
-    width or verdict. A baseline therefore keeps a workload as long as any arm, or its own second run, is
-    undecided in it.
+    A workload of an arm is settled if every comparison that includes the arm has reached its requested width
+    or verdict. A baseline therefore keeps a workload as long as any arm, or its own second run, is undecided
+    in it.
     """
     design = study.design
     target = design.target_width
@@ -93,7 +95,8 @@ def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
 
 
 def verdict_state(analysis: Analysis, study: Study) -> VerdictState:
-    """Return what the verdicts so far mean for the rest of a run."""
+    """Return which comparisons and workloads are decided, for the decision whether and how the run
+    continues."""
     design = study.design
     cells = all_cells(analysis)
     finished = ""

@@ -1,5 +1,5 @@
 """Roofs: measured upper bounds of the bare machine. This module decides which roof bounds which metric, and
-computes which share of it a result reaches, without I/O. run/bounds/measuring.py measures the roofs."""
+computes the share of the roof that a result reaches. No I/O; run/bounds/measuring.py measures the roofs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Under:
     """The roof that bounds a metric.
 
     roof: name of the roof.
-    each: whether the metric is that of one of several ranks that share the roof.
-    alone: whether the metric is that of one rank while the others are idle.
+    each: whether the metric is the value of one of several ranks that share the roof.
+    alone: whether the metric is the value of one rank while the others are idle.
     """
 
     roof: str
@@ -79,22 +79,23 @@ UNDER: Mapping[tuple[str, str], Under] = {
 
 
 def wanted(study: Study) -> tuple[RoofRequest, ...]:
-    """Return the roofs that bound metrics of a study, each once."""
+    """Return the roofs that bound metrics of a study, without duplicates."""
     out: dict[RoofRequest, None] = {}
     for arm in study.arms():
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
                 kinds = {(u.roof, u.alone) for (s, _), u in UNDER.items() if s == workload.ran}
-                found = (_wanted(*kind, arm) for kind in sorted(kinds))
+                found = (_request_for(*kind, arm) for kind in sorted(kinds))
                 out |= dict.fromkeys(w for w in found if w is not None)
     return tuple(out)
 
 
-def _wanted(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
-    """Return the roof of this kind for an arm, or None if the storage of the arm is not on a known disk.
+def _request_for(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
+    """Return the request for a roof of this kind for an arm, or None if the arm's storage is not on a known
+    disk.
 
-    The latency of TCP is bounded by the latency of plain sockets over the same route: the seats of the arm,
-    or loopback.
+    The latency of TCP is bounded by the latency of plain sockets over the same route: the network addresses
+    of the arm, or loopback.
     """
     if kind in (DISK_READ, DISK_WRITE):
         storage = arm.environment.storage
@@ -167,7 +168,7 @@ def _raised(
             and all(workload.params.get(key, DEFAULTS.get(key)) == v for key, v in same.params.items())
             and c.metric in same.metrics
             and arm is not None
-            and (needed := _wanted(roof.name, False, arm)) is not None
+            and (needed := _request_for(roof.name, False, arm)) is not None
             and roof.fits(needed)
         ):
             roof = roof.raised_to(c.baseline_values)
@@ -184,7 +185,7 @@ def _over(
     """
     ran = workload.ran
     under = UNDER.get((ran, cell.metric)) or UNDER.get((ran, cell.metric.rstrip("0123456789")))
-    needed = None if under is None else _wanted(under.roof, under.alone, arm)
+    needed = None if under is None else _request_for(under.roof, under.alone, arm)
     if under is None or needed is None:
         return None
     for roof in roofs:
@@ -204,7 +205,7 @@ def _share(value: float, roof: float, better: Better) -> float:
 
 
 def words(roof: MeasuredRoof) -> str:
-    """Describe a roof in words.
+    """Return a description of a roof.
 
     For example 'memory bandwidth, STREAM, of 2 ranks', 'sequential reads of the disk of /scratch', or
     'latency of plain TCP sockets on the same network'.

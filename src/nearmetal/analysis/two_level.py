@@ -1,9 +1,9 @@
 """Compares boot states. Conditions that cannot change within a block (kernel, machine, day) are compared
 unpaired, boot by boot.
 
-Each boot gives one mean of logs per arm and metric, however often it was measured. The sample size n is the
-number of boots, never the number of blocks: treating the blocks of one boot as independent makes half of all
-verdicts false."""
+For each arm and metric, a boot gives one value: the mean of the natural logarithms of its measurements. The
+    sample size n is the number of boots, never the number of blocks: treating the blocks of one boot as
+    independent makes half of all verdicts false."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class StateCell:
     other: the arm in `after`; the same as arm, unless two different arms are compared.
     baseline: the arm that the cost refers to; '' if the values are compared.
     boots: number of boots (before, after).
-    before, after: geometric means of the boot means, in base units; of a cost, overheads as shares.
+    before, after: geometric means over the boots, in base units; for a cost, overheads as shares.
     overhead, low, high: change in time as a share, with its interval; low is -1 and high infinite if there
         are too few boots.
-    family: number of comparisons among which a material verdict has to hold.
-    deciding: whether it counts for the answer.
+    family: number of comparisons for which a material verdict is corrected.
+    deciding: whether the cell counts for the answer.
     verdict: always NONE if there are too few boots.
-    alone: the verdict without regard to the other comparisons of the family.
-    reason: why, in words.
+    alone: the verdict without the correction for the other comparisons of the family.
+    reason: the reason for the verdict, as text.
     guest: as in model.result.Cell, from either boot state.
     """
 
@@ -79,8 +79,8 @@ class StateCell:
 class LeastBoots:
     """The least numbers of boots on each side.
 
-    any_verdict: for any verdict at all, which can only be *equivalent* if the family is large.
-    material: for a material verdict among all comparisons of the family.
+    any_verdict: boots needed for any verdict. In a large family this verdict can only be *equivalent*.
+    material: boots needed for a material verdict, corrected for all comparisons of the family.
     """
 
     any_verdict: int
@@ -100,10 +100,10 @@ def _alpha(confidence: float) -> float:
 def compare_boots(before: Sequence[float], after: Sequence[float], better: Better, level: float) -> Interval:
     """Return the interval of theta = s (after - before), with s = 1 if lower is better, else -1.
 
-    It holds the exact rank-sum interval, which needs no distribution but the same one on both sides, and
-    Welch's interval, which keeps its level if one side spreads more than the other.
+    The result encloses two intervals. The exact rank-sum interval assumes only that both sides have the same
+    distribution apart from the shift. Welch's interval keeps its level if the two variances differ.
 
-    before, after: means of logs, one number per boot.
+    before, after: mean natural logarithms, one number per boot.
     level: error probability of the interval.
 
     The ends are infinite if there are too few boots for the level. Raises ValueError if a side has no boot.
@@ -130,15 +130,16 @@ def compare_states(
 ) -> tuple[StateCell, ...]:
     """Compare every arm and metric that both boot states have.
 
-    Of arms that are compared with no other arm in their runs (bare metal), the values are compared. Of the
-    other arms, the overheads against the baseline of their own run are compared.
+    For arms without a baseline in their runs (bare metal), the values are compared. For all other arms, the
+    overheads against the baseline of their own run are compared.
 
     before, after: the analyses of the runs of each boot, in any order.
     against: pairs of arms ('bare/1x1') of `before` and `after` whose values are compared, or pairs of
-        environments ('bare'), which are compared placement by placement. If given, nothing else is compared.
+        environments ('bare'), which are compared placement by placement. If given, only these pairs are
+        compared.
     deciding: whether a workload and its metric count for the answer.
     left_out: workloads and arms that are not compared.
-    one_boot: whether a boot is on both sides, so that nothing can be told apart.
+    one_boot: whether the same boot is on both sides. The states cannot be distinguished then.
     """
     old, new = [_boot_means(a) for a in before], [_boot_means(a) for a in after]
     found: list[tuple[_Key, str, list[_Mean], list[_Mean]]] = []
@@ -255,9 +256,9 @@ def _judge(theta: Interval, margin: float) -> Verdict:
 
 
 def _boot_means(runs: Sequence[Analysis]) -> Mapping[_Key, _Mean]:
-    """Return the means of logs of one boot.
+    """Return the mean natural logarithm of each quantity over one boot.
 
-    For each run of the boot, the logs of its blocks are averaged. The result is the mean over the runs.
+    The logarithms are averaged over the blocks of each run, and the results over the runs of the boot.
     """
     found: dict[_Key, list[_Mean]] = {}
     for analysis in runs:
@@ -284,7 +285,7 @@ def _run_means(analysis: Analysis) -> Mapping[_Key, _Mean]:
 
 
 def _logs(cell: Cell, compared: Collection[str]) -> Iterator[tuple[_Key, Sequence[float]]]:
-    """Yield both values of a cell, and its overhead if its baseline is compared with no other arm."""
+    """Yield both values of a cell, and also its overhead if its baseline is compared with no other arm."""
     for arm, values in ((cell.baseline, cell.baseline_values), (cell.arm, cell.values)):
         yield _key(cell, arm, "", StateQuantity.VALUE), [math.log(v) for v in values]
     if cell.arm in compared and cell.baseline not in compared:

@@ -17,7 +17,7 @@ _NORMAL = NormalDist()
 def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
     """Return the verdict of a primary interval [low, high] of theta after n blocks.
 
-    margin: time-equivalent share.
+    margin: largest overhead that is not material, as a share of the time.
     min_blocks: least number of blocks for a verdict.
     """
     if n < min_blocks:
@@ -57,10 +57,10 @@ class Failures:
 
     @property
     def words(self) -> str:
-        """Return the failures in words: 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'."""
+        """Return the failures as text: 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'."""
         sides = (("fails", self.env), ("its baseline fails", self.base))
-        said = [f"{who} in {count} of {self.blocks} rounds" for who, count in sides if count]
-        return "; ".join(said) or f"cannot be compared in {self.failed} of {self.blocks} rounds"
+        texts = [f"{who} in {count} of {self.blocks} rounds" for who, count in sides if count]
+        return "; ".join(texts) or f"cannot be compared in {self.failed} of {self.blocks} rounds"
 
 
 def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: float, least: int) -> Verdict:

@@ -1,4 +1,4 @@
-"""What study files may name on this machine: backends, kernels, applications and images."""
+"""The names that study files may use on this machine: backends, kernels, applications and images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def catalog() -> Catalog:
-    """The backends and kernels that study files may name."""
+    """Return the backends, kernels and applications that study files may name."""
     return Catalog(
         backends=backend_names(),
         kernels={k: {p.name: (type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
@@ -42,7 +42,10 @@ def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str |
 
 
 def require_images(study: Study) -> None:
-    """Raises UnavailableError if the image of an environment does not exist on this machine."""
+    """Check that the image of every environment exists on this machine.
+
+    Raises UnavailableError if one does not.
+    """
     from ..node.machine import image_store
 
     for name in dict.fromkeys(e.image for e in study.environments if e.image != HOST):
@@ -50,7 +53,7 @@ def require_images(study: Study) -> None:
 
 
 def _every_metric(name: str) -> tuple[str, ...]:
-    """Return the metrics of a kernel for all words that its parameters accept."""
+    """Return the metrics of a kernel for all values that its parameters accept."""
     choices = [{}, *({p.name: word} for p in parameters(name).values() for word in p.words)]
     found = [m for c in choices for m in metrics(KernelWorkload(name=name, kernel=name, params=c))]
     return tuple(dict.fromkeys(name for name, _, _ in found))

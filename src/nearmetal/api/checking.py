@@ -1,4 +1,4 @@
-"""Finds out what can run on this machine, by starting one instance of each kind."""
+"""Determines what can run on this machine, by starting one instance of each kind."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Whether one thing works here.
+    """The result of one check of this machine.
 
     state: WORKS, PARTLY or NOT_HERE.
-    what: its name and version.
+    what: name and version of what was checked.
     why: details, or why it does not work.
     remedy: what to do about it; empty if nothing has to be done.
-    group: the kind of thing, such as ENVIRONMENT or 'attachments'; empty for one of its own.
+    group: the group of the check, such as ENVIRONMENT or 'attachments'; empty if it belongs to none.
     """
 
     state: str
@@ -43,7 +43,7 @@ class Check:
 
 
 def check(progress: Progress | None = None) -> tuple[Check, ...]:
-    """Check everything that this machine may have, in the order of the report.
+    """Check everything that nearmetal can use on this machine, in the order of the report.
 
     progress: receives a message for each slow step.
     """
@@ -51,12 +51,12 @@ def check(progress: Progress | None = None) -> tuple[Check, ...]:
 
 
 def machine_facts() -> Mapping[str, JsonValue]:
-    """Return what this machine is: hardware, kernel, mitigations, versions."""
+    """Return facts about this machine: hardware, kernel, mitigations, versions."""
     return provenance(LocalHost())
 
 
 def can_measure(checks: tuple[Check, ...]) -> bool:
-    """Whether the kernels can be built here. Nothing can be measured without them."""
+    """Return whether the kernels can be built here. Nothing can be measured without them."""
     return any(c.what == _KERNELS and c.state == WORKS for c in checks)
 
 
@@ -99,7 +99,7 @@ def _grouped(group: str, checks: Iterable[Check]) -> Iterator[Check]:
 
 
 def _unless(lacks: Unavailable | None, what: str) -> Check:
-    """Return a check that works unless something is missing."""
+    """Return a check with the state WORKS, unless something is missing."""
     if lacks is None:
         return Check(state=WORKS, what=what)
     return Check(state=NOT_HERE, what=what, why=lacks.reason, remedy=lacks.remedy)
@@ -136,11 +136,11 @@ def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools:
 
 
 def _kvm(host: Host, tools: Tools) -> Check:
-    """Check step by step whether the processor can really run guests."""
+    """Check step by step whether KVM can actually run guests."""
     from ..environments.kvm import kvm_answer
 
     answer = kvm_answer(host, tools)
-    steps = ", ".join(f"{step}: {said}" for step, said in answer.steps)
+    steps = ", ".join(f"{step}: {text}" for step, text in answer.steps)
     if answer.works:
         why = f"{answer.nanoseconds} ns for an instruction; {steps}"
         return Check(state=WORKS, what="kvm", why=why)
@@ -189,10 +189,10 @@ def _inside(machine: Machine) -> Iterator[Check]:
     given: list[JsonValue] = [name for name, why in offered.items() if not why]
     absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}
     state = NOT_HERE if not given else PARTLY if absent else WORKS
-    said = events_words({"perf_events": given, "perf_events_absent": absent})
+    text = events_words({"perf_events": given, "perf_events_absent": absent})
     forbidden = any("ermi" in why for why in offered.values())
     remedy = "sysctl kernel.perf_event_paranoid=2" if forbidden else ""
-    yield Check(state=state, what="perf events", why=said, remedy=remedy)
+    yield Check(state=state, what="perf events", why=text, remedy=remedy)
     energy = energy_domains()
     if isinstance(energy, MissingValue):
         yield Check(state=NOT_HERE, what="energy", why=energy.reason)

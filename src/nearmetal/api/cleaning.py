@@ -14,8 +14,8 @@ from ..host.leftovers import Leftover
 class Cleaned:
     """The leftovers of killed runs.
 
-    found: all that there were.
-    left: those that are still there.
+    found: all leftovers.
+    left: those that still exist.
     failures: why some of them could not be removed.
     """
 
@@ -25,13 +25,14 @@ class Cleaned:
 
 
 def find_leftovers() -> Cleaned:
-    """Return what is left on this machine, and remove nothing."""
+    """Return the leftovers on this machine, and remove nothing."""
     found = find_all(LocalHost())
     return Cleaned(found=found, left=found)
 
 
 def clean() -> Cleaned:
-    """Remove what is left on this machine. Failures are returned, so that one of them stops nothing."""
+    """Remove the leftovers on this machine. A failure is returned in the result and does not stop the removal
+    of others."""
     host = LocalHost()
     found = find_all(host)
     failures = []

@@ -23,7 +23,7 @@ _MAY_DIFFER = frozenset(
         *("margin", "confidence", "primary", "baselines", "slices", "sample_every"),
     )
 )
-"""Keys of a design that change how long and how often is measured, not what is measured."""
+"""Keys of a design that change the duration and the number of measurements, not what is measured."""
 
 
 _ONLY_BEFORE, _NOTHING_AFTER = "only in runs from before", "no values in runs from after"
@@ -31,7 +31,7 @@ _ONLY_BEFORE, _NOTHING_AFTER = "only in runs from before", "no values in runs fr
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """One run of a side. boot: what identifies its boot; its directory in records that do not say."""
+    """One run of a side. boot: the boot ID; the directory of the run if its records contain none."""
 
     found: Results
     boot: str
@@ -49,8 +49,8 @@ def compare(
     """Compare the runs in results directories from before and after an upgrade.
 
     before, after: results directories, or directories with results directories in them.
-    margin: the margin of the studies if omitted. Any other margin is exploratory, because it is given after
-        the data.
+    margin: the margin; the margin of the studies if omitted. Any other margin makes the comparison
+        exploratory, because it was chosen after the data were measured.
     against: as in analysis.compare_states.
     analyse: analyses one results directory.
 
@@ -116,7 +116,10 @@ def _run(found: Results) -> _Run:
 
 
 def _check_different(before: Sequence[ResultsDirectory], after: Sequence[ResultsDirectory]) -> None:
-    """Raise UsageError if a run is given twice, also as a copy."""
+    """Check that no run is given twice, not even as a copy.
+
+    Raises UsageError if one is.
+    """
     known: dict[tuple[Any, ...], tuple[Path, int]] = {}
     for side, directories in enumerate((before, after)):
         for d in directories:
@@ -138,7 +141,7 @@ def _check_different(before: Sequence[ResultsDirectory], after: Sequence[Results
 def _margin(designs: Sequence[Design], given: float | None) -> tuple[float, bool]:
     """Return the margin, and whether it is exploratory.
 
-    given: a margin that was named after the data.
+    given: the margin from the command line, which was chosen after the data were measured.
 
     Raises UsageError if none is given and the runs have different margins.
     """
@@ -163,7 +166,7 @@ def _by_boot(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
 def _unlike(before: Sequence[_Run], after: Sequence[_Run], *, arms: bool) -> dict[str, str]:
     """Return the workloads and arms that cannot be compared, with the reason.
 
-    arms: whether to look at arms too.
+    arms: whether to check arms too.
     """
     studies = [[r.found.study for r in side] for side in (before, after)]
     parts: list[Callable[[Study], Mapping[str, object]]] = [lambda s: {w.name: w for w in s.workloads}]
@@ -185,9 +188,10 @@ def _unlike(before: Sequence[_Run], after: Sequence[_Run], *, arms: bool) -> dic
 
 
 def _without_values(before: Sequence[_Run], after: Sequence[_Run], known: Collection[str]) -> dict[str, str]:
-    """Return what one side has measured and the other, in which it failed throughout, has not.
+    """Return the workloads and arms that have values on one side only, because they always failed on the
+    other.
 
-    known: workloads and arms that are not compared for another reason.
+    known: workloads and arms that are already excluded for another reason.
     """
     old, new = (dict.fromkeys(m for r in side for m in _measured(r)) for side in (before, after))
     return {
@@ -205,7 +209,7 @@ def _measured(run: _Run) -> list[tuple[str, str]]:
 
 
 def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[SystemChange]:
-    """Return what differs between the sides, with all values that each side has."""
+    """Return the facts that differ between the sides, with all values of each side."""
     old, new = (dict.fromkeys(f for r in side for f in _facts(r).items()) for side in (before, after))
     names = dict.fromkeys(name for name, _ in (*old, *new))
     out = []
@@ -217,7 +221,8 @@ def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[SystemChange
 
 
 def _facts(run: _Run) -> dict[str, str]:
-    """Return what an upgrade may change (UPGRADED), and what should be the same on both sides."""
+    """Return the facts that an upgrade may change (UPGRADED), and the facts that should be the same on both
+    sides."""
     p, study = run.found.stored.provenance, run.found.study
     cpu, kernel, hypervisor, tools, versions = (
         section(p, name) for name in ("cpu", "kernel", "hypervisor", "tools", "versions")

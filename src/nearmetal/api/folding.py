@@ -39,18 +39,21 @@ class _Task:
     used: Trials
     others: Trials
 
-    def fold(self, asked: FoldRequest) -> Piece:
+    def fold(self, request: FoldRequest) -> Piece:
         """Fold the trials. Raises RecordsError if a record is corrupt."""
         with uncollected():
-            return fold_piece(asked, self.used.data(), self.others.data())
+            return fold_piece(request, self.used.data(), self.others.data())
 
 
 def fold_trials(
-    plan: Plan, asked: FoldRequest, trials: Trials, told: Callable[[float], None] = lambda share: None
+    plan: Plan,
+    request: FoldRequest,
+    trials: Trials,
+    report: Callable[[float], None] = lambda share: None,
 ) -> Folded:
-    """Fold all trials of a results directory.
+    """Fold all trials of a results directory to one value per block.
 
-    told: called with the share that is done, up to 1.
+    report: called with the fraction that is done, up to 1.
 
     Raises RecordsError if a record is corrupt.
     """
@@ -61,25 +64,25 @@ def fold_trials(
     tasks = list(_tasks(choice, trials, piece))
     processes = min(processes, len(tasks))
     if processes < 2 or size < WORTH_PROCESSES:
-        return joined_pieces(choice, _counted((task.fold(asked) for task in tasks), len(tasks), told))
-    with _workers(processes, asked) as workers:
-        return joined_pieces(choice, _counted(_spread(tasks, workers, asked), len(tasks), told))
+        return joined_pieces(choice, _counted((task.fold(request) for task in tasks), len(tasks), report))
+    with _workers(processes, request) as workers:
+        return joined_pieces(choice, _counted(_spread(tasks, workers, request), len(tasks), report))
 
 
-def _counted(pieces: Iterable[Piece], number: int, told: Callable[[float], None]) -> list[Piece]:
+def _counted(pieces: Iterable[Piece], number: int, report: Callable[[float], None]) -> list[Piece]:
     found = []
     for piece in pieces:
         found.append(piece)
-        told(len(found) / number)
+        report(len(found) / number)
     return found
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Switch the garbage collector off inside.
+    """Disable the garbage collector in the body.
 
-    Folding makes many small objects, and none of them is garbage. Walking through them repeatedly would take
-    a fifth of the time.
+    Folding makes many small objects, and none of them is garbage. Scanning them repeatedly would take a fifth
+    of the time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -99,7 +102,7 @@ def _tasks(choice: Choice, trials: Trials, piece: int) -> Iterator[_Task]:
 
 
 def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Iterator[list[int]]:
-    """Join groups of places until their lines make a piece of so many bytes."""
+    """Join groups of trial indexes until the records of a batch have at least `piece` bytes."""
     batch: list[int] = []
     size = 0
     for group in groups:
@@ -113,7 +116,7 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Ite
 
 
 @contextmanager
-def _workers(number: int, asked: FoldRequest) -> Iterator[list[Connection]]:
+def _workers(number: int, request: FoldRequest) -> Iterator[list[Connection]]:
     """Start processes that fold tasks, and return connections to them.
 
     Each process ends when its connection is closed, even if this process is killed.
@@ -123,7 +126,7 @@ def _workers(number: int, asked: FoldRequest) -> Iterator[list[Connection]]:
     try:
         for _ in range(number):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, asked), daemon=True)
+            process = context.Process(target=_work, args=(theirs, request), daemon=True)
             process.start()
             theirs.close()
             started.append((ours, process))
@@ -135,21 +138,21 @@ def _workers(number: int, asked: FoldRequest) -> Iterator[list[Connection]]:
             process.join()
 
 
-def _work(connection: Connection, asked: FoldRequest) -> None:
+def _work(connection: Connection, request: FoldRequest) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all; the one that asks ends the others
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             task: _Task = connection.recv()
             try:
-                answer: Piece | NearmetalError = task.fold(asked)
+                answer: Piece | NearmetalError = task.fold(request)
             except NearmetalError as e:
                 answer = e
             connection.send(answer)
 
 
-def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: FoldRequest) -> Iterator[Piece]:
-    """Yield the pieces of all tasks in the order in which they are finished. Tasks of workers that died are
-    done in this process."""
+def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], request: FoldRequest) -> Iterator[Piece]:
+    """Yield the pieces of all tasks, in the order in which they are finished. The tasks of workers that died
+    are processed in this process."""
     left = list(reversed(tasks))
     busy: dict[Connection, _Task] = {}
 
@@ -175,4 +178,4 @@ def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], asked: FoldRe
                 raise answer
             yield answer
     while left:
-        yield left.pop().fold(asked)
+        yield left.pop().fold(request)

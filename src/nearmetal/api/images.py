@@ -43,7 +43,7 @@ FORMS = tuple(form.value for form in Form)
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
-    """What would be built.
+    """The contents of an image that would be built.
 
     suite: release of the distribution.
     variant: set of packages to start from.
@@ -95,7 +95,7 @@ def import_image(path: Path, name: str, *, progress: Note = ignore) -> Image:
 
 
 def list_images() -> dict[str, Image | None]:
-    """Return every known image by name; None for one that can be built and is not."""
+    """Return every known image by name; None for one that can be built but is not."""
     host, store = LocalHost(), image_store()
     return {name: find_image(host, store, name, {}) for name in known_names(store, {})}
 
@@ -103,7 +103,7 @@ def list_images() -> dict[str, Image | None]:
 def get_image(name: str) -> Image:
     """Return an image of the store.
 
-    Raises UsageError if there is none.
+    Raises UsageError if it does not exist.
     """
     return image_store().require(name)
 
@@ -123,9 +123,9 @@ def convert_image(name: str, form: str, *, progress: Note = ignore) -> tuple[Ima
 
 
 def remove_image(name: str) -> Image:
-    """Remove an image with all its forms. Returns what it was.
+    """Remove an image with all its forms. Returns the removed image.
 
-    Raises UsageError if there is none.
+    Raises UsageError if it does not exist.
     """
     return image_store().remove(name)
 

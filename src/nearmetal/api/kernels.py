@@ -1,4 +1,4 @@
-"""Runs one kernel by itself, natively and with verification."""
+"""Runs one kernel alone, natively and with verification."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ def run_kernel(
 ) -> KernelResult:
     """Run a kernel once on this machine.
 
-    settings: texts of the kernel's own keys, as in a study file.
-    size: class of a NAS benchmark, if the settings do not give it; other kernels have none.
+    settings: values of the kernel's own keys as text, as in a study file.
+    size: class of a NAS benchmark, if the settings do not contain it; other kernels have none.
     ranks: MPI ranks; 2 if omitted, or 1 if the kernel does not run on 2 or the machine has one CPU.
     threads: threads of each rank.
     oversubscribe: let ranks share CPUs if the machine has too few.
-    profile: also return where the time of each rank went, and what it sent.
-    view: receives a message for each slow step of the preparation. It is left before the kernel runs, since a
-        live display takes CPU time.
+    profile: also return the time of each rank by call, and its messages.
+    view: receives a message for each slow step of the preparation. It is closed before the kernel runs, since
+        a live display takes CPU time.
+
     Raises UsageError for a wrong name or value, UnavailableError or RunError.
     """
     from ..node.machine import new_label, prepare_machine

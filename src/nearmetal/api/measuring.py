@@ -44,7 +44,7 @@ def run(
     max_blocks: largest number of blocks, for this call only.
     seed: seed of all random orders. If None, a Study keeps its own seed.
     results: directory in which the results directory is made.
-    force: whether to measure although another run holds this machine.
+    force: whether to measure even if another run holds this machine.
     progress: receives the events of the run.
 
     Raises StudyError and UsageError if the study or an argument is wrong, UnavailableError if the baseline
@@ -137,13 +137,14 @@ def weighed(
     workloads: kernels and applications as on the command line: cg, npb:ep.S, hpl:nb=32..512.
     command: a program and its arguments, instead of workloads.
     ranks: MPI ranks; if None, 2 for kernels and 1 for a command.
-    instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are named.
-    attachments: each environment is measured with every attachment of these that it can have.
+    instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are given.
+    attachments: each environment is measured with each of these attachments that it supports.
     mpi: whether to start the command by mpirun, one process per rank.
     image: image of all environments.
     margin: smallest material difference, as a share.
     time: time limit of the run, in seconds.
-    time_limit: time limit of one program run, in seconds; a run that takes longer is killed and has failed.
+    time_limit: time limit of one program run, in seconds. A run that takes longer is killed and counts as
+        failed.
 
     Raises UsageError, or UnavailableError if the image was not built.
     """
@@ -186,7 +187,7 @@ def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) 
 def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> Study:
     """Return the study as it would run here, without the parts that cannot run on this machine.
 
-    The progress is informed of the parts that are left out. Nothing is measured. Raises the same errors as
+    Parts that are left out are reported through `progress`. Nothing is measured. Raises the same errors as
     measured() before its rehearsal.
     """
     from ..run.run import check_study
@@ -268,7 +269,7 @@ def _shown(progress: Progress | None) -> Progress:
 
 
 def _results(outcome: Outcome) -> Results:
-    """End a run as the command line does: write a report, and close the directory unless the run was
+    """Complete a run as the command line does: write a report, and close the directory unless the run was
     interrupted."""
     if outcome.directory is None:
         raise RunError(outcome.stopped, remedy="run the study again")

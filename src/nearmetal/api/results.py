@@ -33,9 +33,9 @@ class Results:
     """A run with the analysis of its records.
 
     stored: its results directory.
-    trials: its records, which are read when they are used.
+    trials: its records, which are read on first use.
     stopped: why the run ended, if this process ran it; else empty.
-    interrupted: whether a signal ended the run; everything that was measured is saved.
+    interrupted: whether a signal ended the run. All measurements were saved.
     """
 
     stored: ResultsDirectory
@@ -52,12 +52,13 @@ class Results:
 
     @property
     def day(self) -> str:
-        """When the run began, for a reader: '24 Nov 2026'."""
+        """The date when the run began, as text: '24 Nov 2026'."""
         return time.strftime("%-d %b %Y", time.localtime(self.stored.plan().created))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Each metric of each environment against its baseline, with interval and verdict."""
+        """All comparisons: each metric of each environment against its baseline, with interval and
+        verdict."""
         return self.analysis.cells
 
 
@@ -67,7 +68,8 @@ def load(directory: str | PathLike[str]) -> Results:
 
 
 def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> SeriesDirectory | None:
-    """Open the series at path, or the newest below parent if no single run is newer; else return None."""
+    """Open the series at path, or the newest series below parent. Returns None if a single run is newer than
+    it."""
     if path is not None:
         return SeriesDirectory.at(path)
     found = series_below(parent)
@@ -124,10 +126,10 @@ def frozen_study(directory: ResultsDirectory) -> Study:
     return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
 
 
-def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda share: None) -> Results:
+def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lambda share: None) -> Results:
     """Analyse the records of a results directory.
 
-    told: called with the share of the records that was read, up to 1.
+    report: called with the fraction of the records that was read, up to 1.
 
     Raises RecordsError.
     """
@@ -140,7 +142,7 @@ def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda
     plan = make_plan(study, schedule=planned.schedule, started=planned.started)
     with uncollected(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         trials = directory.trials()
-        folded = fold_trials(plan, wanted(study), trials, told)
+        folded = fold_trials(plan, wanted(study), trials, report)
         # In threads, because numpy spends most of the time without Python's lock.
         analysis = conclude(study, plan, trials.heads, folded, each=threads.map)
     bare = {e.name for e in study.environments if is_bare(e.backend)}
@@ -149,7 +151,11 @@ def analysed(directory: ResultsDirectory, told: Callable[[float], None] = lambda
 
 
 def write_report(found: Results, *, figures: bool = False) -> list[Path]:
-    """Write report.html, .md, .tex and .csv to the results directory, and every figure to its figures/."""
+    """Write report.html, .md, .tex and .csv to the results directory. With `figures`, also write every figure
+    to its directory figures/.
+
+    Returns the paths of the files.
+    """
     from ..report.write import write_report as write
 
     directory, study, analysis, records = found.stored, found.study, found.analysis, found.trials

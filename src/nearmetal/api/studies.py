@@ -18,7 +18,7 @@ Note = Callable[[str], None]
 
 
 def ignore(text: str) -> None:
-    """Drop the text."""
+    """Ignore the text. This is the default receiver of notes."""
     del text
 
 
@@ -54,5 +54,6 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
 
 
 def study_text(study: Study) -> str:
-    """Return the study as the text of a study file in which no value is left to its default."""
+    """Return the study as the text of a study file in which every value is written out, including
+    defaults."""
     return dump_study(study, catalog())

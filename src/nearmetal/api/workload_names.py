@@ -1,5 +1,5 @@
-"""Parses workloads on a command line (cg, npb:ep.S, hpl:nb=32..512), and lists what study files may say about
-applications."""
+"""Parses workloads on a command line (cg, npb:ep.S, hpl:nb=32..512), and lists the keys of applications in
+study files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ NPB = "npb"
 
 
 def named_workloads(texts: Sequence[str], known: Catalog, quick: Study) -> tuple[Workload, ...]:
-    """Each text: names divided by commas; behind a name and ':' its keys, name:key=value,key=value. npb:ep.S,
-    ep.S and ep:S are the kernel ep of class S.
+    """Parse the values of --workload. A value is a list of workload names, separated by commas.
 
-    quick: the study whose workloads may be named as it names them.
+    A name may be followed by ':' and its keys: name:key=value,key=value. npb:ep.S, ep.S and ep:S are all the
+    kernel ep of class S.
 
-    Raises UsageError.
+    quick: the study whose workloads can be selected by their names in it.
+
+    Raises UsageError for an unknown workload, or one that is named twice.
     """
     found: dict[str, Workload] = {}
     for word in _words(texts):
@@ -77,7 +79,8 @@ def _named(word: str, known: Catalog, quick: Study) -> Workload:
 
 
 def _nas_benchmark(word: str, known: Catalog) -> tuple[str, str] | None:
-    """Return the kernel and the class of cg.A, cg:A and npb:cg.A, in capitals or not; None for other words.
+    """Return the kernel and the class for cg.A, cg:A and npb:cg.A, in upper or lower case; None for other
+    words.
 
     Raises UsageError if there is no such kernel or class.
     """
@@ -154,7 +157,7 @@ def read_values(
 
 
 def type_of(parameter: Parameter) -> str:
-    """Return a parameter's type in the words of the catalogue: 'S | W | A | B', 'count | auto', 'size'."""
+    """Return the type of a parameter as the catalogue prints it: 'S | W | A | B', 'count | auto', 'size'."""
     words = {
         Kind.WHOLE: ("count",),
         Kind.BYTES: ("size",),
@@ -168,7 +171,7 @@ def type_of(parameter: Parameter) -> str:
 
 
 def known_applications() -> dict[str, KnownApplication]:
-    """Return what study files may say about each application."""
+    """Return the keys of each application in study files."""
 
     def misfit(application: str, name: str, value: ParamValue) -> str | None:
         return parameters(application)[name].problem(value)
@@ -186,7 +189,7 @@ def known_applications() -> dict[str, KnownApplication]:
 
 
 def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
-    """Return why the workload cannot run on arms of the study, one text for each reason."""
+    """Return why the workload cannot run on some arms of the study, one text for each reason."""
     from ..node.survey.programs import problems_of
 
     return problems_of(workload, study, hardware_of(LocalHost()))

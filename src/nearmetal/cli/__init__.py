@@ -1,7 +1,6 @@
-"""The command line: parses, calls, prints, exits. Nothing else prints or exits.
+"""The command line: it parses, calls, prints and exits. No other package prints or exits.
 
-It must not decide anything about a run or a report; it asks the package api.
-"""
+It must not make decisions about a run or a report; it calls the package api."""
 
 from .app import main
 

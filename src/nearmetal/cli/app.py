@@ -1,4 +1,4 @@
-"""All commands, and the one place where an error becomes a line and an exit code."""
+"""All commands, and the only place where an error becomes a message and an exit code."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _root(
 
 
 def _not_named() -> None:
-    """Stand for a command in `nearmetal --help`."""
+    """Placeholder for a command in `nearmetal --help`."""
 
 
 def application(words: Container[str]) -> typer.Typer:
-    """The command line. Only the modules of commands that are among `words` are imported."""
+    """Return the command line. Only the modules of commands that are among `words` are imported."""
     app = typer.Typer(
         name="nearmetal",
         help="Measure what containers and virtual machines cost a workload, and whether that cost is real.",
@@ -56,7 +56,7 @@ def application(words: Container[str]) -> typer.Typer:
 
 
 def _next(words: Sequence[str]) -> str:
-    """What to do about a command line that cannot be read."""
+    """Return what to do about a command line that cannot be parsed."""
     for command in COMMANDS:
         if command.name == words[0]:
             return command.what_next(words)
@@ -64,12 +64,12 @@ def _next(words: Sequence[str]) -> str:
 
 
 def _words_to_complete() -> list[str]:
-    """The command line that a shell wants to complete; Typer's scripts hand it over in the environment."""
+    """Return the command line that a shell wants to complete. Typer's scripts pass it in the environment."""
     return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
 
 
 def _reader_gone() -> int:
-    """`nearmetal ... | head` ends the tool quietly, as every other program."""
+    """End quietly if the reader of the output has closed the pipe, as in `nearmetal ... | head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return ExitCode.DONE
 
@@ -99,14 +99,14 @@ _SIGNS = {
 
 
 def plain_signs(error: UnicodeError) -> tuple[str, int]:
-    """An error handler of codecs that writes other signs for those that an encoding lacks."""
+    """Error handler of codecs that replaces signs that an encoding lacks by similar ones."""
     assert isinstance(error, UnicodeEncodeError)
     signs = error.object[error.start : error.end]
     return "".join(_SIGNS.get(sign, "?") for sign in signs), error.end
 
 
 def _encode_all() -> None:
-    """Let every text be written, whatever the encoding of the terminal or the pipe."""
+    """Make every text printable, whatever the encoding of the terminal or the pipe."""
     codecs.register_error("plain-signs", plain_signs)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

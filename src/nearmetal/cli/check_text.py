@@ -1,4 +1,4 @@
-"""The text of `nearmetal check`: one line for each environment, and one for each group of other things."""
+"""The text of `nearmetal check`: one line for each environment, and one for each group of other checks."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from ..api.checking import ENVIRONMENT, NOT_HERE, PARTLY, WORKS, Check
 from ..report.text import one_line
 
 WIDTH = 100
-"""Most columns, however wide the terminal is."""
+"""Maximum number of columns, also on a wider terminal."""
 _STATE = 14
 DETAILS = "Every detail, and what to do about the rest: nearmetal check --all"
 
 
 def short_lines(checks: Sequence[Check], width: int) -> list[str]:
-    """The lines of the short form: state, name, and what it is or what to do about it.
+    """Return the lines of the short form: state, name, and details or remedy.
 
     width: columns of the terminal; longer lines are cut.
     """
     rows = [*_single_rows(checks), *_group_rows(checks)]
     names = max(len(name) for _, name, _ in rows)
-    lines = [f" {state:<{_STATE - 1}}{name:<{names}}  {said}".rstrip() for state, name, said in rows]
+    lines = [f" {state:<{_STATE - 1}}{name:<{names}}  {shown}".rstrip() for state, name, shown in rows]
     return [*(_cut(line, min(width, WIDTH)) for line in lines), DETAILS]
 
 
 def all_lines(checks: Sequence[Check]) -> list[str]:
-    """The lines of the whole form: everything that was checked, in full."""
+    """Return the lines of the full form: every check with all its details."""
     names = max(len(c.what) for c in checks)
     out = []
     for c in checks:
@@ -52,18 +52,18 @@ def _group_rows(checks: Sequence[Check]) -> Iterator[_Row]:
         here = [_name(c) for c in own if c.state != NOT_HERE]
         lacking = [_name(c) for c in own if c.state == NOT_HERE]
         state = NOT_HERE if not here else PARTLY if lacking or PARTLY in {c.state for c in own} else WORKS
-        said = f"{'all but ' if here else ''}{', '.join(dict.fromkeys(lacking))}"
-        yield state, group, said if lacking else ", ".join(dict.fromkeys(here))
+        shown = f"{'all but ' if here else ''}{', '.join(dict.fromkeys(lacking))}"
+        yield state, group, shown if lacking else ", ".join(dict.fromkeys(here))
 
 
 def _name(check: Check) -> str:
-    """The name without its group and without a mode in brackets."""
+    """Return the name without its group and without a mode in parentheses."""
     name = check.what.removeprefix(f"{check.group.removesuffix('s')} ")
     return name.partition(" (")[0]
 
 
 def _details(check: Check) -> str:
-    """What is known of it, without the output of programs unless it works."""
+    """Return the details of a check. The output of programs is included only if it works."""
     text = one_line(check.why)
     if check.state == WORKS:
         return text

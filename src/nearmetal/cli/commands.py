@@ -1,4 +1,4 @@
-"""The table of commands, in the order of `nearmetal --help`, with the text of their help."""
+"""The table of commands, in the order of `nearmetal --help`, with their help texts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 class Command:
     """One command of the command line.
 
-    name: as it is typed.
-    place: module of this package and the function or Typer in it, divided by a colon.
-    help: its first sentence stands in the list of commands too.
-    hidden: whether the list of commands leaves it out.
-    several: options that take several values behind one name, as in `--before A B`.
-    mend: a place, as above, of a function that returns what to do about a line that cannot be read, or None.
+    name: name as typed.
+    place: module of this package and the function or Typer in it, separated by a colon.
+    help: help text; its first sentence also appears in the list of commands.
+    hidden: whether the list of commands omits it.
+    several: options that take several values after one name, as in `--before A B`.
+    mend: a place, as above, of a function that returns what to do about a line that cannot be parsed, or
+        None.
     """
 
     name: str
@@ -28,8 +29,8 @@ class Command:
     mend: str = ""
 
     def spread(self, words: Sequence[str]) -> list[str]:
-        """Return the words of a command line with the name of such an option in front of each of its
-        values."""
+        """Return the words of a command line with the name of an option repeated before each of its values,
+        for options with several values."""
         out: list[str] = []
         option = None
         for word in words:
@@ -41,17 +42,17 @@ class Command:
         return out
 
     def load(self) -> Callable[..., Any]:
-        """Import what runs the command."""
+        """Import and return the function or Typer that runs the command."""
         return _imported(self.place)
 
     def what_next(self, words: Sequence[str]) -> str:
-        """What to do about a command line that cannot be read."""
-        said = _imported(self.mend)(words) if self.mend else None
-        return said or f"nearmetal {self.name} --help"
+        """Return what to do about a command line that cannot be parsed."""
+        remedy = _imported(self.mend)(words) if self.mend else None
+        return remedy or f"nearmetal {self.name} --help"
 
 
 def _imported(place: str) -> Callable[..., Any]:
-    """Import a module of this package, and return what is at this place in it."""
+    """Import a module of this package, and return the object at this place."""
     module, _, attribute = place.partition(":")
     found: Callable[..., Any] = getattr(import_module(f".{module}", __package__), attribute)
     return found

@@ -1,4 +1,4 @@
-"""What several commands share: exit codes, notes and quantities on the command line."""
+"""Code that several commands share: exit codes, notes and quantities on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..units import Dimension, UnitError, parse
 
 
 class FailOn(StrEnum):
-    """What makes a command end with exit code 1."""
+    """The condition under which a command ends with exit code 1."""
 
     NOTHING = "nothing"
     MATERIAL = "material"
@@ -24,7 +24,7 @@ class FailOn(StrEnum):
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     print()
 
@@ -37,10 +37,11 @@ def complain(text: str) -> None:
 def in_parts(
     study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
 ) -> bool:
-    """Whether a study is a built-in study in parts. Only these have scales, parts to choose and a backend."""
+    """Return whether a study is a built-in study in parts. Only these accept a scale, a selection of parts
+    and a backend."""
     found = study in SERIES and not Path(study).exists()
     options = {"--scale": scale is not None, "--only": bool(only), "--backend": backend is not None}
-    given = [name for name, asked in options.items() if asked]
+    given = [name for name, given_value in options.items() if given_value]
     if not found and given:
         raise UsageError(
             f"{given[0]} belongs to studies in parts, and {study} is none",

@@ -69,7 +69,7 @@ def compare(
 
 
 def _line(before: list[Path], after: list[Path], unnamed: list[Path]) -> str:
-    """Return the command line with names for both sides. One unnamed directory belongs to each side."""
+    """Return the command line with names for both sides, given one unnamed directory for each side."""
     missing = iter(unnamed)
     sides = [side or [next(missing, Path("DIR"))] for side in (before, after)]
     old, new = (" ".join(shlex.quote(str(p)) for p in side) for side in sides)

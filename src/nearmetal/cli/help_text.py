@@ -1,4 +1,4 @@
-"""The text of --help: the usage line, and what it says about arguments and options."""
+"""The text of --help: the usage line, the arguments and the options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NearmetalCommand(TyperCommand):
-    """A command whose help shows arguments as they are written, without types and braces."""
+    """A command whose help shows arguments as they are typed, without types and braces."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         return ["[OPTIONS]", *(_written(p) for p in _shown_arguments(self, ctx))]
@@ -26,14 +26,14 @@ class NearmetalCommand(TyperCommand):
 
 
 def arguments(command: TyperCommand, context: Context) -> Iterator[tuple[str, str]]:
-    """Each argument that the help shows, and what the help says about it."""
+    """Yield each argument that the help shows, with its description."""
     for argument in _shown_arguments(command, context):
-        _, said = argument.get_help_record(context) or ("", "")
-        yield argument.display_name_raw, said
+        _, text = argument.get_help_record(context) or ("", "")
+        yield argument.display_name_raw, text
 
 
 def options(command: TyperCommand, context: Context) -> Iterator[tuple[str, str]]:
-    """Each option that the help shows, and what the help says about it."""
+    """Yield each option that the help shows, with its description."""
     for option in command.get_params(context):
         if isinstance(option, TyperOption) and (record := option.get_help_record(context)):
             yield record
@@ -46,7 +46,7 @@ def _shown_arguments(command: TyperCommand, context: Context) -> Iterator[TyperA
 
 
 def _written(argument: TyperArgument) -> str:
-    """The argument as the usage line shows it: [DIR], STUDY or BLOCK..."""
+    """Return the argument as the usage line shows it: [DIR], STUDY or BLOCK..."""
     name = argument.display_name_raw
     if argument.nargs != 1 and "..." not in name:
         name += "..."

@@ -100,7 +100,8 @@ def export(
 ) -> int:
     """Print the path of an image in another form.
 
-    The form is made when it is first asked for."""
+    The form is made when it is first requested.
+    """
     with View(quiet=json) as view:
         image, path = convert_image(name, form, progress=view.phase)
     if json:

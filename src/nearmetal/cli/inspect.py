@@ -59,7 +59,7 @@ def plan(
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
     if in_parts(study_file, scale=scale, only=only, backend=backend):
-        asked = SeriesOptions(
+        options = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
             only=only,
@@ -67,7 +67,7 @@ def plan(
             seed=seed,
             backend=backend,
         )
-        show_series(planned_series(asked), json=json, blocks=blocks)
+        show_series(planned_series(options), json=json, blocks=blocks)
         return int(ExitCode.DONE)
     show_plan(study_from(study_file, seed, complain), json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)

@@ -1,4 +1,4 @@
-"""The command man: the manual page of nearmetal, made from its commands and their options."""
+"""The command man: prints the manual page of nearmetal, generated from its commands and their options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def man() -> int:
 
 
 def page(root: TyperGroup) -> Iterator[str]:
-    """The lines of the manual page, in the macros of man(7)."""
+    """Yield the lines of the manual page, in the macros of man(7)."""
     yield f'.TH NEARMETAL 1 "" "nearmetal {__version__}" "User Commands"'
     yield ".SH NAME"
     yield r"nearmetal \- measure what containers and virtual machines cost a workload"
@@ -50,7 +50,7 @@ def page(root: TyperGroup) -> Iterator[str]:
 
 
 def _commands(root: TyperGroup, before: str = "") -> Iterator[tuple[str, TyperCommand]]:
-    """Commands by name; those of a group under both names, such as 'image build'."""
+    """Yield the commands by name; those of a group have both names, such as 'image build'."""
     for name, command in root.commands.items():
         if isinstance(command, TyperGroup):
             yield from _commands(command, f"{before}{name} ")
@@ -63,11 +63,11 @@ def _command(name: str, command: TyperCommand) -> Iterator[str]:
     yield ".SS " + _text(" ".join(["nearmetal", name, *command.collect_usage_pieces(context)]))
     for paragraph in (command.help or "").split("\n\n"):
         yield from (_text(paragraph), ".PP")
-    for words, told in (*arguments(command, context), *options(command, context)):
-        yield from (".TP", rf"\fB{_text(words)}\fR", _text(told))
+    for words, description in (*arguments(command, context), *options(command, context)):
+        yield from (".TP", rf"\fB{_text(words)}\fR", _text(description))
 
 
 def _text(text: str) -> str:
-    """Text that roff prints as it is."""
+    """Return the text, escaped for roff."""
     plain = re.sub(r"\s+", " ", text).strip().replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{plain}" if plain.startswith((".", "'")) else plain

@@ -1,4 +1,4 @@
-"""What all commands that measure share: options, the machine, the order of a run, how it ends."""
+"""Code that all commands that measure share: options, the machine, the order of a run, how it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..run.run import Order, Outcome
 
 STARTED = time.time()
-"""Unix seconds: when the command was started, but for the start of Python itself."""
+"""Unix seconds when the command was started, without the start of Python itself."""
 
 Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", metavar="N", help="Seed of every order drawn.", min=0)
@@ -53,7 +53,7 @@ DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the pl
 
 
 class Require(StrEnum):
-    """What a run may insist on."""
+    """A requirement without which a run does not start."""
 
     KVM = "kvm"
 
@@ -66,7 +66,7 @@ def changed(
     width: str | None = None,
     margin: str | None = None,
 ) -> Study:
-    """The study with what the command line says otherwise."""
+    """Return the study with the values that the command line overrides."""
     design = study.design
     seconds = duration(time)
     if seconds is not None:
@@ -81,7 +81,7 @@ def changed(
 
 
 def margin_of(text: str) -> float:
-    """The option --margin as a fraction. Raises UsageError."""
+    """Return the option --margin as a fraction. Raises UsageError."""
     margin = _share("--margin", text)
     if not 0 < margin < 1:
         raise UsageError("--margin: must lie between 0 % and 100 %")
@@ -96,7 +96,11 @@ def _share(option: str, text: str) -> float:
 
 
 def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) -> Order:
-    """text: of the study, to be frozen; force, overrun: see the options."""
+    """Return the order of a run.
+
+    text: the study file to store with the results.
+    force, overrun: see the options.
+    """
     from ..run.run import Order
 
     return Order(
@@ -122,7 +126,7 @@ def measure(
     require: Require | None = None,
     everything: bool = False,
 ) -> int:
-    """Run a study to its end and show its result, or with dry_run its plan. The exit code."""
+    """Run a study to its end and show its result, or with dry_run its plan. Returns the exit code."""
     if dry_run:
         with View(quiet=json) as view:
             study = checked(study, view, require_kvm=require is Require.KVM)
@@ -140,7 +144,8 @@ def measure(
 
 
 def finish(outcome: Outcome, *, json: bool, fail_on: FailOn, everything: bool = False) -> int:
-    """Analyse what is on disk, write the report, say the result and how to go on."""
+    """Analyse the records on disk, write the report, and print the result and how to continue. Returns the
+    exit code."""
     directory = outcome.directory
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)

@@ -23,7 +23,7 @@ SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """What is known of a run that is to be resumed.
+    """The state of a run that is to be resumed.
 
     schedule: when its verdicts are given.
     done: numbers of its complete blocks.
@@ -41,8 +41,8 @@ def show_plan(
     """Show the next blocks in order, with the number and time of all.
 
     blocks: how many to show.
-    shown: the study as the command line named it, for the hint at all blocks.
-    begun: the run that is to be resumed; without one the time is estimated, since nothing has been measured.
+    shown: the study as named on the command line, for the hint how to show all blocks.
+    begun: the run that is to be resumed. Without one the time is estimated, since nothing has been measured.
     """
     guess = estimate(study)
     schedule: Schedule = GROWING
@@ -93,7 +93,7 @@ def show_plan(
 
 
 def _rest(study: Study, guess: Estimate, begun: Begun) -> Estimate:
-    """The estimate of the blocks that are still to come, from those that were measured."""
+    """Return the estimate for the remaining blocks, from the measured ones."""
     seconds = begun.block_seconds or guess.block_seconds
     left = study.design.max_blocks - len(begun.done)
     if study.design.max_time is not None:
@@ -103,7 +103,7 @@ def _rest(study: Study, guess: Estimate, begun: Begun) -> Estimate:
 
 
 def _source(study: Study, begun: Begun | None) -> str:
-    """Where the time of a block comes from."""
+    """Return how the time of a block was determined, as text."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"
     if any(w.program for w in study.workloads):

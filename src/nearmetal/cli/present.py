@@ -1,4 +1,4 @@
-"""The result as a table or as JSON."""
+"""Prints the result as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PIPE_WIDTH = 220
 
 
 def result_json(found: Results) -> dict[str, JsonValue]:
-    """The result as data."""
+    """Return the result as JSON values."""
     return json_form(
         found.study,
         found.analysis,
@@ -47,7 +47,8 @@ def _inside(directory: ResultsDirectory) -> InsideRecord:
 
 
 def print_result(found: Results, *, json: bool, everything: bool = False) -> None:
-    """The answer on one screen; with everything each figure and its cause; or the same as JSON."""
+    """Print the answer on one screen; with `everything`, each figure and its cause; with `json`, the same as
+    JSON."""
     if json:
         print_json(result_json(found))
     elif everything:

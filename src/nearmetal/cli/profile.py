@@ -1,4 +1,4 @@
-"""A profile as lines of text: seconds by rank, calls by the time they took, messages by peer."""
+"""Formats a profile as text: seconds by rank, calls by the time they took, messages by peer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..run.once import ProfiledRank
 
 MOST_PAIRS = 16
-"""Pairs of ranks that are shown; --json has all."""
+"""Maximum number of pairs of ranks that are shown; --json contains all."""
 
 
 def profile_lines(ranks: Sequence[ProfiledRank]) -> list[str]:
@@ -54,7 +54,7 @@ def _pairs(ranks: Sequence[ProfiledRank]) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align columns to their widest cell, with numbers to the right."""
+    """Align columns to their widest cell; numbers are right-aligned."""
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
     return [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])

@@ -1,4 +1,4 @@
-"""The command run-block. It runs blocks of a run that was begun, and decides nothing."""
+"""The command run-block. It runs blocks of an existing run, and decides nothing."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def run_block(
     orders: Iterable[NextBlock] = whole_blocks(study, found, blocks) if blocks else _orders()
     if dry_run:
         for order in orders:
-            told = order_line(order).decode() if json else f"{_told(order)}\n"
-            sys.stdout.write(told)
+            text = order_line(order).decode() if json else f"{_as_text(order)}\n"
+            sys.stdout.write(text)
         return int(ExitCode.DONE)
     failed = 0
 
@@ -69,7 +69,7 @@ def _orders() -> Iterator[NextBlock]:
             yield order_from(line)
 
 
-def _told(order: NextBlock) -> str:
+def _as_text(order: NextBlock) -> str:
     arms = ", ".join(f"{t.arm} again" if t.aa else t.arm for t in order.block.trials)
     return f"round {order.block.number}, attempt {order.attempt}: {arms}"
 

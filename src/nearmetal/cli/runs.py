@@ -126,7 +126,7 @@ def run(
         from ..run.builtin.series import make_here
 
         _no_margin_of_parts(margin)
-        asked = SeriesOptions(
+        options = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
             only=only,
@@ -135,11 +135,11 @@ def run(
             backend=backend,
         )
         if dry_run:
-            show_series(planned_series(asked), json=json, blocks=None)
+            show_series(planned_series(options), json=json, blocks=None)
             return int(ExitCode.DONE)
         with View(quiet=json) as view:
             machine = machine_here(view, None)
-            series = make_series(asked, make_here(asked.name, machine, view, backend))
+            series = make_series(options, make_here(options.name, machine, view, backend))
         return run_parts(
             create(series, results),
             series,
@@ -204,7 +204,11 @@ def _no_margin_of_parts(margin: str | None) -> None:
 
 
 def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
-    """Raise UsageError if a margin other than that of the run is given: it would be chosen after the data."""
+    """Check that no other margin than that of the run is given: it would be chosen after the data were
+    measured.
+
+    Raises UsageError if one is.
+    """
     if given is not None and margin_of(given) != study.design.margin:
         again = f"nearmetal run {shlex.quote(str(found.path / 'study.yaml'))} --margin {shlex.quote(given)}"
         raise UsageError(

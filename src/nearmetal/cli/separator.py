@@ -1,4 +1,4 @@
-"""Writes a line of weigh whose command has no -- in front of it as it has to be written."""
+"""Corrects a command line of weigh in which the -- before the command is missing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WEIGH = "weigh"
 
 
 def missing_separator(words: Sequence[str]) -> str | None:
-    """Return what to write instead of a line of weigh, if one of its words is a program; else None.
+    """Return the corrected command line of weigh if -- is missing before a program; else None.
 
-    words: of the command line, beginning with weigh.
+    words: words of the command line, beginning with weigh.
     """
     own = _options()
     place = None if "--" in words else _program(words, own)
@@ -37,7 +37,7 @@ def missing_separator(words: Sequence[str]) -> str | None:
 
 
 def _options() -> dict[str, TyperOption]:
-    """The options of weigh by name."""
+    """Return the options of weigh by name."""
     root = get_command(application([WEIGH]))
     assert isinstance(root, TyperGroup)
     params = root.commands[WEIGH].params
@@ -45,12 +45,13 @@ def _options() -> dict[str, TyperOption]:
 
 
 def _takes_next(word: str, own: dict[str, TyperOption]) -> bool:
-    """Whether the word is an option whose value is the next word."""
+    """Return whether the word is an option whose value is the next word."""
     return word in own and not own[word].is_flag
 
 
 def _program(words: Sequence[str], own: dict[str, TyperOption]) -> int | None:
-    """Return the index of the first word that is no environment, if it is a program or a path; else None."""
+    """Return the index of the first word that is not an environment, if it is a program or a path; else
+    None."""
     known = set(backend_names())
     place = 1
     while place < len(words):

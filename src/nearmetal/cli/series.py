@@ -1,4 +1,4 @@
-"""Runs, resumes, shows and reports a study of several parts as one."""
+"""Runs, resumes, shows and reports a study of several parts as a whole."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SeriesOptions:
 
     name: one of studies.SERIES.
     only: keys of parts, as given.
-    seconds: time for all parts together.
+    seconds: total time of all parts.
     backend: backend of its instances; None for that of the paper, or the nearest to it.
     """
 
@@ -58,28 +58,28 @@ class SeriesOptions:
     backend: str | None = None
 
 
-def make_series(asked: SeriesOptions, make: Make) -> Series:
+def make_series(options: SeriesOptions, make: Make) -> Series:
     """Make the series. Raises UsageError if it has no part with a given key."""
     from ..run.builtin.series import kind
 
-    of = kind(asked.name)
-    keys = [k for text in asked.only for k in text.split(",") if k]
+    of = kind(options.name)
+    keys = [k for text in options.only for k in text.split(",") if k]
     for key in keys:
         if key not in of.parts:
             raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(of.parts)}")
     return make(
-        scale=asked.scale,
-        seed=draw_seed() if asked.seed is None else asked.seed,
-        max_time=asked.seconds or of.usual_time[asked.scale],
+        scale=options.scale,
+        seed=draw_seed() if options.seed is None else options.seed,
+        max_time=options.seconds or of.usual_time[options.scale],
         only=keys,
     )
 
 
-def planned_series(asked: SeriesOptions) -> Series:
+def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
     from ..run.builtin.series import make_planned
 
-    return make_series(asked, make_planned(asked.name, LocalHost(), asked.backend))
+    return make_series(options, make_planned(options.name, LocalHost(), options.backend))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
@@ -129,7 +129,7 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
 
 
 def _timed(series: Series, part: Part, study: Study) -> Study:
-    """Return the study with its part's share of the time."""
+    """Return the study with the share of the time that belongs to its part."""
     from ..run.builtin.series import budget
 
     waiting = [p for p in series.parts if p.study is not None]
@@ -147,7 +147,7 @@ def create(series: Series, results: Path) -> SeriesDirectory:
 
 
 def frozen_series(directory: SeriesDirectory) -> Series:
-    """Return the series of a directory, as it was first run."""
+    """Return the series that is stored in a directory."""
     return directory.series(lambda path: load_study(path, None))
 
 
@@ -156,7 +156,7 @@ def run_parts(
 ) -> int:
     """Run every part that is not done yet. If all are done, run those without a verdict again.
 
-    A part that cannot run here is reported, kept and skipped.
+    A part that cannot run here is reported, recorded and skipped. Returns the exit code.
     """
     from ..run.builtin.series import budget
 
@@ -206,7 +206,8 @@ def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
 
 
 def _open(analysis: Analysis) -> bool:
-    """Whether more blocks could give further verdicts. Without any block there is no comparison yet."""
+    """Return whether more blocks could give further verdicts. Without any block there is no comparison
+    yet."""
     return bool(analysis.undecided) or not analysis.blocks
 
 
@@ -261,7 +262,7 @@ def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: Fai
 
 
 def status(directory: SeriesDirectory, *, json: bool) -> int:
-    """Show the progress of every part."""
+    """Show the progress of every part. Returns the exit code."""
     series = frozen_series(directory)
     results = part_results(directory, series)
     rows = [
@@ -290,7 +291,7 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
 
 
 def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
-    """Write the report of every part and the summary again."""
+    """Write the report of every part and the summary again. Returns the exit code."""
     from ..report.series import series_files, write_series
 
     series = frozen_series(directory)
@@ -306,9 +307,9 @@ def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bo
             if found.closed:
                 found.close()
         write_series(directory.path, series, part_results(directory, series), published(series.paper))
-    told = [str(f) for f in files]
+    paths = [str(f) for f in files]
     if json:
-        print_json(told)
+        print_json(paths)
     else:
-        print("\n".join(told))
+        print("\n".join(paths))
     return int(ExitCode.DONE)

@@ -1,4 +1,4 @@
-"""The command try. It measures whether the change that a result suggests helps."""
+"""The command try. It measures whether a suggested change of a result helps."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def try_(
     found = open_results(directory, results, complain)
     first = analysed(found, quiet=json)
     before, analysis = first.study, first.analysis
-    asked = chosen(analysis, cell, str(found.path))
-    suggestion = suggestion_of(asked)
+    tried = chosen(analysis, cell, str(found.path))
+    suggestion = suggestion_of(tried)
     words = suggestion.words if suggestion is not None else ""
     study = try_study(
         before,
-        asked,
+        tried,
         seed=draw_seed() if seed is None else seed,
         max_time=duration(time) or TRY_SECONDS,
     )
     study = changed(study, time=None, margin=margin)
-    print(f"{asked.arm}, {asked.label}: trying {words}", file=sys.stderr)
+    print(f"{tried.arm}, {tried.label}: trying {words}", file=sys.stderr)
     if dry_run:
         with View(quiet=json) as view:
             study = checked(study, view)
@@ -77,32 +77,32 @@ def try_(
     second = analysed(outcome.directory, quiet=json)
     if second.analysis.blocks:
         write_report(second)
-    told = answer(second.analysis, asked)
+    result = answer(second.analysis, tried)
     if json:
-        print_json({"try": _as_json(asked, words, told), **result_json(second)})
+        print_json({"try": _as_json(tried, words, result), **result_json(second)})
     else:
         print_result(second, json=False)
-        print(f"\n{words}: {_sentence(told)}")
+        print(f"\n{words}: {_sentence(result)}")
     if outcome.interrupted:
         return int(ExitCode.INTERRUPTED)
     outcome.directory.close()
     return int(ExitCode.FAILED_TRIALS if second.analysis.failed_trials else ExitCode.DONE)
 
 
-def _sentence(told: TryResult) -> str:
-    if told.cell is None:
-        return told.words
-    c = told.cell
-    return f"{told.words}, {show_effect(c.overhead, c.low, c.high)} in time, n {c.n} ({c.verdict})"
+def _sentence(result: TryResult) -> str:
+    if result.cell is None:
+        return result.words
+    c = result.cell
+    return f"{result.words}, {show_effect(c.overhead, c.low, c.high)} in time, n {c.n} ({c.verdict})"
 
 
-def _as_json(asked: Cell, words: str, told: TryResult) -> dict[str, object]:
+def _as_json(tried: Cell, words: str, result: TryResult) -> dict[str, object]:
     return {
-        "cell": asked.key,
-        "cause": asked.attribution.sentence if asked.attribution is not None else "",
+        "cell": tried.key,
+        "cause": tried.attribution.sentence if tried.attribution is not None else "",
         "change": words,
-        "helps": told.helps,
-        "words": told.words,
-        "verdict": None if told.cell is None else told.cell.verdict.value,
-        "effect": None if told.cell is None else cell_json(told.cell, by_block=False),
+        "helps": result.helps,
+        "words": result.words,
+        "verdict": None if result.cell is None else result.cell.verdict.value,
+        "effect": None if result.cell is None else cell_json(result.cell, by_block=False),
     }

@@ -47,7 +47,7 @@ def headline(done: BlockDone) -> str:
 
 
 def running(cell: Cell) -> str:
-    """Return the present interval of one cell in words."""
+    """Return the current interval of one cell as text."""
     name = cell.label
     where = f"{cell.arm} against {cell.baseline}"
     if not cell.looks:
@@ -74,7 +74,7 @@ def _reading(view: View) -> Callable[[float], None]:
     began = time.monotonic()
     last = began
 
-    def told(share: float) -> None:
+    def report(share: float) -> None:
         nonlocal last
         now = time.monotonic()
         if share < 1 and now - last >= (LIVE_STEP if view.live else QUIET_STEP):
@@ -82,7 +82,7 @@ def _reading(view: View) -> Callable[[float], None]:
             left = (now - began) * (1 - share) / share
             view.phase(f"reading the records: {share:.0%}, {show_clock(left)} left")
 
-    return told
+    return report
 
 
 class View:

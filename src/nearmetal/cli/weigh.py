@@ -122,7 +122,7 @@ def weigh(
 
 
 def _warn_of_signs(command: list[str]) -> None:
-    """Say that no shell reads the command, if it has words that only a shell understands."""
+    """Warn that no shell interprets the command, if it has words with shell syntax."""
     signs = [word for word in command if word in SHELL_SIGNS]
     if signs:
         words = " ".join(word if word in SHELL_SIGNS else shlex.quote(word) for word in command)
@@ -146,9 +146,9 @@ def _attachments(text: str) -> tuple[Attachment, ...]:
 
 
 def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
-    """Environment names and the command behind '--'.
+    """Return the environment names and the command after '--'.
 
-    The parser removes '--', so it is looked up in the arguments of the process.
+    The parser removes '--', so its position is determined from the arguments of the process.
     """
     if "--" not in sys.argv:
         return words, []

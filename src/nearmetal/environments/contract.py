@@ -20,10 +20,10 @@ from ..model.study import Environment
 
 @dataclass(frozen=True, kw_only=True)
 class Available:
-    """The backend started an instance here.
+    """The backend can start instances on this machine.
 
     version: version of the software that it uses.
-    notes: what is different here (for example 'without root: affinity instead of cpuset').
+    notes: differences on this machine (for example 'without root: affinity instead of cpuset').
     """
 
     version: str
@@ -32,7 +32,7 @@ class Available:
 
 @dataclass(frozen=True, kw_only=True)
 class Unavailable:
-    """The backend cannot start an instance here.
+    """The backend cannot start instances on this machine.
 
     remedy: a command or an instruction that makes it work.
     """
@@ -42,7 +42,7 @@ class Unavailable:
 
 
 FIRST_COMMAND = "first_command"
-"""Name of a phase: seconds that the first command took in a virtual machine that was ready."""
+"""Name of a phase: seconds that the first command took in a virtual machine after it was ready."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +69,13 @@ class Criu:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestBase:
-    """What a virtual machine boots from.
+    """The files that a virtual machine boots from.
 
     kernel: a bzImage.
     initramfs: contains nm-guest, modules of that kernel and the tools.
     root: a file with the file system of the image; None if the machine's own root is shared.
-    disk: whether root is a disk image of the user's own.
-    cache: a directory for files that may be kept between runs.
+    disk: whether root is a disk image provided by the user.
+    cache: a directory for files that may be reused by later runs.
     """
 
     kernel: Path
@@ -87,21 +87,21 @@ class GuestBase:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRequest:
-    """What a backend has to start.
+    """The instance that a backend is to start.
 
-    label: 'nearmetal-<run>-<slot>', on everything that the instance creates on the machine.
+    label: 'nearmetal-<run>-<slot>'; marks everything that the instance creates on the machine.
     hostname: host name inside the instance.
     cpus: CPUs that it may use.
-    seat: its place on a network; None = the machine's own network.
-    binds: directories that are seen inside at the same path, writable.
+    seat: its namespace, address and interface on a network; None = the machine's own network.
+    binds: directories that are mounted at the same path inside, writable.
     scratch: an empty directory of its own.
     tree: root of its image, never written to; '/' for image host.
-    user_namespace: path of the user namespace that all instances share (/proc/<pid>/ns/user) without root,
-        else None.
-    base: what a virtual machine is started from.
+    user_namespace: path of the user namespace that all instances share if run without root
+        (/proc/<pid>/ns/user), else None.
+    base: files that a virtual machine boots from.
     first_process: whether a first process is required even if the environment can do without one, as on bare
         metal. It is required when starts are measured.
-    groups: control groups that exist as long as the run (Accounted); empty if the instance makes its own.
+    groups: control groups that exist for the whole run (Accounted); empty if the instance makes its own.
     layer: a directory in which the writable layer of its root outlives the instance; None for an instance
         that is not going to be checkpointed, whose layer ends with it.
     """
@@ -124,10 +124,10 @@ class InstanceRequest:
 class Instance(Protocol):
     """A running instance.
 
-    pid: process ID, on the host, of its first process; if it has none, that of nearmetal.
+    pid: process ID, on the host, of its first process, or of nearmetal if it has none.
     phases: seconds by step of the start. They include 'first_instruction', from the request to the first
-        instruction inside, and for virtual machines FIRST_COMMAND, which comes after it. Empty without a
-        first process.
+        instruction inside, and for virtual machines FIRST_COMMAND, which follows it. Empty without a first
+        process.
     cgroups: directory by controller of version 1, or {'unified': directory}; empty if there is none.
     """
 
@@ -148,7 +148,7 @@ class Instance(Protocol):
 
     @property
     def agent_line(self) -> str:
-        """The instance's line, without newline, in the map that 'nm-box agent MAP' reads
+        """The instance's line, without newline, for the map file of 'nm-box agent MAP'
         (kernels/box/agent.c)."""
 
     def command(self, argv: Sequence[str]) -> list[str]:
@@ -157,10 +157,10 @@ class Instance(Protocol):
 
 @runtime_checkable
 class Guest(Protocol):
-    """What an instance with its own kernel offers in addition.
+    """Additional interface of instances with their own kernel.
 
-    It does not see the files, FIFOs and processes of the machine, and has its own CPUs and clocks. Its CPUs
-    are numbered from 0, in the order of the CPUs in the request.
+    A guest does not see the files, FIFOs and processes of the machine, and has its own CPUs and clocks. Its
+    CPUs are numbered from 0, in the order of the CPUs in the request.
     """
 
     def copy_in(self, paths: Sequence[Path]) -> None:
@@ -185,10 +185,12 @@ class Guest(Protocol):
         """Convert a reading of its CLOCK_MONOTONIC to that of the machine."""
 
     def network(self, interface: str) -> Mapping[str, JsonValue]:
-        """Return how its kernel has set one of its interfaces, and the route through it.
+        """Return the settings of one of its interfaces, and of the route through it, as reported by its
+        kernel.
 
         Keys: mtu, queue_length, congestion_control, rto_min (seconds; None if no route sets it), tso, gso,
             gro, driver.
+
         Raises RunError.
         """
 
@@ -199,13 +201,13 @@ class Guest(Protocol):
         """
 
     def trouble(self) -> str:
-        """Return why it no longer runs; empty while it runs."""
+        """Return why the guest no longer runs; empty while it runs."""
 
     def console(self) -> str:
         """Return the console output of its kernel so far."""
 
     def clocks(self) -> Clocks:
-        """Return how far its clocks are ahead of the machine's now.
+        """Return the current offsets of its clocks from the machine's.
 
         Raises RunError.
         """
@@ -219,7 +221,7 @@ class Guest(Protocol):
 class Accelerated(Protocol):
     """Extra interface of backends whose guests may be executed by KVM or by an emulator.
 
-    uses_kvm: whether they may.
+    uses_kvm: whether its guests may be.
     """
 
     uses_kvm: bool
@@ -230,11 +232,11 @@ class UserNetworked(Protocol):
     """Extra interface of backends whose guests can have the attachment `user`."""
 
     def user_network(self, host: Host) -> Unavailable | None:
-        """Return why no guest can have one on this machine; None if a guest can."""
+        """Return why guests on this machine cannot have the attachment `user`; None if they can."""
 
 
 class Backend(Protocol):
-    """One way of wrapping work. One file per backend, found through the entry-point group
+    """One kind of instance. One file per backend, found through the entry-point group
     'nearmetal.environments'.
 
     capabilities: what study files may request from it, and what its instances share with the machine.
@@ -245,34 +247,37 @@ class Backend(Protocol):
     capabilities: Capabilities
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Check whether it works by starting an instance, within a second or two."""
+        """Check whether the backend works by starting an instance, within a second or two."""
 
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[Instance]:
-        """Start an instance. On exit, all its processes are ended, and all that it made is removed.
+        """Start an instance. On exit, all its processes are killed, and everything that it created is
+        removed.
 
         The clean-up of every step is registered before the step.
+
         Raises UnavailableError or RunError.
         """
 
 
 @runtime_checkable
 class Seated(Protocol):
-    """Extra interface of backends that must prepare a seat before an instance can take it.
+    """Extra interface of backends that must prepare a network namespace before an instance can join it.
 
     The preparation is made once for a whole run, so that it is not part of a start. start() must also work
     without it.
     """
 
     def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[object]:
-        """Prepare a seat until exit.
+        """Prepare the network namespace of a seat until exit.
 
-        request: has the seat, and the host name of the instances that will take it; its label is arbitrary.
+        request: contains the seat, and the host name of the instances that will use it; its label is
+            arbitrary.
         """
 
 
 @runtime_checkable
 class Accounted(Protocol):
-    """Extra interface of backends whose instances use control groups only for accounting.
+    """Extra interface of backends whose instances use control groups only to count resources.
 
     Such groups can exist for a whole run, with one instance after the other in them.
     """
@@ -326,9 +331,9 @@ class Nested(Protocol):
     """Extra interface of backends whose guests may run under a nested hypervisor."""
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
-        """Return what the hypervisor of an environment runs in, 'Xen in TCG: where'.
+        """Return what the hypervisor of an environment itself runs in, such as 'Xen in TCG: where'.
 
-        Empty if it runs directly on a machine, or if this is not known.
+        Returns '' if it runs directly on a machine, or if this is not known.
         """
 
 
@@ -339,16 +344,18 @@ class Elsewhere(Protocol):
     def check_environment(
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
-        """Return check() for the machine that an environment names; None if it names none, so that check()
-        applies."""
+        """Check the backend on the machine that an environment names.
+
+        Returns None if the environment names no machine; check() applies then.
+        """
 
 
 @runtime_checkable
 class Tuned(Protocol):
-    """Extra interface of a backend whose own settings may have to suit the machine."""
+    """Extra interface of a backend whose settings may have to be adapted to the machine."""
 
     def settings_here(self, host: Host) -> BackendSettings | None:
-        """Return the settings with which it starts instances here; None for the defaults."""
+        """Return the settings for instances on this machine; None for the defaults."""
 
 
 @runtime_checkable

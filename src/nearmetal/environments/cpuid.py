@@ -1,4 +1,4 @@
-"""Find out whether this machine is physical, virtual or emulated. On an emulated machine, every figure
+"""Determines whether this machine is physical, virtual or emulated. On an emulated machine, every figure
 describes the emulator."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .contract import Tools
 
 ASK_SECONDS = 60.0
 TCG = "TCGTCGTCGTCG"
-"""The hypervisor name that QEMU's translator reports (target/i386/cpu.c of QEMU)."""
+"""The hypervisor name that QEMU's emulator reports (target/i386/cpu.c of QEMU)."""
 _NAMES = {
     TCG: "TCG",
     "KVMKVMKVM": "KVM",
@@ -40,21 +40,21 @@ def hypervisors(host: Host, program: str) -> tuple[str, ...]:
 
 
 def plain_name(name: str) -> str:
-    """Return 'KVM' for 'KVMKVMKVM'; an unknown name is returned unchanged."""
+    """Return the usual name of a hypervisor, 'KVM' for 'KVMKVMKVM'. An unknown name is returned unchanged."""
     return _NAMES.get(name, name.strip())
 
 
 def machine_name(host: Host) -> str:
-    """Return maker and product, such as 'QEMU Standard PC (Q35 + ICH9, 2009)', or a text that says that they
-    are not known."""
+    """Return maker and product, such as 'QEMU Standard PC (Q35 + ICH9, 2009)', or a text saying that they are
+    unknown."""
     texts = [host.read(f"{_DMI}/{item}") for item in ("sys_vendor", "product_name")]
     words = [" ".join(t.decode(errors="replace").split()) for t in texts if not isinstance(t, MissingValue)]
     return " ".join(filter(None, words)) or "a machine that does not tell its maker"
 
 
 def emulator(host: Host, tools: Tools) -> str:
-    """Return what this machine is emulated by, 'TCG: QEMU Standard PC'; empty if it is not emulated, even if
-    it is virtual.
+    """Return the emulator of this machine, such as 'TCG: QEMU Standard PC'; empty if it is not emulated, even
+    if it is virtual.
 
     The answer is cached, since it does not change during a run.
     """

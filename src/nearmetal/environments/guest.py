@@ -1,4 +1,4 @@
-"""Common part of the backends of virtual machines: a running guest with nm-guest as its first process, its
+"""Code shared by the backends of virtual machines: a running guest with nm-guest as its first process, its
 kernel's command line, and its boot step by step. Knows no hypervisor."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
 """Most bytes that are copied into a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
-"""Directories that are a guest's own, whatever its image contains there."""
+"""Directories of which every guest has its own, whatever its image contains there."""
 LONGEST_COMMAND_LINE = 2047
 """COMMAND_LINE_SIZE of x86, without the final zero."""
 CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
@@ -48,7 +48,7 @@ class GuestInstance(ProgramInstance):
     """A running guest; see contract.Guest.
 
     socket: socket of the multiplexer.
-    ahead: how far its clocks were ahead when it was ready.
+    ahead: offsets of its clocks when it was ready.
     scratch: directory for the output of FIFO relays.
     threads: thread IDs of its CPUs on the machine.
     """
@@ -159,14 +159,14 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
 
 
 def entered_guest(tools: Tools, socket: Path) -> tuple[str, ...]:
-    """Return the words in front of a command that is to run in the guest."""
+    """Return the words to put in front of a command that runs in the guest."""
     return (tools / "nm-box", "guest", str(socket), "--")
 
 
 def require_base(request: InstanceRequest) -> GuestBase:
     """Return the base of a request.
 
-    Raises UnavailableError if there is nothing to boot, or if a namespace is to be shared.
+    Raises UnavailableError if the request has none, or if it asks for a shared namespace.
     """
     if request.base is None:
         raise UnavailableError(
@@ -182,7 +182,10 @@ def require_base(request: InstanceRequest) -> GuestBase:
 
 
 def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> None:
-    """Raises UnavailableError for a network that no guest can have, or a seat that does not fit."""
+    """Check that a guest can have the attachment of a request, and that the seat matches it.
+
+    Raises UnavailableError if not.
+    """
     attachment = request.environment.attachment
     if attachment not in GUEST_ATTACHMENTS:
         host = "it has no interface in common with the machine"
@@ -204,9 +207,9 @@ def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInterface:
-    """A guest's own interface.
+    """The network interface inside a guest.
 
-    mac, address, mask: those of the seat that it takes.
+    mac, address, mask: those of the seat that it uses.
     routes: its routes with gateways, as text for nm.net.
     """
 
@@ -275,8 +278,9 @@ def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[s
     """Return the seconds by step of a boot.
 
     begin: time of the request.
-    spawned: start of the hypervisor's process. Both in ns of the host's CLOCK_MONOTONIC.
-    The kernel's entry is the moment at which its clock begins.
+    spawned: start of the hypervisor's process. Both are in ns of the host's CLOCK_MONOTONIC.
+
+    The kernel's entry is the moment at which its clock starts.
     """
     at = {name: value - ahead.monotonic for name, value in hello.at.items()}
     marks = {
@@ -296,7 +300,7 @@ def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[s
 
 
 def first_command(socket: Path) -> dict[str, float]:
-    """Return the time of a first, nearly empty command in a guest, as a phase after the start.
+    """Run a first, nearly empty command in a guest, and return its duration as a phase after the start.
 
     Raises RunError.
     """
@@ -330,7 +334,7 @@ def ended_words(state: Path, status: int | None) -> str:
 
 
 def how_far(text: str, registers: str = "") -> str:
-    """Return the step of the boot that a silent guest has reached, by its console, or else by its CPU's
+    """Return the step of the boot that a silent guest has reached, from its console, or else from its CPU's
     instruction pointer.
 
     A kernel is in the upper half of the addresses (Documentation/arch/x86/x86_64/mm.rst).

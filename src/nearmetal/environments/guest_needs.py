@@ -73,9 +73,11 @@ def require_drivers(
     network: bool,
     congestion_control: str = "",
 ) -> None:
-    """Raises UnavailableError if a kernel lacks a driver that such a guest needs.
+    """Check that a kernel has the drivers that such a guest needs.
 
-    modules: None if the kernel's drivers are not known.
+    modules: None if the kernel's drivers are unknown.
+
+    Raises UnavailableError if it lacks one.
     """
     wanted = drivers_of(
         settings, shared_root=shared_root, network=network, congestion_control=congestion_control
@@ -89,7 +91,10 @@ def require_drivers(
 
 
 def require_tree(name: str, tree: Path) -> None:
-    """Raises UnavailableError for an image of another architecture."""
+    """Check that an image has the architecture of this machine.
+
+    Raises UnavailableError if it has another one.
+    """
     for program in _PROGRAMS:
         try:
             with (tree / program).resolve(strict=True).open("rb") as file:
@@ -109,10 +114,13 @@ def of_one_machine(tree: Path) -> tuple[str, ...]:
 
 
 def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
-    """Raises UnavailableError if the machine has less free memory than wanted.
+    """Check that the machine has enough free memory.
 
-    what: what needs these bytes.
-    huge: whether in huge pages.
+    what: purpose of the memory, for the message.
+    wanted: bytes.
+    huge: whether the memory must be in huge pages.
+
+    Raises UnavailableError if it has less.
     """
     text = host.read("/proc/meminfo")
     if isinstance(text, MissingValue):
@@ -146,7 +154,10 @@ def device_helps(
 
 
 def require_vhost(device: Path = VHOST) -> None:
-    """Raises UnavailableError if the kernel cannot move frames of guests itself (vhost)."""
+    """Check that the kernel can itself move the frames of guests (vhost).
+
+    Raises UnavailableError if it cannot.
+    """
     lacks = _no_vhost(device)
     if lacks is not None:
         raise UnavailableError(f"nic vhost: {lacks.reason}", remedy=lacks.remedy)
@@ -160,8 +171,10 @@ def _no_vhost(device: Path) -> Unavailable | None:
 
 
 def require_device(address: str, devices: Path = Path("/sys/bus/pci/devices")) -> None:
-    """Raises UnavailableError if a PCI device cannot be passed through
-    (Documentation/driver-api/vfio.rst)."""
+    """Check that a PCI device can be passed through (Documentation/driver-api/vfio.rst).
+
+    Raises UnavailableError if it cannot.
+    """
     device = devices / (address if address.count(":") == 2 else f"0000:{address}")
     what = f"device {address} cannot be passed through: "
     if not device.exists():

@@ -1,5 +1,5 @@
-"""The seat of a guest: a tap connects the guest to the seat's interface (kernels/box/tap.c), and the guest
-gets its addresses."""
+"""The network connection of a guest: a tap connects the guest to the interface in a network namespace
+(kernels/box/tap.c), and the guest takes over its addresses."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ user)."""
 
 
 def tap_argv(tools: Tools, seat: Seat, attachment: Attachment, *, vhost: bool = False) -> list[str]:
-    """Return the nm-box command line that prints the addresses of a seat. If a command follows it, nm-box
-    runs this command with the tap as an open descriptor."""
+    """Return the nm-box command line that prints the addresses of a seat.
+
+    If a command follows it, nm-box runs this command with the tap as an open descriptor.
+    """
     argv = [tools / "nm-box", "tap", "--netns", seat.netns, "--interface", seat.interface]
     argv += ["--macvtap"] if attachment is Attachment.MACVTAP else []
     return [*argv, *(["--vhost"] if vhost else [])]

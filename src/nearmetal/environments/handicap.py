@@ -23,8 +23,8 @@ nothing."""
 
 
 class Handicap:
-    """Native, slowed by limits.cpu_quota or by extra_work. With neither, it is a second native, which must be
-    found to cost nothing."""
+    """Native, slowed down by limits.cpu_quota or by extra_work. With neither, it is a second native
+    environment, whose measured overhead must be zero."""
 
     name = "handicap"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS, plants_work=True)

@@ -98,8 +98,11 @@ def _require_fitting(request: InstanceRequest) -> None:
 
 @contextmanager
 def _ended(launched: Launched) -> Iterator[None]:
-    """On exit, end the launcher in the guest, with which its instance dies, and wait until the agent reports
-    this. The agent kills what does not end in time."""
+    """On exit, end the launcher in the guest, which also ends its instance, and wait until the agent reports
+    the end.
+
+    The agent kills processes that do not end in time.
+    """
     try:
         yield
     finally:

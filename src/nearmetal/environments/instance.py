@@ -1,4 +1,4 @@
-"""Common part of the backends: control groups and limits of a request, the running instance, and its end."""
+"""Code shared by the backends: control groups and limits of a request, the running instance, and its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION_TIMEOUT = 60.0
 LONGEST_HOSTNAME = 63
 
 CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
-"""Controllers that limit and account an instance."""
+"""Controllers that limit an instance and count its resources."""
 
 BOX_REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
 """Reports of nm-box start, and of nm-init after it."""
@@ -35,7 +35,7 @@ BOX_REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
 class BoxInstance:
     """An instance that is entered by nm-box; see contract.Instance.
 
-    enter: words in front of a command.
+    enter: words to put in front of a command.
     """
 
     label: str
@@ -145,7 +145,7 @@ def control_groups(
 
 @contextmanager
 def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
-    """Use groups that exist longer than the instance in them. On exit, all their processes are killed, but
+    """Use control groups that exist longer than the instance. On exit, all their processes are killed, but
     the groups remain."""
     try:
         yield groups
@@ -154,7 +154,7 @@ def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
 
 
 def group_notes() -> tuple[str, ...]:
-    """Return what differs on this machine because control groups are missing."""
+    """Return notes about restrictions on this machine because control groups are missing."""
     parents = cgroups.machine_parents()
     if isinstance(parents, MissingValue):
         return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
@@ -163,10 +163,12 @@ def group_notes() -> tuple[str, ...]:
 
 
 def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
-    """Raises RunError if the kernel enforces other limits than those requested.
+    """Check that the kernel enforces the requested limits.
 
     found: limits as read from the kernel (cgroups.read_back). It rounds memory to pages, and a weight of
         version 2 to whole hundredths.
+
+    Raises RunError if it enforces other limits.
     """
     asked = {"cpu_quota": limits.cpu_quota, "cpu_shares": limits.cpu_shares, "memory": limits.memory}
     for name, wanted in asked.items():
@@ -186,8 +188,8 @@ def end(launched: Launched, pid: int) -> None:
 
 
 def await_end(launched: Launched, label: str, groups: Mapping[str, Path]) -> None:
-    """Wait until the first process has ended. Without a control group, find and kill the others by their
-    label.
+    """Wait until the first process has ended. Without a control group, find and kill the other processes by
+    their label.
 
     Raises RunError if it does not end.
     """
@@ -213,7 +215,7 @@ def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) 
 def box(
     host: Host, label: str, argv: Sequence[str], groups: Mapping[str, Path]
 ) -> Iterator[Mapping[str, int]]:
-    """Run nm-box start (box_argv) until exit. Yields what it reports (BOX_REPORTS)."""
+    """Run nm-box start (box_argv) until exit. Yields its report (BOX_REPORTS)."""
     launched = host.launch(
         argv,
         expect=BOX_REPORTS,
@@ -226,7 +228,10 @@ def box(
 
 
 def require_host_image(request: InstanceRequest) -> None:
-    """Raises UnavailableError for any image except host."""
+    """Check that the image is host.
+
+    Raises UnavailableError for any other image.
+    """
     if request.environment.image != HOST:
         raise UnavailableError(
             f"environment {request.environment.name}: backend {request.environment.backend} has image host "
@@ -236,8 +241,11 @@ def require_host_image(request: InstanceRequest) -> None:
 
 
 def require_fitting(request: InstanceRequest) -> None:
-    """Raises UnavailableError for an image without a tree, for a seat that does not fit its attachment, and
-    for a host name that is too long (RFC 1035)."""
+    """Check that the image has a tree, that the seat matches the attachment, and that the host name is not
+    too long (RFC 1035).
+
+    Raises UnavailableError if not.
+    """
     if request.tree == Path("/"):
         require_host_image(request)
     require_seat(request)
@@ -249,7 +257,10 @@ def require_fitting(request: InstanceRequest) -> None:
 
 
 def require_root(host: Host, request: InstanceRequest) -> None:
-    """Raises UnavailableError without root."""
+    """Check that nearmetal runs as root.
+
+    Raises UnavailableError if it does not.
+    """
     if not host.is_root():
         raise UnavailableError(
             f"environment {request.environment.name}: backend {request.environment.backend} needs root",
@@ -258,8 +269,11 @@ def require_root(host: Host, request: InstanceRequest) -> None:
 
 
 def require_seat(request: InstanceRequest) -> None:
-    """Raises UnavailableError if attachment and seat do not fit: something else than the study asks for would
-    be measured."""
+    """Check that the seat matches the attachment. Otherwise another network than that of the study would be
+    measured.
+
+    Raises UnavailableError if it does not.
+    """
     attachment = request.environment.attachment
     if attachment.of_guests:
         raise UnavailableError(
@@ -315,7 +329,7 @@ def box_argv(
 
 
 def box_phases(facts: Mapping[str, int]) -> dict[str, float]:
-    """Return seconds by step, from what nm-box reports (BOX_REPORTS)."""
+    """Return seconds by step, from the report of nm-box (BOX_REPORTS)."""
     return {
         "namespaces": seconds(facts["spawn"], facts["namespaces"]),
         "root": seconds(facts["namespaces"], facts["root"]),

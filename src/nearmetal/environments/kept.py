@@ -15,16 +15,19 @@ __all__ = ["Keeps", "KeepsNotes", "find_all", "remove_any"]
 
 @runtime_checkable
 class Keeps(Protocol):
-    """Extra interface of backends whose instances are kept by a daemon, beyond processes and files."""
+    """Extra interface of backends whose instances are kept by a daemon, in addition to processes and
+    files."""
 
     name: str
 
     def kept(self, host: Host) -> tuple[str, ...]:
-        """Return the names of all instances that the daemon keeps, including those of other users of it;
-        fast, and empty if no daemon answers."""
+        """Return the names of all instances that the daemon keeps, including those of its other users.
+
+        Must be fast, and return nothing if no daemon answers.
+        """
 
     def remove_kept(self, host: Host, name: str) -> None:
-        """End and remove one instance. Harmless if it is gone.
+        """Stop and remove one instance. Does nothing if it no longer exists.
 
         Raises RunError.
         """
@@ -32,16 +35,17 @@ class Keeps(Protocol):
 
 @runtime_checkable
 class KeepsNotes(Protocol):
-    """Further interface of such a backend, if a request to a daemon may disturb what is measured next."""
+    """Further interface of such backends, for daemons whose requests may disturb the next measurement."""
 
     def kept_noted(self, host: Host) -> tuple[str, ...]:
-        """Return kept(), but only of daemons that nearmetal's instances have noted."""
+        """Return the same as kept(), but ask only daemons that nearmetal's instances have recorded in
+        notes."""
 
 
 def find_all(host: Host, prefix: str | None = None, *, quietly: bool = False) -> tuple[Leftover, ...]:
     """Return leftovers.find(), with containers first: removing one also removes its processes and mounts.
 
-    quietly: do not contact daemons that probably have nothing of nearmetal's (KeepsNotes).
+    quietly: do not contact daemons that probably have no instances of nearmetal (KeepsNotes).
     """
     wanted = wanted_names(prefix)
     containers = tuple(

@@ -1,4 +1,4 @@
-"""Whether KVM can actually run a guest here. That its device can be opened does not prove it
+"""Checks whether KVM can actually run a guest on this machine. Opening its device is not sufficient proof
 (kernels/box/kvm.c)."""
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ PROBE_SECONDS = 240.0
 
 @dataclass(frozen=True, kw_only=True)
 class KvmAnswer:
-    """Whether the processor can run virtual machines here.
+    """Whether KVM can run guests on this machine.
 
     reason, remedy: empty if it can.
-    nanoseconds: time of one instruction in a virtual machine; None if not known.
+    nanoseconds: duration of one instruction in a virtual machine; None if unknown.
     tsc_khz: frequency of the machine's time stamp counter; 0 if it has none.
     """
 
@@ -33,10 +33,10 @@ class KvmAnswer:
 
 
 def kvm_answer(host: Host, tools: Tools) -> KvmAnswer:
-    """Return whether small guests run to their ends here.
+    """Return whether small guests run to their end on this machine.
 
-    The limit of each guest is one of CPU time, so a busy machine gives the same answer. The answer is cached,
-    since it does not change while nearmetal runs.
+    The time limit of each guest is in CPU time, so a busy machine gives the same answer. The answer is
+    cached, since it does not change while nearmetal runs.
     """
     asked: Any = host  # the protocol Host does not declare that it can be hashed
     return _asked(asked, tools)

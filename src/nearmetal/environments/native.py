@@ -1,8 +1,7 @@
-"""Backend native: the bare machine, without namespaces. Control groups are used only for accounting.
+"""Backend native: the bare machine, without namespaces. Control groups are used only to count resources.
 
 If starts are measured, it starts the same first process as all backends. In an image it always does, with the
-root directory changed to the tree (tree.py).
-"""
+root directory changed to the tree (tree.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
 
 class Native:
-    """The machine as it is, with attachment host or loopback. With a seat, an emulated node."""
+    """The bare machine, with attachment host or loopback. An instance with a seat is an emulated node."""
 
     name = "native"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
@@ -85,10 +84,12 @@ class Native:
 
 
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
-    """Return the command line of the first process; pure.
+    """Return the command line of the first process. No I/O.
 
-    A seat means an emulated node: the process then has the node's host name and network. With a layer, its
-    dead children are reaped at once when it ends too: CRIU restores processes under the same PIDs.
+    If the request has a seat, the instance is an emulated node: the process then has the node's host name and
+        network.
+    With a layer, its dead children are reaped at once when it ends too: CRIU restores processes under the
+    same PIDs.
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
@@ -152,7 +153,7 @@ def _bare(
 ) -> Iterator[BoxInstance]:
     """Start a first process without namespaces until exit.
 
-    last: closed after the groups are removed; the first process is in none of them.
+    last: closed after the groups are removed; the first process is not in any of them.
     """
     spawning = time.monotonic_ns()
     launched = host.launch(

@@ -77,15 +77,15 @@ def probe(
 
 
 def _is_told(error: NearmetalError) -> bool:
-    """Return whether the backend itself has named a remedy."""
+    """Return whether the error already contains a remedy from the backend itself."""
     return isinstance(error, UnavailableError) and bool(error.remedy)
 
 
 def probe_as_user(
     backend: Backend, host: Host, tools: Tools, *, notes: tuple[str, ...], version: str | None = None
 ) -> Available | Unavailable:
-    """Run probe(), with a network of its own if the backend has one, and in a user namespace if it needs one
-    without root."""
+    """Run probe() with a network of its own if the backend supports one, and in a user namespace if the
+    backend needs one without root."""
     attachment = Attachment.NONE if "net" in backend.capabilities.own else Attachment.HOST
     own_hostname = "uts" in backend.capabilities.own
     with ExitStack() as stack:
@@ -110,7 +110,7 @@ def probe_as_user(
 
 
 def remedy(host: Host) -> str:
-    """Return the most likely remedy that lets this user start instances."""
+    """Return the remedy that most likely allows this user to start instances."""
     if host.is_root():
         return "give this root CAP_SYS_ADMIN, CAP_NET_ADMIN and mounts (in a container: --privileged)"
     for name, forbidding, line in SYSCTLS:

@@ -1,5 +1,5 @@
-"""Common part of backends that use a container program (runc, lxc-start, bwrap, ...): it runs in the
-foreground with nm-init as its payload, and commands enter by the program's own means."""
+"""Code shared by backends that use a container program (runc, lxc-start, bwrap, ...): it runs in the
+foreground with nm-init as its payload, and commands enter through the program's own command."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ LOOK_AGAIN = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramInstance:
-    """An instance that its container program enters; see contract.Instance.
+    """An instance that is entered through its container program; see contract.Instance.
 
-    enter: words in front of a command, which also set the label and the CPUs (entered()).
+    enter: words to put in front of a command, which also set the label and the CPUs (entered()).
     """
 
     label: str
@@ -102,7 +102,7 @@ def shared_memory_size() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstReport:
-    """Where nm-init reports its first instruction.
+    """The FIFO through which nm-init reports its first instruction.
 
     directory: must be bound into the instance at its own path.
     argv: command line of nm-init.
@@ -122,9 +122,9 @@ class FirstReport:
     ) -> int:
         """Return the time of the first instruction (CLOCK_MONOTONIC, ns).
 
-        name: of the program.
-        log: its output.
-        find: picks the message that explains a failure from that output.
+        name: name of the program.
+        log: output of the program.
+        find: selects the message that explains a failure from that output.
 
         Raises RunError if the program ends first, or nothing is reported within timeout seconds.
         """
@@ -225,8 +225,9 @@ def running(
 ) -> Iterator[Running]:
     """Run a container program in the foreground until exit, with report.argv as its payload.
 
-    The caller's control groups end processes that it leaves behind.
-    pid_of: returns the PID of a payload that is not a descendant of the program; None if it is one.
+    The caller's control groups end processes that the program leaves behind.
+    pid_of: returns the PID of a payload that is not a descendant of the program; None if it is a descendant.
+
     Raises RunError.
     """
     name, said = outer_program(argv), request.scratch / "program.err"

@@ -18,16 +18,16 @@ def backend_names() -> tuple[str, ...]:
 def get_backend(name: str) -> Backend:
     """Return the backend with a name.
 
-    Raises UnavailableError if there is none, or if it does not load.
+    Raises UnavailableError if it does not exist, or cannot be loaded.
     """
     backend: Backend = plugins.load(GROUP, name, "backend", UnavailableError)
     return backend
 
 
 def named_backend(name: str) -> Backend:
-    """Return the backend that a user names.
+    """Return the backend with a name given by the user.
 
-    Raises UsageError if there is none of that name, UnavailableError if it does not load.
+    Raises UsageError if it does not exist, UnavailableError if it cannot be loaded.
     """
     plugins.require(GROUP, name, "backend", UsageError)
     return get_backend(name)
@@ -36,6 +36,6 @@ def named_backend(name: str) -> Backend:
 def backends() -> dict[str, Backend]:
     """Return all backends by name.
 
-    Raises UnavailableError if one does not load.
+    Raises UnavailableError if one cannot be loaded.
     """
     return {name: get_backend(name) for name in backend_names()}

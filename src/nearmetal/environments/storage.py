@@ -1,5 +1,5 @@
 """Storage of instances. It is created on the machine before an instance starts, as a directory that any
-backend binds at the same path. A backend needs to know only that path."""
+backend can mount at the same path. A backend needs to know only that path."""
 
 from __future__ import annotations
 
@@ -124,8 +124,10 @@ def check_storage(host: Host, kind: StorageKind, label: str) -> Unavailable | No
 
 
 def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable | None:
-    """Return why a device must not be written to; None if it may. A device is refused if it is in use, or if
-    the user has not allowed to overwrite it."""
+    """Return why a device must not be written to; None if it may.
+
+    A device is refused if it is in use, or if the user has not allowed overwriting it.
+    """
     try:
         found = device.stat()
     except OSError as e:

@@ -1,9 +1,8 @@
-"""Instances that are the machine itself, except that their root is the tree of an image.
+"""Instances that are identical to the machine, except that their root is the tree of an image.
 
-The native baseline runs in such an instance. So do the build of the kernels for an image, and an image's
-mpirun that reaches several instances. Its only namespace of its own is a mount namespace, so that no mount
-remains if it is killed.
-"""
+They are used for the native baseline in an image, to build the kernels for an image, and for an image's
+mpirun that reaches several instances. Their only separate namespace is a mount namespace, so that no mount
+remains if they are killed."""
 
 from __future__ import annotations
 

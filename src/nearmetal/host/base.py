@@ -39,9 +39,9 @@ class Completed:
         return self.returncode == 0
 
     def failure(self, find: Callable[[str], str] = find_message) -> str:
-        """Return one line for an error message: the process that failed, how it ended, its own message.
+        """Return one line for an error message: the process that failed, how it ended, and its own message.
 
-        find: picks the message from the output of this program.
+        find: selects the message from the output of this program.
         """
         return describe_failure(
             failed_program(self.argv),

@@ -226,7 +226,7 @@ def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str
 
 
 def at_the_top(parents: Parents) -> Parents:
-    """Return the same parents, with those of version 1 moved to the top of their hierarchies."""
+    """Return the same parents, but for version 1 at the top of their hierarchies."""
     points = _mount_points()
     return replace(parents, version1={name: points[name] for name in parents.version1})
 
@@ -243,7 +243,8 @@ def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
 
 
 def path_from_top(made: Mapping[str, Path], label: str) -> str:
-    """Return path_for_runtime() for groups at the top of their hierarchies."""
+    """Return the path for an OCI runtime, as path_for_runtime() does, for groups at the top of their
+    hierarchies."""
     return f"/{path_for_runtime(made, label).lstrip('/')}"
 
 

@@ -41,9 +41,9 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """The message of a guest that it is ready.
+    """The message by which a guest reports that it is ready.
 
-    came: time when it arrived, by CLOCK_MONOTONIC of the host, in ns.
+    came: time of arrival, by CLOCK_MONOTONIC of the host, in ns.
     kernel: version of the guest's kernel.
     at: time of each step of the guest's start, by CLOCK_MONOTONIC of the guest, in ns.
     """
@@ -55,11 +55,12 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """How far the clocks of a guest are ahead of those of the host, in ns.
+    """Offsets of a guest's clocks from those of the host, in ns. Positive values mean that the guest is
+    ahead.
 
-    monotonic: difference of CLOCK_MONOTONIC.
-    realtime: difference of CLOCK_REALTIME.
-    error: largest error of both, which is half of the round trip.
+    monotonic: offset of CLOCK_MONOTONIC.
+    realtime: offset of CLOCK_REALTIME.
+    error: largest error of both offsets, which is half of the round trip.
     """
 
     monotonic: int
@@ -80,7 +81,7 @@ class CommandResult:
 
 
 def answers(path: Path) -> bool:
-    """Whether a multiplexer still holds the line to a guest."""
+    """Return whether a multiplexer still serves the connection to a guest."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
         return trying.connect_ex(str(path)) == 0
 
@@ -88,9 +89,10 @@ def answers(path: Path) -> bool:
 class GuestLine:
     """A connection to the multiplexer of a guest.
 
-    gone: called while the guest is silent. It returns why the guest has gone, which ends the wait, or ''.
+    gone: called while the guest does not answer. It returns why the guest has ended, which stops waiting, or
+        ''.
 
-    Every method raises RunError if the guest has gone, or does not answer in time.
+    Every method raises RunError if the guest has ended, or does not answer in time.
     """
 
     def __init__(self, path: Path, gone: Callable[[], str] = str) -> None:
@@ -115,8 +117,8 @@ class GuestLine:
         """Wait until the guest is ready and return its message, which may have arrived before."""
         self._send(FrameKind.AWAIT)
         payload = self._wait(FrameKind.HELLO, time.monotonic() + timeout)
-        told = json.loads(payload[8:])
-        return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(told.pop("kernel")), at=told)
+        fields = json.loads(payload[8:])
+        return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(fields.pop("kernel")), at=fields)
 
     def clocks(self, *, tries: int = 5, timeout: float = 60.0) -> Clocks:
         """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips."""
@@ -190,8 +192,8 @@ class GuestLine:
         try:
             more = self._socket.recv(1 << 16)
         except TimeoutError:
-            if said := self._gone():
-                raise RunError(said) from None
+            if reason := self._gone():
+                raise RunError(reason) from None
             if time.monotonic() > end:
                 raise RunError("the guest said nothing in time") from None
             return

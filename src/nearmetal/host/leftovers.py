@@ -1,5 +1,5 @@
-"""Finds by label what ended runs have left on the machine, and removes it. It never touches anything of a run
-that is alive, and never goes by the name of a program."""
+"""Finds by label what runs that have ended left on the machine, and removes it. It never touches anything of
+a running run, and never selects by the name of a program."""
 
 from __future__ import annotations
 
@@ -55,19 +55,20 @@ class Leftover:
 
 
 def wanted_names(prefix: str | None = None) -> Callable[[str], bool]:
-    """Return a function that tells whether a name is a label that find() looks for."""
-    return _wanted(prefix, living_runs())
+    """Return a predicate: whether a name is a label that find() looks for."""
+    return _matcher(prefix, living_runs())
 
 
 def find(prefix: str | None = None) -> tuple[Leftover, ...]:
-    """Find everything with a label of ours that belongs to no living run or check, in the order of removal.
+    """Find everything with a label of nearmetal that belongs to no running run or check, in the order of
+    removal.
 
-    Only what this user may see is found; root sees everything.
+    Only leftovers that this user may see are found; root sees everything.
 
     prefix: find labels that begin with this prefix instead.
     """
     alive = living_runs()
-    wanted = _wanted(prefix, alive)
+    wanted = _matcher(prefix, alive)
     return (
         *_processes(wanted),
         *_mounts(wanted),
@@ -119,7 +120,7 @@ def remove(leftover: Leftover) -> None:
         raise RunError(f"{leftover.kind} {leftover.detail}: {e.strerror}", remedy="run it as root") from e
 
 
-def _wanted(prefix: str | None, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
+def _matcher(prefix: str | None, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
     def wanted(name: str) -> bool:
         ours = OURS.fullmatch(name)
         if not (ours if prefix is None else name.startswith(prefix)):
@@ -198,8 +199,8 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
 
 def _give_devices_back(netns: str) -> None:
-    """Move the machine's own devices out of a namespace before it is removed. Those without hardware would be
-    deleted with the namespace."""
+    """Move the machine's own devices out of a namespace before it is removed. Devices without hardware would
+    be deleted with the namespace."""
     from pyroute2 import IPRoute
 
     with contextlib.suppress(OSError), Path("/proc/thread-self/ns/net").open("rb") as own:
@@ -239,7 +240,7 @@ def _delete_link(interface: str) -> None:
 
 
 def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:
-    """Return the groups with wanted names in every hierarchy, deepest first."""
+    """Return the groups whose names match, in every hierarchy, deepest first."""
     found = []
     for top, names, _ in os.walk("/sys/fs/cgroup", topdown=False):
         found += [Path(top, name) for name in names if wanted(name)]

@@ -101,17 +101,17 @@ class LocalHost:
             finally:
                 os.close(out_end)
                 os.close(err_end)
-            with child, Conversation(child, (out, err), stdin, most) as said:
+            with child, Conversation(child, (out, err), stdin, most) as conversation:
                 try:
-                    ended = said.until(begin + timeout, each_second)
+                    ended = conversation.until(begin + timeout, each_second)
                 except BaseException:
                     _kill_session(child)
                     raise
                 if not ended:
                     _kill_session(child)
-                    said.until(time.monotonic() + _LAST_WORDS, None)
+                    conversation.until(time.monotonic() + _LAST_WORDS, None)
                 code = child.wait() if ended else TIMED_OUT
-                words = said.texts()
+                words = conversation.texts()
         finally:
             os.close(out)
             os.close(err)

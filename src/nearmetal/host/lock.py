@@ -44,7 +44,7 @@ class RunInfo:
         return birth(self.pid) == self.born
 
     def owns(self, name: str) -> bool:
-        """Whether a name is the label of this run, or of a part of it such as an instance."""
+        """Return whether a name is the label of this run, or of a part of it such as an instance."""
         return name == self.run or name.startswith(f"{self.run}-")
 
 

@@ -33,7 +33,8 @@ def mount(source: str, target: Path, kind: str, *, flags: int = 0, options: str 
 
 
 def detach(path: Path) -> None:
-    """Unmount lazily: the mount point is free at once, and the file system goes when nobody uses it any more.
+    """Unmount lazily: the mount point is free at once, and the file system is released when its last user
+    ends.
 
     Raises OSError.
     """
@@ -129,7 +130,7 @@ def make_network_namespaces(names: Sequence[str]) -> None:
 
 
 def same_namespace(pid: int, kind: str) -> bool:
-    """Whether a process is in our namespace of this kind. The kind is a name in /proc/<pid>/ns."""
+    """Return whether a process is in our namespace of this kind. The kind is a name in /proc/<pid>/ns."""
     own, other = (Path(f"/proc/{p}/ns/{kind}").stat() for p in ("self", pid))
     return (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
 
@@ -150,8 +151,10 @@ def remove_network_namespace(path: Path) -> None:
 
 @contextmanager
 def named_network_namespaces(names: Sequence[str]) -> Iterator[None]:
-    """Remove the names on exit, after the caller has made them inside. /run/netns is removed too if it did
-    not exist before."""
+    """Remove the names of network namespaces on exit. The caller makes them in the body.
+
+    /run/netns is removed too if it did not exist before.
+    """
     was_there = NETNS_DIRECTORY.exists()
     try:
         yield

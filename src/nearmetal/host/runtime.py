@@ -94,7 +94,7 @@ def memory_scratch_directory(label: str) -> Iterator[Path]:
 
 
 def own_notes(name: str) -> Iterator[str]:
-    """Yield the contents of the files of this name in all scratch directories.
+    """Yield the contents of the files with this name in all scratch directories.
 
     Only directories and files of this user are read, and links are not followed, because anybody can make
     files in /tmp.
@@ -127,7 +127,7 @@ def note_outside(scratch: Path, path: Path) -> None:
 
 
 def noted_outside(scratch: Path) -> tuple[Path, ...]:
-    """Return the directories that a run of this user has noted; empty if there are none."""
+    """Return the directories noted by a run of this user; empty if there are none."""
     if not (_own(scratch, stat.S_IFDIR) and _own(scratch / OUTSIDE, stat.S_IFREG)):
         return ()
     try:
@@ -159,8 +159,8 @@ def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterat
     """Make an empty directory of the run outside its scratch directory, and remove it with its contents on
     exit.
 
-    path: its name begins with the run's label.
-    scratch: scratch directory in which path is noted, so that it is found after a kill -9.
+    path: path of the directory; its name must begin with the run's label.
+    scratch: scratch directory in which the path is noted, so that it is found after a kill -9.
 
     Raises RunError if the directory cannot be made, for instance because the path exists.
     """

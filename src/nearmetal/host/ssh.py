@@ -21,7 +21,7 @@ READ_SECONDS = 60.0
 LOST = 255
 """Exit status of ssh if the connection was lost or the command was killed."""
 GRACE = 5.0
-"""Seconds that the client waits beyond the timeout of its command, which the other machine enforces."""
+"""Seconds that the client waits after the timeout of its command, which the other machine enforces."""
 _LOOK_AGAIN = 0.02
 
 
@@ -186,7 +186,8 @@ class SshHost:
         return self.run(["id", "-u"], timeout=READ_SECONDS).stdout.strip() == "0"
 
     def _lost(self, code: int) -> str:
-        """Return a message if a command ended with the connection, else ''. ssh prints none then."""
+        """Return a message if a command ended because the connection was lost, else ''. ssh itself prints
+        none in this case."""
         gone = code == LOST and not self._socket.exists()
         return f"the connection to {self.name} is lost" if gone else ""
 
@@ -206,29 +207,29 @@ def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator
     if local.which("ssh") is None:
         raise UnavailableError("ssh is not installed", remedy="apt-get install openssh-client")
     with short_directory(f"{label}-ssh", scratch) as directory:
-        socket, said = directory / "c", scratch / "ssh.err"
-        said.unlink(missing_ok=True)
+        socket, log = directory / "c", scratch / "ssh.err"
+        log.unlink(missing_ok=True)
         argv = [*client(way, socket), "-M", "-N", "-o", "ControlPersist=no", "-o", "ConnectTimeout=15"]
         argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", way.destination]
         master = local.start(
             ["setpriv", "--pdeathsig", "KILL", "--", *argv],
-            stdout=said,
-            stderr=said,
+            stdout=log,
+            stderr=log,
             env={LABEL_VARIABLE: label},
             cwd=Path("/"),
         )
         try:
-            _await_connection(way, master, socket, said)
+            _await_connection(way, master, socket, log)
             yield SshHost(local, way, socket)
         finally:
             master.kill()
 
 
-def _await_connection(way: SshWay, master: Process, socket: Path, said: Path) -> None:
+def _await_connection(way: SshWay, master: Process, socket: Path, log: Path) -> None:
     end = time.monotonic() + CONNECT_SECONDS
     while not socket.exists():
         if master.poll() is not None or time.monotonic() > end:
-            lines = [line.strip() for line in said.read_text(errors="replace").splitlines() if line.strip()]
+            lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
             words = lines[-1][:300] if lines else f"no answer within {CONNECT_SECONDS:g} s"
             raise UnavailableError(
                 f"no connection to {way.destination}: {words}",

@@ -76,7 +76,10 @@ def today() -> int:
 
 
 def require_builder(host: Host) -> None:
-    """Raises UnavailableError if mmdebstrap cannot run."""
+    """Check that mmdebstrap can run.
+
+    Raises UnavailableError if it cannot.
+    """
     if host.which("mmdebstrap") is None:
         raise UnavailableError("mmdebstrap is not installed", remedy="apt-get install mmdebstrap")
     if not host.is_root() and host.which("newuidmap") is None:
@@ -124,19 +127,19 @@ def _run(
     # INITRD: kernel packages make no initramfs (initramfs-tools); nearmetal makes one for each guest.
     env = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C", "INITRD": "No", processes.LABEL_VARIABLE: label}
     process = host.start(argv, stdout=log, stderr=log, env=env, cwd=Path("/"))
-    end, told, full_since = time.monotonic() + BUILD_SECONDS, "", math.inf
+    end, shown, full_since = time.monotonic() + BUILD_SECONDS, "", math.inf
     try:
         while (code := process.poll()) is None:
             now, steps = time.monotonic(), _STEP.findall(log.read_text(errors="replace"))
-            if steps and steps[-1] != told:
-                told, full_since = steps[-1], math.inf
-                progress(f"image {name}: {told}")
+            if steps and steps[-1] != shown:
+                shown, full_since = steps[-1], math.inf
+                progress(f"image {name}: {shown}")
             if shutil.disk_usage(log.parent).free < _NEARLY_FULL:
                 full_since = min(full_since, now)
             if now > full_since + _SILENT_SECONDS:
                 raise disk_full(name, "not built")
             if now > end:
-                raise RunError(f"image {name}: not built within {BUILD_SECONDS:g} s, at: {told}")
+                raise RunError(f"image {name}: not built within {BUILD_SECONDS:g} s, at: {shown}")
             time.sleep(_LOOK_AGAIN)
     finally:
         process.kill()

@@ -14,7 +14,7 @@ def failure(
     """Return the error of a program that failed while it worked on an image.
 
     name: name of the image.
-    what: what did not work.
+    what: the step that failed, as text.
     """
     if FULL in output:
         return disk_full(name, what)

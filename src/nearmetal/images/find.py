@@ -1,5 +1,5 @@
-"""Find the image for a name in a study, or the message if there is none. The images that come with nearmetal
-are definitions in YAML beside this file."""
+"""Finds the image for a name in a study, or the error message if there is none. The built-in images are
+definitions in YAML in this directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .store import Image, ImageStore, definition_key
 
 @lru_cache(maxsize=1)
 def builtin_names() -> tuple[str, ...]:
-    """Return the names of these images, sorted."""
+    """Return the names of the built-in images, sorted."""
     files = (p.name for p in resources.files(__package__).iterdir())
     return tuple(sorted(f.removesuffix(".yaml") for f in files if f.endswith(".yaml")))
 

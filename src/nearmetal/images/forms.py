@@ -1,7 +1,6 @@
 """Converts one tree to the forms that runtimes and other programs need.
 
-Each form is made on first use and stored beside the tree. The same tree gives the same bytes.
-"""
+Each form is made on first use and stored next to the tree. The same tree gives the same bytes."""
 
 from __future__ import annotations
 
@@ -48,9 +47,10 @@ _PROGRAMS = {
 
 
 def in_form(host: Host, image: Image, form: Form, *, progress: Callable[[str], None]) -> Path:
-    """Return the tree itself, or a file beside it in another form.
+    """Return the tree itself, or a file next to it in another form.
 
     progress: called before a long step.
+
     Raises UnavailableError if the program for the form is missing, BusyError while another process makes
     forms of this image, DiskFullError, RunError.
     """

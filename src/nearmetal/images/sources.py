@@ -34,10 +34,8 @@ def archive_lines(host: Host, definition: ImageDefinition) -> tuple[str, ...]:
     if definition.mirror is not None:
         return (definition.mirror, *definition.sources)
     system, codename = _system(host)
-    asked = host.run(
-        ["apt-get", "indextargets", "--format", _INDEXES, "Created-By: Packages"], timeout=_LIMIT
-    )
-    lines = own_archives(asked.stdout, system, codename, resolved_suite(host, definition)) if asked.ok else ()
+    done = host.run(["apt-get", "indextargets", "--format", _INDEXES, "Created-By: Packages"], timeout=_LIMIT)
+    lines = own_archives(done.stdout, system, codename, resolved_suite(host, definition)) if done.ok else ()
     # Additional lines alone would replace mmdebstrap's default.
     return (*(lines or (("",) if definition.sources else ())), *definition.sources)
 

@@ -1,10 +1,7 @@
-"""Images on the disk: one entry per key, complete or not there at all. Names point to entries.
+"""Images on disk: one entry per key, either complete or absent. Names refer to entries.
 
-names/<name>.json            {"key": ...}
-trees/<key>/tree, image.json, forms/
-making/<key>                 an entry that is being made
-locks/<key>                  held by the process that makes it
-"""
+names/<name>.json            {"key": ...} trees/<key>/tree, image.json, forms/ making/<key>                 an
+entry that is being made locks/<key>                  locked by the process that makes it"""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ class Image:
     key: key of its entry.
     directory: directory of the entry.
     digest: SHA-256 of the tree, in hex.
-    origin: what it was made from, in words.
+    origin: the source of the image, as text.
     created: UTC.
     size: bytes on the disk.
     packages: 'name version'; empty if the tree has no dpkg.
@@ -229,7 +226,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def making_label(key: str) -> str:
-    """Return the label of the processes that make an entry."""
+    """Return the label of the processes that make an entry of the store."""
     return f"nearmetal-image-{os.getpid()}-{key[:12]}"
 
 

@@ -1,4 +1,4 @@
-"""Find the installed MPI: its kind and version as mpirun prints them, and its compiler wrapper."""
+"""Finds the installed MPI: its kind and version as printed by mpirun, and its compiler wrapper."""
 
 from __future__ import annotations
 
@@ -46,9 +46,12 @@ class InstalledMpi:
         """Name and version, for example 'Open MPI 4.1.4'."""
         return f"{'Open MPI' if self.kind is Mpi.OPENMPI else 'MPICH'} {'.'.join(map(str, self.version))}"
 
-    def compiled_by(self, said: str) -> bool:
-        """Return whether a compiler that names its MPI in this way belongs to this kind of MPI."""
-        found = mpi_of_compiler(said)
+    def compiled_by(self, output: str) -> bool:
+        """Return whether a compiler belongs to this kind of MPI.
+
+        output: the name of the MPI, as printed by the compiler.
+        """
+        found = mpi_of_compiler(output)
         return found is not None and found[0] is self.kind
 
     def launch(self, job: MpiJob) -> Launch:
@@ -65,21 +68,21 @@ class InstalledMpi:
                 assert_never(never)
 
 
-def mpi_of_compiler(said: str) -> tuple[Mpi, tuple[int, int, int]] | None:
-    """Return kind and version from the name that a compiler gives to its MPI; None for another MPI.
+def mpi_of_compiler(output: str) -> tuple[Mpi, tuple[int, int, int]] | None:
+    """Return kind and version of the MPI that a compiler belongs to; None for another MPI.
 
-    said: 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
+    output: the compiler's output, 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
     """
-    m = _COMPILER.search(said)
+    m = _COMPILER.search(output)
     if m is None:
         return None
     return Mpi.OPENMPI if m[1] == "Open MPI" else Mpi.MPICH, (int(m[2]), int(m[3]), int(m[4] or 0))
 
 
 def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple[str | None, str]:
-    """Return the path of mpirun (None if missing) and the name of the compiler wrapper, without running them,
-    for example in an image.
+    """Return the path of mpirun (None if missing) and the name of the compiler wrapper.
 
+    Neither is run, so this also works for an image.
     wanted: as in find_mpi.
     """
     # Prefer the compiler that is named after its MPI: mpicc may belong to the other one.
@@ -92,19 +95,19 @@ def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple
 
 
 def find_mpi(host: Host, wanted: Mpi | None) -> InstalledMpi:
-    """Find the MPI of the wanted kind; None for the kind that mpirun belongs to.
+    """Find the MPI of the requested kind; None for the kind that mpirun belongs to.
 
-    Raises UnavailableError that says what to install.
+    Raises UnavailableError, which names what to install.
     """
-    said: dict[str, str] = {}
+    output: dict[str, str] = {}
     for kind in (wanted,) if wanted is not None else tuple(Mpi):
         for mpirun, mpicc in _NAMES[kind] if wanted is not None else _NAMES[kind][:1]:
             path = host.which(mpirun)
             if path is None:
                 continue
-            if path not in said:
-                said[path] = host.run([path, "--version"], timeout=VERSION_SECONDS).stdout
-            version = (openmpi if kind is Mpi.OPENMPI else mpich).version(said[path])
+            if path not in output:
+                output[path] = host.run([path, "--version"], timeout=VERSION_SECONDS).stdout
+            version = (openmpi if kind is Mpi.OPENMPI else mpich).version(output[path])
             if version is not None:
                 return InstalledMpi(kind=kind, version=version, mpirun=path, mpicc=mpicc)
     if wanted is None:

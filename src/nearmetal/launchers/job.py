@@ -1,4 +1,4 @@
-"""The data of an MPI launch, for any MPI."""
+"""The data of an MPI launch, independent of the MPI implementation."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class MpiJob:
     """An MPI program and where its ranks run.
 
     argv: the program of every rank.
-    box: path of nm-box where mpirun runs.
+    box: path of nm-box on the system where mpirun runs.
     interface: network interface that TCP between ranks may use.
-    scratch: directory for session files; its path must be short, since names of sockets in it have at most
+    scratch: directory for session files. Its path must be short, since names of sockets in it have at most
         108 bytes.
     hosts: empty if all ranks run where mpirun itself runs.
     agent: command line of the agent that starts daemons on hosts.
-    entering: whether the ranks are started where mpirun runs and enter their instances themselves, since MPI
-        lets only ranks of one host share memory.
+    entering: whether the ranks are started where mpirun runs and then enter their instances. This is needed
+        because MPI lets only ranks of one host share memory.
     hub_interface, hub_address: interface and address at which the daemons reach mpirun.
-    forward: names of variables that the ranks must get, besides those that the launcher sets.
+    forward: names of variables to pass to the ranks, in addition to those that the launcher sets.
     shared_memory: directory for segments that all ranks see; empty for the library's default.
-    yields: whether a rank that waits yields its CPU, because another rank has to run there.
+    yields: whether a waiting rank yields its CPU, because another rank runs on the same CPU.
     """
 
     argv: tuple[str, ...]
@@ -73,7 +73,10 @@ class MpiJob:
     yields: bool = False
 
     def check(self) -> None:
-        """Raises UsageError if the ranks do not fit their hosts."""
+        """Check that the ranks fit their hosts.
+
+        Raises UsageError if they do not.
+        """
         if self.hosts and sum(h.slots for h in self.hosts) != self.ranks:
             raise UsageError(f"{self.ranks} ranks do not fit hosts {self.hosts}")
 

@@ -1,8 +1,7 @@
-"""MPICH with Hydra. One transport is named, so that both sides of a comparison use the same.
+"""MPICH with Hydra. One transport is selected explicitly, so that both sides of a comparison use the same.
 
 Inside a host, some builds of MPICH use their own shared memory, and others (Debian's) that of UCX. NOLOCAL
-leaves only UCX or libfabric.
-"""
+leaves only UCX or libfabric."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ def version(text: str) -> tuple[int, int, int] | None:
 
 
 def _fixed(job: MpiJob) -> dict[str, str]:
-    """Return the variables that fix the transport. Those of a library that MPICH was not built with have no
-    effect."""
+    """Return the variables that select the transport. Variables for libraries that MPICH was built without
+    have no effect."""
     fixed = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": job.interface}
     if job.transport is Transport.TCP:
         fixed |= {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": job.interface}

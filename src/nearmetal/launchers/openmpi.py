@@ -1,4 +1,5 @@
-"""Open MPI 4 and 5: pml ob1 and one named transport, so that both sides of a comparison use the same."""
+"""Open MPI 4 and 5: pml ob1 and one explicitly selected transport, so that both sides of a comparison use the
+same."""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ def version(text: str) -> tuple[int, int, int] | None:
 
 
 def _single_copy(wanted: SingleCopy, major: int) -> tuple[str, str]:
-    """Return the parameter that selects the single-copy mechanism. Open MPI 5 ignores that of 4, and uses CMA
-    by default; it chooses among components (smsc)."""
+    """Return the parameter that selects the single-copy mechanism.
+
+    Open MPI 5 ignores the parameter of version 4, and uses CMA by default; it selects a component of smsc.
+    """
     if major < 5:
         return "btl_vader_single_copy_mechanism", wanted.value
     return "smsc", "cma" if wanted is SingleCopy.CMA else "^cma,knem,xpmem"

@@ -1,4 +1,4 @@
-"""Check from the reports of the ranks that each of them runs where the placement requires it."""
+"""Checks, from the reports of the ranks, that each rank runs where the placement requires it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check that the ranks communicate by the requested transport. The check uses what the kernel reports about
+"""Checks that the ranks communicate by the requested transport. The check uses what the kernel reports about
 their processes, not the settings of the MPI library."""
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def links_between(held: Mapping[int, RankHolds]) -> frozenset[Link]:
 def verify_transport(
     held: Mapping[int, RankHolds], wanted: Transport, ranks: int, *, connected: bool
 ) -> str | None:
-    """Return what was observed, for the record; None if it is too early to decide.
+    """Return the observed transport, for the record; None if it is too early to decide.
 
     held: connections and memory of each rank whose process was found.
     connected: whether every pair of ranks has communicated by now, so that a connection or shared memory that
         is missing will not appear later.
+
     Raises TransportDiffers, with the first rank that uses another transport.
     """
     if ranks == 1:

@@ -1,5 +1,4 @@
-"""What is counted around trials and inside their timed work: control groups, networks, instances.
+"""Counters around trials and inside their timed parts: control groups, networks, instances.
 
 This package knows the node and its instances. It does not know what the timed work is (subjects), or what its
-counters are used for (analysis).
-"""
+counters are used for (analysis)."""

@@ -11,10 +11,10 @@ Counters = Mapping[str, float | None]
 
 
 class Meter(Protocol):
-    """Counts what one running arm uses, from the creation of the meter until it is closed."""
+    """Counts the resource use of one running arm, from the creation of the meter until it is closed."""
 
     def timed(self, workload: str) -> AbstractContextManager[None]:
-        """Attribute what is counted inside the context to the timed part of a workload."""
+        """Attribute the resource use in the body to the timed part of a workload."""
 
     def close(self) -> Mapping[str, Counters]:
-        """Return what was counted, by scope (model.scope)."""
+        """Return the counters, by scope (model.scope)."""

@@ -31,7 +31,7 @@ class MeteredArm:
     """A running arm, and the meters that count while its subjects run.
 
     events: perf events that its ranks count.
-    instances: counters of each instance; None if the study does not ask for them, and in the rehearsal.
+    instances: counters of each instance; None if the study does not request them, and in the rehearsal.
     network: None if the arm uses no network.
     """
 
@@ -62,8 +62,8 @@ def timed_slices(arms: Sequence[MeteredArm], workload: str) -> Iterator[None]:
     """Count all slices of a workload on these arms, which take turns: while one arm is busy, the others are
     idle.
 
-    What an arm's own network counts meanwhile belongs to the arm. A network that arms share is counted slice
-    by slice (MeteredArm.timed_slice).
+    The counters of an arm's own network over this time belong to the arm. A network that arms share is
+    counted slice by slice (MeteredArm.timed_slice).
     """
     networks = [arm.network for arm in arms if arm.network is not None]
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def timed_slices(arms: Sequence[MeteredArm], workload: str) -> Iterator[None]:
 class TrialCounters:
     """Counters of one trial; see TrialRecord.
 
-    transport: the transport that its ranks were seen to use.
+    transport: the transport that its ranks actually used.
     """
 
     counters: Mapping[str, Counters]
@@ -93,11 +93,11 @@ class TrialCounters:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What was counted from when the instances had started until just before they were stopped.
+    """Counters from the moment when all instances had started until just before they were stopped.
 
     begin, end: Unix seconds.
     node: differences of the node's counters.
-    disturbance: what disturbed the trials meanwhile, by kind.
+    disturbance: disturbances in this time, by kind.
     flags: names of the disturbances that exceeded their limits.
     trials: counters of the trials whose instances ran, by trial id.
     """
@@ -134,7 +134,7 @@ def members(arm: RunningArm) -> dict[str, Instance]:
 
 
 class GroupMeters:
-    """Counts from its creation until it is closed. Meanwhile, the sampler also samples the instances.
+    """Counts from its creation until it is closed. During this time, the sampler also samples the instances.
 
     arms: the running arms with their meters, by trial id.
     """
@@ -151,7 +151,7 @@ class GroupMeters:
     ) -> None:
         """Begin to count.
 
-        stack: closes what is opened here.
+        stack: closes the meters that are opened here.
         events: perf events that the ranks count.
         sampler: None in the rehearsal.
         alone: whether the group has only one trial.
@@ -228,7 +228,7 @@ class GroupMeters:
         )
 
     def close(self) -> Window:
-        """Return what was counted since the meters were created."""
+        """Return the counters since the creation of the meters."""
         first, last = self._before, self._read()
         seconds = last.unix - first.unix
         node = delta(first.node, last.node, seconds)

@@ -1,9 +1,8 @@
-"""What an arm uses inside the timed parts of each workload.
+"""The resource use of an arm inside the timed parts of each workload.
 
-Sources are the control groups of its instances, counters that the instances bring themselves, and reports of
-the ranks. The record keeps the counters under 'timed.<workload>': sums over instances and ranks in base
-units, except run_delay, which is the delay of the rank that waited longest.
-"""
+Sources are the control groups of its instances, counters that the instances provide themselves, and reports
+of the ranks. The record keeps the counters under 'timed.<workload>': sums over instances and ranks in base
+units, except run_delay, which is the delay of the rank that waited longest."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def sources_of(
     """Return the sources of counters that are attributed to one arm.
 
     files: counter files of the instances' control groups, by label.
-    alone: whether no other arm runs meanwhile. The counters of the node then belong to this arm.
+    alone: whether no other arm runs at the same time. The counters of the node then belong to this arm.
     unshared: whether no other arm runs in the same virtual machine. Counters of a virtual machine that two
         arms share are attributed to neither; only their ranks then report.
     """
@@ -45,7 +44,7 @@ def sources_of(
 
 
 def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
-    """Return the sources that instances bring themselves (host.sources)."""
+    """Return the sources that instances provide themselves (host.sources)."""
     # isinstance() with a protocol takes as long as reading a file, and this is called in every trial.
     return tuple(source for i in instances for source in getattr(i, "sources", ()))
 
@@ -62,7 +61,7 @@ class InsideCounters:
 
     @contextmanager
     def timed(self, workload: str) -> Iterator[None]:
-        """Attribute what is counted inside the context to the timed part of a workload."""
+        """Attribute the resource use in the body to the timed part of a workload."""
         before = [source.read() for source in self._sources]
         files = [source.take() for source in self._files]
         self._warm_up = False
@@ -77,11 +76,11 @@ class InsideCounters:
                 self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
 
     def slice(self, workload: str, line: SliceLine) -> None:
-        """Add what the ranks report of one slice."""
+        """Add what the ranks report about one slice."""
         self._add(workload, line.used)
 
     def run(self, workload: str, reports: Sequence[RankReport]) -> None:
-        """Add what nm-rank reports of one run of a program. Reports of warm-up runs are ignored."""
+        """Add what nm-rank reports about one run of a program. Reports of warm-up runs are ignored."""
         if self._warm_up:
             return
         together: Counters = {}
@@ -95,8 +94,8 @@ class InsideCounters:
             first, last = source.parse(before), source.parse(after)
             self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
         self._taken.clear()
-        told = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
-        return {str(Scope.timed(w)): {**counters} for w, counters in told.items() if counters}
+        known = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
+        return {str(Scope.timed(w)): {**counters} for w, counters in known.items() if counters}
 
     def _add(self, workload: str, more: Used) -> None:
         _plus(self._found.setdefault(workload, {}), more)
@@ -108,7 +107,7 @@ def grown(first: float | None, last: float | None) -> float | None:
 
 
 def _plus(total: Counters, more: Mapping[str, float | None], *, longest: bool = False) -> None:
-    """Add to the totals in place. A total stays None once a part of it is unknown.
+    """Add counters to the totals in place. A total stays None once one of its addends is unknown.
 
     longest: keep the maximum of run_delay instead of the sum.
     """
@@ -129,9 +128,9 @@ def offered_events(host: Host, tools: Tools) -> dict[str, str]:
 
 
 def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Return those of the events that the ranks of every arm could count.
+    """Return the events that the ranks of every arm could count.
 
-    An event counted in one arm only would add a cost to this arm alone. Trials in which no rank ran are
+    An event that only one arm counts would add a cost to this arm alone. Trials in which no rank ran are
     ignored.
     """
     scopes = [
@@ -144,7 +143,7 @@ def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) ->
 
 
 def inside_record(design: Design, events: Sequence[str], offered: Mapping[str, str]) -> dict[str, JsonValue]:
-    """Return the provenance of what the run counts, and why it does not count the rest.
+    """Return the provenance of the counters: which ones the run reads, and why it does not read the others.
 
     events: the perf events that the ranks count.
     offered: for every perf event, why it cannot be counted on this machine; empty if it can.

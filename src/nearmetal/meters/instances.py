@@ -47,7 +47,7 @@ class _GuestSampling:
         self.sampler.stream.until(self.sampler.scope, begin + self._ahead, _LAST_SAMPLE)
 
     def close(self, trial: str, windows: Mapping[str, Sequence[Window]], kept: Path) -> None:
-        """Compare the clocks again, and keep the samples.
+        """Compare the clocks again, and store the samples.
 
         windows: begin and end of all runs, by workload.
         """
@@ -85,8 +85,8 @@ class _GuestSampling:
 
 
 class InstanceCounters:
-    """Counters of one running arm, from their creation until they are closed. The stack ends what is started
-    for them."""
+    """Counters of one running arm, from their creation until they are closed. The stack stops the sampling on
+    exit."""
 
     def __init__(self, arm: RunningArm, sampler: Sampler, stack: ExitStack) -> None:
         self._trial, self._sampler, self._instances = arm.trial.id, sampler, arm.instances
@@ -104,7 +104,8 @@ class InstanceCounters:
 
     @contextmanager
     def timed(self, workload: str) -> Iterator[None]:
-        """Count a whole run. A sample is taken at both ends, so that little has to be interpolated."""
+        """Count a whole run. A sample is taken at both ends, so that only short intervals are
+        interpolated."""
         self._mark()
         begin = time.monotonic()
         yield

@@ -22,7 +22,7 @@ from ..node.arms.running_arm import RunningArm
 Counters = dict[str, float | None]
 
 KEPT_CONNECTIONS = 64
-"""Number of connections kept of each trial, those with most retransmissions first."""
+"""Maximum number of connections recorded for each trial, those with most retransmissions first."""
 
 _LINKS = ("dev", QDISCS)
 _OWN = (PROTOCOLS, *_LINKS)
@@ -44,7 +44,7 @@ class NetworkWatch:
 
     @contextmanager
     def timed(self, workload: str, *, since_last: bool = False) -> Iterator[None]:
-        """Attribute what is counted inside the context to the timed part of a workload.
+        """Attribute the traffic in the body to the timed part of a workload.
 
         since_last: start from the last mark of the same network instead of reading the counters again.
         """
@@ -69,8 +69,8 @@ class NetworkWatch:
     def look(self) -> None:
         """Read the state of the connections while they exist, if any segment was lost since the beginning.
 
-        Reading them costs too much if nothing was lost. Connections that no longer exist keep the state last
-        seen.
+        Reading them is too expensive if nothing was lost. Connections that no longer exist keep their last
+        known state.
         """
         for point in self._points:
             if point.tcp is None or not point.lost():
@@ -109,7 +109,7 @@ class NetworkWatch:
         return tuple(worst[:KEPT_CONNECTIONS])
 
     def close(self) -> dict[str, Counters]:
-        """Return what was counted since the watch was made; see TrialRecord.network."""
+        """Return the counters since the watch was made; see TrialRecord.network."""
         counters: dict[str, Counters] = {}
         for point in self._points:
             counters.setdefault(point.scope, {}).update(point.grown())
@@ -120,8 +120,8 @@ class _Point:
     """One place where counters are read.
 
     devices: names of the devices to count; None for all.
-    tcp: tells from local and remote address whether a connection belongs to the arm; None if its ranks have
-        none here.
+    tcp: predicate on local and remote address: whether a connection belongs to the arm; None if its ranks
+        have no connections at this place.
     """
 
     def __init__(
@@ -162,15 +162,15 @@ def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextMa
 
 
 def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
-    """Begin to count the network of an arm; None if it uses no network. The stack closes what is opened for
-    it."""
+    """Begin to count the network of an arm; None if it uses no network. The stack closes the meters on
+    exit."""
     if arm.transport is not Transport.TCP and arm.trial.network is None:
         return None
     return NetworkWatch(arm, stack)
 
 
 def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
-    """Return whether the machine's own network is used, and the places where to count."""
+    """Return whether the machine's own network is used, and the places where counters are read."""
     node = arm.node.network_meter
     environment = arm.environment
     if environment.inside is not None:
@@ -220,7 +220,7 @@ def _over_loopback(local: str, remote: str) -> bool:
 
 
 def _between(own: str, hub: str) -> Callable[[str, str], bool]:
-    """Return a test for connections of a seat, except those with mpirun in the hub.
+    """Return a predicate for connections of an instance, except those with mpirun in the hub.
 
     hub: address of the hub; '' if it has none.
     """

@@ -1,5 +1,5 @@
 """How the ranks of a running arm reach each other. This is checked once all of them have exchanged messages,
-and again after they have worked."""
+and again at the end of their work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TransportWatch:
     """The transport of the programs that one arm launches.
 
     launched: whether the arm has launched an MPI program.
-    seen: the transport that the ranks were seen to use so far; None if nothing was seen.
+    seen: the observed transport so far; None if nothing was observed.
     tcp_bytes: bytes that the ranks sent to each other by TCP between the two checks; None if there is no TCP,
         or if the kernel does not report it.
     """
@@ -52,7 +52,7 @@ class TransportWatch:
         return rank_holdings(mark, groups)
 
     def worked(self) -> None:
-        """Check that the TCP connections carried messages while the ranks exchanged some.
+        """Check that the TCP connections carried data while the ranks exchanged messages.
 
         Raises TransportDiffers.
         """
@@ -72,5 +72,5 @@ class TransportWatch:
         return self._network.acknowledged(self._links)
 
     def words(self) -> str:
-        """Return the transport that was seen, as text for the record."""
+        """Return the observed transport, as text for the record."""
         return self.seen or NOT_SEEN

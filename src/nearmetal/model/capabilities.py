@@ -1,4 +1,4 @@
-"""What a backend declares about itself. Other packages check this, never a backend's name."""
+"""What a backend declares about itself. Other packages check these declarations, never a backend's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .environments.environment import Attachment, BackendSettings, Environment
 ENTRY_POINTS = "nearmetal.environments"
 """The entry-point group of backends."""
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
-"""Kinds of namespace, as /proc/<pid>/ns names them."""
+"""Kinds of namespace, named as in /proc/<pid>/ns."""
 KERNEL = "kernel"
 """Another element of Capabilities.own: the instances are virtual machines."""
 
@@ -25,7 +25,7 @@ CONTAINER_ATTACHMENTS = frozenset(a for a in Attachment if not a.of_guests)
 KeyPath = tuple[str, ...]
 """Keys of a study file below an environment, for example ('guest', 'memory')."""
 Misfits = Iterator[tuple[KeyPath, str]]
-"""The keys where an environment asks for what the backend cannot do, and what to write instead."""
+"""The keys of an environment that the backend does not support, and what to write instead."""
 
 
 def _no_misfits(_environment: Environment, _given: Collection[KeyPath]) -> Misfits:
@@ -37,22 +37,23 @@ class Capabilities:
     """What a backend can do.
 
     own: kinds of namespace (OWN_ALL) that its instances do not share with the machine. With 'net', the
-        instances can take a seat on a network. With KERNEL, they are virtual machines, which take `guest` and
-        may enclose instances of other environments.
+        instances can join a network. With KERNEL, they are virtual machines: they accept the key `guest` and
+        may contain instances of other environments.
     attachments: the attachments that its instances can have.
-    needs_user_namespace: whether its instances without root need the shared user namespace of the request.
-    stands_inside: whether its instances can run inside a virtual machine of any backend (`inside`); it is
-        then Enclosed.
-    plants_work: whether it takes `extra_work`.
-    settings: its own settings, below a key of their own; None if it has none.
-    not_attached: why it cannot have an attachment, and what to write instead, if the general message does not
-        suffice.
-    not_of_guest: keys of `guest` that its virtual machines cannot have, with the reason.
-    steps: words for the steps of its instances' starts (Instance.phases) that only it has, by name of the
-        step, in order.
+    needs_user_namespace: whether its instances, if run without root, need the shared user namespace of the
+        request.
+    stands_inside: whether its instances can run inside a virtual machine of any backend (`inside`); such a
+        backend implements Enclosed.
+    plants_work: whether it accepts `extra_work`.
+    settings: class of the backend's own settings, which have a key of their own; None if it has none.
+    not_attached: by attachment, why it is not supported and what to write instead, if the general message is
+        not enough.
+    not_of_guest: keys of `guest` that its virtual machines do not support, with the reason.
+    steps: descriptions of start steps (Instance.phases) that only this backend has, by name of the step, in
+        order.
     title: its name in headlines, such as 'Podman'; its own name if empty.
-    misfits: finds what else does not fit in an environment; it is given the environment and the keys that the
-        study file has.
+    misfits: returns further problems of an environment, given the environment and the keys that the study
+        file sets.
     """
 
     own: frozenset[str]

@@ -24,8 +24,8 @@ class Reach(StrEnum):
 
 
 class SingleCopy(StrEnum):
-    """How a long message crosses shared memory: through a segment (two copies), or by one copy from the other
-    process (CMA, process_vm_readv)."""
+    """How a long message crosses shared memory: through a segment (two copies), or copied once, directly from
+    the memory of the other process (CMA, process_vm_readv)."""
 
     NONE = "none"
     CMA = "cma"
@@ -46,7 +46,7 @@ class Starts(StrEnum):
 
 
 MARGIN, CONFIDENCE = 0.03, 0.95
-"""What file and command line take when nothing is said (METHOD: "One comparison")."""
+"""Defaults of the study file and the command line (METHOD: "One comparison")."""
 LEAST_SLICES = 6
 """Least number of slices per kernel and instance, if the study does not state a number."""
 REHEARSED_SLICES = 4
@@ -55,9 +55,12 @@ REHEARSED_SLICES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """How a study is measured and judged. Times are in seconds; margin is the share of time from which a
-    difference is material, target_width the half-width of ln ratio at which the run stops. The confirmatory
-    study names its metrics in primary."""
+    """How a study is measured and judged. Times are in seconds.
+
+    margin: a larger difference is material; a share of the time.
+    target_width: half-width of the ln ratio at which the run stops.
+    primary: the metrics that a confirmatory study names in advance.
+    """
 
     baselines: tuple[str, ...] = field(
         metadata=key(
@@ -223,5 +226,5 @@ class Design:
 
     @property
     def time_is_up(self) -> str:
-        """The reason for the end of a run whose time budget is used up."""
+        """The reason to report when a run has used up its time budget."""
         return f"the time budget of {self.max_time:.3g} s is used up"

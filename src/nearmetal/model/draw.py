@@ -1,5 +1,5 @@
-"""Pseudo-random draws from a seed, the same on every machine and Python version: SHA-256 of the purpose and
-its numbers."""
+"""Pseudo-random draws from a seed, identical on every machine and Python version. A draw is the SHA-256 of
+its purpose and its numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Regular expressions written by users: a check for mistakes, and a search with a time limit.
 
-The package regex accepts what Python's own re accepts and, unlike re, supports a time limit.
-"""
+The package regex accepts the syntax of Python's own re and, unlike re, supports a time limit."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ LIMIT = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """A match.
+    """A match of a regular expression.
 
     text: the whole match.
-    group: what the first group matched; None if the group took no part.
-    cut: the whole number, if the group cut off its beginning or its end; otherwise empty.
+    group: text matched by the first group; None if the group did not participate.
+    cut: the complete number, if the group matched only a part of its digits; otherwise empty.
     """
 
     text: str
@@ -30,9 +29,9 @@ class Match:
 
 
 def mistake(expression: str, held: str | None) -> str:
-    """Return what is wrong with an expression; '' if nothing is.
+    """Return an error message for an invalid expression; '' if it is valid.
 
-    held: what its one group must hold; None if groups do not matter.
+    held: what its only group must contain, for the message; None if groups do not matter.
     """
     if len(expression) > LONGEST:
         return f"longer than {LONGEST} characters"
@@ -76,8 +75,8 @@ def _compiled(expression: str) -> Any:
 
 @lru_cache
 def _ends() -> tuple[Any, Any]:
-    """Return patterns for the rest of a number behind a digit, and for the beginning of a number in front of
-    a digit."""
+    """Return two patterns: the rest of a number after a digit, and the beginning of a number before a
+    digit."""
     import regex
 
     return regex.compile(r"(?:[.,]?\d|[eE][+-]?\d)[\d.,eE+-]{0,20}"), regex.compile(r"[\d.,]{0,20}\d[.,]?$")

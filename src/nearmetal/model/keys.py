@@ -1,8 +1,7 @@
-"""Keys of a study file, declared at the fields of the dataclasses that they fill: accepted values,
-documentation, and examples.
+"""Keys of a study file: accepted values, documentation and examples. They are declared at the dataclass
+fields that they fill.
 
-The parser, the JSON Schema, the writer and the documentation are all generated from these declarations.
-"""
+The parser, the JSON Schema, the writer and the documentation are all generated from these declarations."""
 
 from __future__ import annotations
 
@@ -30,10 +29,10 @@ class Kind:
     """The type of values that a key accepts.
 
     read: converts the text, number or truth value of a file. Raises ValueMistake.
-    schema: JSON Schema of what a file may contain.
-    write: returns the text that reads back as the value.
+    schema: JSON Schema of the values in a file.
+    write: converts a value to text; `read` converts this text back to the same value.
     plain: whether that text needs no quotes in YAML.
-    words: all texts that are accepted, if it is a fixed set.
+    words: all accepted texts, if the set is fixed.
     unit: whether the text has a unit.
     """
 
@@ -71,7 +70,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """Entries with names. The field holds a tuple of dataclasses, each with a field `name`.
+    """A mapping from names to entries. The field contains a tuple of dataclasses, each with a field `name`.
 
     entry: the dataclass of an entry, which declares the keys of the entry.
     """
@@ -86,12 +85,13 @@ KeyKind = Kind | Each | Pairs | Named | type[Any]
 class Key:
     """A key of a study file.
 
-    kind: type of its value; a dataclass with keys of its own if the value is a mapping.
-    beside: whether the keys of that dataclass stand beside this one instead of below it; then this key has
-        no name in the file. Without the first of them the field keeps its default value.
+    kind: type of its value; a dataclass with its own keys if the value is a mapping.
+    beside: whether the keys of that dataclass are at the same level of the file, not nested below a key. This
+        key then has no name in the file, and the field keeps its default if the first of these keys is
+        missing.
     doc, examples: documentation for people and editors.
     name: name in the file; the name of the field if empty.
-    usual: the default as people read it, if it differs from the text of the default.
+    usual: the default as shown to users, if it differs from the text of the default.
     optional: whether the key may be omitted although the field has no default. The reader of the file then
         provides the value.
     always: whether the key is written even if it has its default value.
@@ -116,7 +116,8 @@ def key(kind: KeyKind, doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
 
 
 def beside(kind: type[Any]) -> dict[str, Key]:
-    """Return the metadata of a field whose value has its keys beside the other keys of the dataclass."""
+    """Return the metadata of a field whose value has keys of its own, at the same level as the other keys of
+    the dataclass."""
     return key(kind, "", beside=True)
 
 
@@ -137,7 +138,7 @@ def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
     """Return '; did you mean "x"?' if a known word is similar, else '; known: a, b'.
 
     Only a limited number of words is compared, since difflib takes quadratic time.
-    also: another word to show.
+    also: another word to list.
     """
     import difflib  # imported here, since most files have no mistake
 
@@ -152,9 +153,9 @@ def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
 
 
 def scalar(value: object) -> str:
-    """Return the text of one value of a file.
+    """Return the text of a scalar value of a file.
 
-    Raises ValueMistake.
+    Raises ValueMistake if the value is not a scalar.
     """
     if value is None:
         raise ValueMistake("a value is missing here")
@@ -173,7 +174,7 @@ def _some_text(value: object) -> str:
 
 
 def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> Kind:
-    """Return the Kind of a key whose value is a text in which an expression is found.
+    """Return the Kind of a key whose value is a text that matches a regular expression.
 
     what: description of such a text, for messages.
     numbers: whether a text that looks like a number is accepted too.
@@ -232,7 +233,7 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
 
 
 def real(value: object) -> float:
-    """Read a plain number.
+    """Read a number without a unit.
 
     Raises ValueMistake.
     """
@@ -247,7 +248,7 @@ def real(value: object) -> float:
 
 
 def factor(value: object, low: float, high: float) -> float:
-    """Read a plain number between two limits.
+    """Read a number without a unit between two limits.
 
     Raises ValueMistake.
     """

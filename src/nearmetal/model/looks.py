@@ -1,7 +1,7 @@
-"""When the results of a schedule are looked at, and what share of alpha each look may spend.
+"""The number of blocks at which the results of a schedule are analysed (a look), and the share of alpha that
+each look may spend.
 
-This module does not import numpy, so that a run can plan before it loads the statistics.
-"""
+This module does not import numpy, so that a run can plan before it loads the statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: which way they improve, and where a user's own program prints them."""
+"""Metrics: whether higher or lower is better, and how to find them in the output of a user's program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .program import ANYWHERE, FILE_NAME, Bounds
 
 
 class Better(StrEnum):
-    """Which way a metric improves."""
+    """Whether a higher or a lower value of a metric is better."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -28,14 +28,16 @@ _JSON_PATH = matching(r"^[^.\s]+(\.[^.\s]+)*$", "a dotted path such as results.0
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSpec:
-    """One metric of a user's own program: where its value is in the output, its unit, and its direction.
+    """One metric of a user's own program: where its value is in the output, its unit, and whether higher or
+    lower is better.
 
     Exactly one of regex and json_path is set.
+
     regex: expression with one group.
     json_path: keys separated by dots.
     file: name of the output file; None for the standard output.
     scale: factor that converts the number to the unit.
-    bounds: the run is wrong if the value, in the unit, is outside these bounds.
+    bounds: limits of the value, in the unit. A run with a value outside them is wrong.
     """
 
     name: str

@@ -11,11 +11,11 @@ Work = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class GrowingLooks:
-    """Looks after 8, 12, 18, 27, ... blocks, each after 1.5 times as many blocks as the one before. The total
+    """Looks after 8, 12, 18, 27, ... blocks, each at 1.5 times as many blocks as the one before. The total
     number of blocks need not be known in advance.
 
-    closing: numbers of the blocks after which a time budget or a block limit ended the run, ascending. Each
-        adds one closing look.
+    closing: block numbers at which a time budget or a block limit ended the run, ascending. Each adds one
+        closing look.
     """
 
     closing: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class ExpectedLooks:
 
 
 Schedule = GrowingLooks | ExpectedLooks
-"""When the results are looked at. It is fixed before the first block that counts."""
+"""When the results are analysed. It is fixed before the first block that counts."""
 
 GROWING = GrowingLooks()
 """The schedule of every new run."""
@@ -69,8 +69,8 @@ class Block:
 class Plan:
     """The blocks of a study.
 
-    schedule: when the results are looked at.
-    sides: the trials of every block, by arm and whether it is the A/A run of the arm.
+    schedule: when the results are analysed.
+    sides: the trials of every block, as pairs: arm, and whether it is the arm's A/A run.
     blocks: blocks drawn so far, for display; a run draws one at a time.
     started: Unix seconds when the command that began the run was started; None if that was not recorded.
     """
@@ -84,15 +84,15 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class NextBlock:
-    """What runs next, and how.
+    """The next block of a run.
 
-    block: the trials in the order in which they start; arms that are left out are not among them.
+    block: the trials in the order in which they start, without the arms that are left out.
     attempt: counts from 1; an incomplete block is run again as a whole.
-    slices: number of slices by kernel workload.
-    work: units of work in each of them.
+    slices: number of slices, by kernel workload.
+    work: units of work in each slice, by kernel workload.
     left_out: by arm, the workloads that it does not run because their comparisons are decided.
-    verified: by arm, the kernel workloads that run in full with their verification; the others are warmed up
-        by one discarded slice.
+    verified: by arm, the kernel workloads that run in full and are verified. The others are warmed up by one
+        discarded slice.
     """
 
     block: Block
@@ -103,9 +103,9 @@ class NextBlock:
     verified: Mapping[str, frozenset[str]]
 
     def runs(self, arm: str, workload: str) -> bool:
-        """Whether an arm of the block runs this workload."""
+        """Return whether an arm of the block runs this workload."""
         return workload not in self.left_out.get(arm, frozenset())
 
     def verifies(self, arm: str, workload: str) -> bool:
-        """Whether an arm verifies this kernel workload in the block."""
+        """Return whether an arm verifies this kernel workload in the block."""
         return workload in self.verified.get(arm, frozenset())

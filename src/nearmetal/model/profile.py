@@ -1,4 +1,4 @@
-"""Where the time of an MPI rank went, by call and by peer, as libnm-profile.so recorded it."""
+"""The time of an MPI rank by call and by peer, as recorded by libnm-profile.so."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 
 class CallProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """All MPI calls of one name.
+    """All calls of one MPI function.
 
-    seconds: time spent inside them.
-    bytes: bytes passed to MPI in them for other ranks.
+    seconds: time spent inside the calls.
+    bytes: bytes passed to MPI for other ranks.
     """
 
     count: int
@@ -31,12 +31,12 @@ class PeerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RankProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Where the time of one MPI rank went, in seconds: before MPI_Init, in MPI_Init, computing, in
-    communication calls, and in MPI_Finalize. Their sum is the life of the process except for its end.
+    """The time of one MPI rank, in seconds: before MPI_Init, in MPI_Init, computing, in communication calls,
+    and in MPI_Finalize. The sum is the lifetime of the process, except for its exit.
 
     complete: whether the rank reached MPI_Finalize.
-    calls: by name.
-    peers: point-to-point and one-sided messages that it sent, without those inside collective calls.
+    calls: calls by function name.
+    peers: point-to-point and one-sided messages sent by the rank, except those inside collective calls.
     """
 
     rank: int
@@ -60,7 +60,7 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def calls_together(many: Iterable[Mapping[str, CallProfile]]) -> dict[str, CallProfile]:
-    """Add the calls of several ranks or sections by name."""
+    """Add the calls of several ranks or sections, by function name."""
     out: dict[str, CallProfile] = {}
     for name, call in ((name, call) for calls in many for name, call in calls.items()):
         had = out.get(name, CallProfile(count=0, seconds=0.0, bytes=0))

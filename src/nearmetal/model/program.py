@@ -1,4 +1,4 @@
-"""What belongs to a user's own program: its script, its files, and what its output must contain."""
+"""The parts of a user's own program: its script, its files, and the checks of its output."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FRACTION = Kind(lambda value: factor(value, 0, 1), {"type": "number", "minimum"
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What the output must equal.
+    """A reference file that an output must equal.
 
     path: path on the machine.
     tolerance, absolute: None for a comparison byte by byte. Otherwise numbers may differ by this fraction of
-        the larger one, or by this amount; the text between them must be equal, except for white space.
+        the larger one, or by this amount. The text between the numbers must be equal, except for white space.
     """
 
     path: str = field(
@@ -76,10 +76,9 @@ ANYWHERE = Bounds()
 
 
 def interpreter_of(script: str) -> tuple[str, ...] | None:
-    """Return the words in front of a script's path, as Linux reads its first line: a path, and the rest of
-    the line as one argument.
+    """Return the interpreter of a script and its argument, from the first line as Linux reads it.
 
-    None if that line names no interpreter.
+    The rest of the line after the path is one argument. Returns None if the line names no interpreter.
     """
     first = script.split("\n", 1)[0]
     path, _, rest = first[2:].strip(" \t\r").partition(" ")
@@ -89,7 +88,7 @@ def interpreter_of(script: str) -> tuple[str, ...] | None:
 
 
 def misnamed(name: str) -> str:
-    """Return why a name cannot be that of a file below the program's directory; '' if it can."""
+    """Return why a name is not valid for a file below the program's directory; '' if it is valid."""
     parts = _parts(name)
     if not parts or name.startswith("/"):
         return "a name below the directory that the program runs in is wanted, such as input.txt"
@@ -99,8 +98,10 @@ def misnamed(name: str) -> str:
 
 
 def meets(name: str, others: Iterable[str]) -> str | None:
-    """Return which of the other names collides with this one: it is the same path, or one is a directory
-    above the other. None if there is none."""
+    """Return the first of the other names that conflicts with this one, or None.
+
+    Two names conflict if they are the same path, or if one is a directory that contains the other.
+    """
     own = _parts(name)
     for other in others:
         there = _parts(other)
@@ -124,14 +125,14 @@ FILE_NAME = Kind(_file_name, {"type": "string", "pattern": r"^[^/]"}, plain=Fals
 
 @dataclass(frozen=True, kw_only=True)
 class VerifySpec:
-    """What the output of a user's own program must contain for its run to count. regex, reference or both are
-    set.
+    """Checks of the output of a user's own program. A run counts only if they pass. At least one of regex and
+    reference is set.
 
     file: name of the output file that is checked; None for the standard output.
-    regex: searched in it; ^ and $ match at line ends.
-    expected: what its one group must match.
-    bounds: bounds of the number in its group; without expected and bounds, a match is enough.
-    reference: what the output must equal.
+    regex: searched in the output; ^ and $ match at line ends.
+    expected: text that its only group must match.
+    bounds: limits of the number in its group. Without expected and bounds, any match passes.
+    reference: file that the output must equal.
     """
 
     file: str | None = field(

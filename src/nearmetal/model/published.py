@@ -1,4 +1,4 @@
-"""Figures printed in a paper. They are shown beside our measurements, and never mixed with them."""
+"""Figures printed in a paper. They are shown next to our measurements, and never mixed with them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 
 
 class Quantity(StrEnum):
-    """What a printed figure measures.
+    """The quantity that a printed figure gives.
 
     TIME: seconds of one phase of a process.
-    TIME_SHARE: one phase as a fraction of the life of the process.
+    TIME_SHARE: one phase as a fraction of the lifetime of the process.
     OVERHEAD: additional time compared with the baseline, as a fraction.
     GAIN: time saved compared with the baseline, as a fraction.
     COUNT: number of events.
-    WAIT: seconds.
+    WAIT: waiting time in seconds.
     WALL: seconds of a whole run.
     INSTANCES: counters of instances in timed runs.
     BOOT: seconds of a boot, by statistic (phase 'boot.minimum', ...).
@@ -32,8 +32,8 @@ class Quantity(StrEnum):
 
 
 class Likeness(StrEnum):
-    """How well a printed figure compares with ours. SAME: same definition, under the conditions that both
-    state. LIKE: only similar."""
+    """How well a printed figure can be compared with ours. SAME: same definition, under the stated
+    conditions. LIKE: similar, but not the same definition."""
 
     SAME = "same quantity"
     LIKE = "like it"
@@ -41,9 +41,9 @@ class Likeness(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper.
+    """A published paper.
 
-    setting: machines, kernels and runs, in words.
+    setting: description of its machines, kernels and runs.
     """
 
     key: str
@@ -58,13 +58,14 @@ class Paper:
 class PublishedFigure:
     """One printed figure in base units (seconds; fractions such as 0.13). low = high for a single number.
 
-    part: part of the study that measures the same.
+    part: part of the study that measures the same quantity.
     source: table or section.
     size: class of the NAS benchmark.
-    arm, baseline: by place ('container', 'shared memory', ...); '' if there is none.
-    phase: phase of a process, '' for the whole; for INSTANCES, the name of the counter ('node.user',
-        analysis.instances).
-    differs: in what it differs from our measurement.
+    arm, baseline: the paper's name of the environment ('container', 'shared memory', ...); '' if there is
+        none.
+    phase: phase of a process, '' for the whole process; for INSTANCES, the name of the counter ('node.user',
+        see analysis.instances).
+    differs: how its conditions differ from those of our measurement.
     """
 
     part: str

@@ -24,7 +24,8 @@ _NO_TEXT = msgspec.Raw(b"")
 
 
 class Status(StrEnum):
-    """OK: usable. FAILED: launch, timeout, verification or parsing failed; see reason."""
+    """OK: usable. FAILED: launch, verification or parsing failed, or a time limit was exceeded; see
+    `reason`."""
 
     OK = "ok"
     FAILED = "failed"
@@ -33,8 +34,8 @@ class Status(StrEnum):
 class Fold(StrEnum):
     """How the values of two instances are compared.
 
-    PAIRED: slice i of one with slice i of the other, then the median of the log ratios.
-    MEDIAN: each instance's median first.
+    PAIRED: log ratios of slice i of one instance and slice i of the other, then their median.
+    MEDIAN: the median of each instance, then the log ratio of both medians.
     """
 
     PAIRED = "paired"
@@ -46,10 +47,10 @@ class Row(
 ):
     """One metric of one workload in one trial.
 
-    values: raw, one per slice or run, base units.
-    parts: seconds inside each slice by kind, same length as values ('comm' = MPI calls of the slowest rank;
-        for a profiled command also 'compute' and 'init').
-    seconds: wall seconds of each slice, same length; empty if the value itself is the time.
+    values: raw values in base units, one per slice or run.
+    parts: seconds inside each slice by kind, of the same length as values ('comm' is the time of the slowest
+        rank in MPI calls; for a profiled command also 'compute' and 'init').
+    seconds: wall seconds of each slice, of the same length; empty if the value itself is the time.
     """
 
     workload: str
@@ -87,18 +88,19 @@ on it."""
 class Connection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """One TCP connection between ranks, seen from one end, in its last known state. None = the kernel does
-    not report it.
+    """One TCP connection between ranks, as seen from one end in its last known state. None = the kernel does
+    not report the value.
 
-    scope: scope of the network in which it was seen (model.scope).
+    scope: scope of its network (model.scope).
     local, remote: 'address:port'.
     rto, rtt, rttvar: seconds.
     cwnd: segments.
-    retransmitted: segments since it was opened.
+    retransmitted: segments retransmitted since the connection was opened.
     lost: lost segments among those in flight.
     timeouts: number of times that its retransmission timer expired.
     timeout_runs: number of series of consecutive expiries.
-    timeout_seconds: total time from the first expiry of each series to the end of that series.
+    timeout_seconds: sum over the series of the time from the first expiry to the end of the series, in
+        seconds.
     """
 
     scope: str
@@ -119,22 +121,24 @@ class Connection(
 
 
 GROUP_PHASE = "group"
-"""Name of the phase with the time of all trials that ran together with this one, from the first start to the
-end of the last instance."""
+"""Name of the phase with the duration of all trials that ran together with this one, from the first start to
+the end of the last instance."""
 
 
 def slice_phase(workload: str) -> str:
-    """Return the name of the phase with the mean time of one slice, from its token to the next one."""
+    """Return the name of the phase that contains the mean duration of a slice, from its token to the next
+    token."""
     return f"{workload}.slice"
 
 
 def verify_phase(workload: str) -> str:
-    """Return the name of the phase with the time of the full, verified run of a kernel."""
+    """Return the name of the phase that contains the duration of the full, verified run of a kernel."""
     return f"{workload}.verify"
 
 
 def block_seconds(records: Iterable[TrialRecord]) -> float:
-    """Return how long a block took, from the records of its trials; 0 if they do not contain it."""
+    """Return the duration of a block in seconds, from the records of its trials; 0 if they do not contain
+    it."""
     together, alone = 0.0, 0.0
     for record in records:
         seconds = record.phases.get(GROUP_PHASE, 0.0)
@@ -146,10 +150,11 @@ def block_seconds(records: Iterable[TrialRecord]) -> float:
 
 
 class Claim(NamedTuple):
-    """One attempt at a block.
+    """Identifies one attempt at a block.
 
-    Two runs that write into one directory may both make a first attempt at a block; only trials of one claim
-    make a block together.
+    Two runs that write into the same directory may both make a first attempt at a block. A block consists
+    only of trials of the same claim.
+
     attempt: counts from 1.
     run: TrialRecord.run.
     """
@@ -188,9 +193,9 @@ def claim_of(head: Head) -> Claim:
 
 
 def counting(claims: Mapping[Claim, float]) -> dict[int, Claim]:
-    """Return by block the attempt that counts: the highest, and if two runs made it, the one that began
-    first.
+    """Return, for each block, the attempt that counts: the one with the highest number.
 
+    If two runs made an attempt with this number, the attempt that began first counts.
     claims: Unix seconds at which each attempt began.
     """
     last: dict[int, Claim] = {}
@@ -264,9 +269,10 @@ class TrialRecord(
 
 
 class TrialData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A TrialRecord of which only what the analysis uses is decoded. Long runs are read faster in this way.
+    """A TrialRecord in which only the fields that the analysis uses are decoded. This makes reading long runs
+    faster.
 
-    See TrialRecord for the fields; the others stay JSON text.
+    See TrialRecord for the fields. The other fields remain JSON text.
     """
 
     run: str
@@ -301,9 +307,10 @@ _LOGS = "/logs/"
 
 
 def cause_of(reason: str) -> str:
-    """Return why a trial or a row failed, without the directory of its logs, which differs between trials.
+    """Return the reason of a failed trial or row without the path of its log directory, which differs between
+    trials.
 
-    Only a directory at the beginning is left out: a program's own message may name another one.
+    The path is removed only at the beginning, because a program's own message may contain another path.
     """
     before, inside, rest = reason.partition(_LOGS)
     if not inside or ": " in before:

@@ -44,8 +44,8 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantiles:
-    """Order-statistic intervals of one arm's values, using one value drawn beforehand from each block. None =
-    not estimable at this n.
+    """Order-statistic intervals of one arm's values. One value of each block is used, drawn at random without
+    regard to the values. None = cannot be estimated from this number of blocks.
 
     values, baseline_values: values of the arm and of its baseline, in the order of blocks.
     """
@@ -69,7 +69,7 @@ class TimePart:
 
 
 class Change(StrEnum):
-    """The part of an arm that a suggestion changes, in the words of the study file."""
+    """The part of an arm that a suggestion changes, named as in a study file."""
 
     CPU = "limits.cpu"
     CPU_SHARES = "limits.cpu_shares"
@@ -85,7 +85,7 @@ class Change(StrEnum):
 class Suggestion:
     """A change that may help.
 
-    change: change of the arm or its workload; None if a study cannot make it.
+    change: change of the arm or its workload; None if no study can make this change.
     words: for example 'take the CPU quota out'.
     """
 
@@ -95,11 +95,12 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """Where the overhead of a cell comes from: overhead = sum of parts + residual, in fractions of the
+    """The composition of a cell's overhead: overhead = sum of parts + residual, as fractions of the
     baseline's time.
 
     sentence: an explanation if the figures support one, else 'not explained'.
-    causes: causes across the parts (throttling, waiting for a CPU, timeouts, ...), in the same fractions.
+    causes: causes that apply across parts (throttling, waiting for a CPU, timeouts, ...), as the same
+        fractions.
     unexplained: overhead not covered by the causes; None if nothing was counted.
     """
 
@@ -118,15 +119,16 @@ class Attribution:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkTrouble:
-    """TCP losses and timeouts in the trials of an arm and of its baseline: means over trials, None =
-    unavailable.
+    """TCP losses and timeouts in the trials of an arm and of its baseline. Values are means over trials; None
+    = unavailable.
 
-    timeouts, retransmitted: expired retransmission timers, and segments sent again, in the timed part.
-    rto: the smallest retransmission timeout of a connection with losses, in seconds; None = none was seen.
-    waited: timeouts times the rto (0.2 s if none was seen).
-    extra_seconds: how much longer the timed part took than the baseline's, for the same work.
+    timeouts, retransmitted: expired retransmission timers, and retransmitted segments, in the timed part.
+    rto: the smallest retransmission timeout of a connection with losses, in seconds; None if there is no such
+        connection.
+    waited: timeouts times the rto (0.2 s if it is None), in seconds.
+    extra_seconds: seconds by which the timed part was longer than the baseline's, for the same work.
     drops: dropped packets by place over the whole trial, most first.
-    shared: whether a side used the machine's own network, so that other programs are counted too.
+    shared: whether a side used the machine's own network. Other programs are then counted too.
     """
 
     timeouts: float | None
@@ -165,7 +167,7 @@ class SliceSpread:
 
     slices: number of slices in a block.
     slice_variance: variance of one slice.
-    block_variance: variance of blocks beyond what their slices explain (it may be negative by chance).
+    block_variance: variance between blocks that the slices do not explain (it may be negative by chance).
     slice_seconds: time of one more slice of both sides.
     other_seconds: the rest of the time of a block.
     """
@@ -189,7 +191,7 @@ class Cell:
     overhead, low, high: time-equivalent overhead as a fraction (0.03 = +3 %), exp(theta) - 1 of the primary
         interval.
     confidence: confidence of all intervals of this cell.
-    reason: why the verdict is what it is, in words.
+    reason: the reason for the verdict, as text.
     decided_block, decided_seconds: number of the block after which the verdict was first reached, and seconds
         of the run at the end of that block; None without a verdict.
     smallest_material: the smallest overhead that could have been called material.
@@ -265,12 +267,12 @@ class Cell:
 
     @property
     def tried(self) -> int:
-        """Number of blocks in which it was measured or failed."""
+        """Number of blocks in which the cell was measured or failed."""
         return len({*self.blocks, *self.failed_blocks, *self.baseline_failed_blocks})
 
     @property
     def label(self) -> str:
-        """'workload.metric'; the bare workload where the metric only repeats its name."""
+        """'workload.metric', or only the workload if the metric has the same name."""
         return self.workload if self.metric in ("", self.workload) else f"{self.workload}.{self.metric}"
 
     @property
@@ -282,12 +284,12 @@ class Cell:
 class NoiseFloor:
     """The A/A cells: the baseline compared with itself.
 
-    cells: a cell is *material* or *inconsistent* only if that holds with alpha divided by the number of
+    cells: a cell is *material* or *inconsistent* only if this also holds with alpha divided by the number of
         cells.
-    trusted: none is material or inconsistent.
-    proven: every one is equivalent.
-    reason: what disturbed it, or what is not decided yet.
-    cause: the likeliest cause of its noise; empty if it is proven, or if no cause was seen.
+    trusted: whether no cell is material or inconsistent.
+    proven: whether every cell is equivalent.
+    reason: what disturbed the baseline, or what is not decided yet.
+    cause: the most likely cause of its noise; empty if it is proven, or if no cause was found.
     """
 
     cells: tuple[Cell, ...]
@@ -312,12 +314,12 @@ class Unused:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictState:
-    """What the verdicts so far mean for the rest of a run.
+    """The state of the verdicts, for the decision whether and how a run continues.
 
-    finished: why the measured values need no further block, in words; empty if they need one.
-    unbounded: whether no comparison has an interval with two ends.
+    finished: why the measured values need no further block, as text; empty if they need one.
+    unbounded: whether no comparison has a finite interval yet.
     looked: number of blocks at the last look at any comparison; 0 before the first.
-    settled: the workloads that later blocks need not run, by arm.
+    settled: by arm, the workloads that later blocks need not run.
     """
 
     finished: str
@@ -328,7 +330,7 @@ class VerdictState:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """Everything that a report shows.
+    """All data that a report shows.
 
     blocks: number of complete blocks.
     elapsed: seconds of the run.

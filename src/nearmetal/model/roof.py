@@ -1,4 +1,4 @@
-"""Upper bounds ("roofs"): the most that the bare machine gives, as measured, and their form in files."""
+"""Upper bounds ("roofs"): the best values measured on the bare machine, and their form in files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DISK_READ, DISK_WRITE = "disk-read", "disk-write"
 class RoofRequest:
     """An upper bound that a study needs for its metrics.
 
-    place: directory on the disk that it is measured on, or the arm whose network it is measured over.
+    place: directory on the disk to measure, or the arm whose network is measured; else ''.
     """
 
     name: str
@@ -30,9 +30,9 @@ class RoofRequest:
 class RoofKernel:
     """How a built-in kernel measures an upper bound.
 
-    kernel, params: what is run.
-    metrics: metrics of which the best one counts.
-    how: description in words.
+    kernel, params: the kernel that is run, and its parameters.
+    metrics: metrics whose best value is the bound.
+    how: description of the measurement.
     """
 
     kernel: str
@@ -72,17 +72,17 @@ ROOF_KERNELS: Mapping[str, RoofKernel] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRoof:
-    """The most that the bare machine gives, as measured.
+    """An upper bound: the best value measured on the bare machine.
 
     name: 'triad', 'latency', 'bandwidth', 'dgemm', ...
-    ranks: number of ranks that measured it; None = as many as there are CPUs.
+    ranks: number of ranks that measured it; None = one per CPU.
     transport: 'shm' or 'tcp' for messages, else ''.
-    value: the best of all rounds, in `unit`; each round counts with its median.
-    rounds: how often it was measured, at different times.
+    value: the best of the rounds' medians, in `unit`.
+    rounds: number of measurements, made at different times.
     better: whether a higher or a lower value is better.
     measured: Unix seconds of the last round.
-    how: description in words.
-    place: directory on the disk that it is measured on, or arm whose network it is measured over, else ''.
+    how: description of the measurement.
+    place: directory on the measured disk, or arm whose network was measured, else ''.
     """
 
     name: str
@@ -97,18 +97,18 @@ class MeasuredRoof:
     rounds: int = 1
 
     def fits(self, wanted: RoofRequest) -> bool:
-        """Return whether this is the upper bound that is wanted."""
+        """Return whether this upper bound matches the request."""
         same = (self.name, self.transport, self.place) == (wanted.name, wanted.transport, wanted.place)
         return same and self.ranks in (None, wanted.ranks)
 
     def with_round(self, other: MeasuredRoof) -> MeasuredRoof:
-        """Return the better value of both, with the rounds of both added."""
+        """Return the bound with the better value of both and the sum of their rounds."""
         best = max if self.better is Better.HIGHER else min
         return replace(other, value=best(self.value, other.value), rounds=self.rounds + other.rounds)
 
     def raised_to(self, values: Iterable[float]) -> MeasuredRoof:
-        """Return the bound raised to the best value that the bare machine reached with the same kernel and
-        size."""
+        """Return the bound raised to the best of these values, which the bare machine reached with the same
+        kernel and size."""
         best = max if self.better is Better.HIGHER else min
         return replace(self, value=best((self.value, *values)))
 

@@ -1,7 +1,6 @@
-"""Scopes of counters: what was counted, and over which part of a trial.
+"""Scopes of counters: the object that a group of counters belongs to, and the part of a trial that it covers.
 
-They are the keys of TrialRecord.counters, of TrialRecord.network and of samples.
-"""
+Scopes are the keys of TrialRecord.counters, of TrialRecord.network and of samples."""
 
 from __future__ import annotations
 
@@ -33,13 +32,14 @@ _RUNS = "runs"
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What a group of counters covers.
+    """The object and the time that a group of counters covers.
 
     Records and samples contain its text, str(scope): 'node', 'instance.<host name>', 'timed.<workload>' or
     'runs.<workload>.instance.<host name>'.
+
     kind: one of the kinds above.
-    name: which one of its kind: the host name of an instance, or the workload of TIMED; empty if there is
-        only one.
+    name: the host name of an instance, or the workload for TIMED; empty if there is only one object of the
+        kind.
     runs: the workload whose timed runs the counters cover; empty if they cover the whole trial, or if the
         kind is TIMED.
     """
@@ -54,7 +54,7 @@ class Scope:
 
     @property
     def place(self) -> str:
-        """The place for a report: the host name of an instance, or else the text."""
+        """The host name of an instance, or otherwise the text of the scope, for a report."""
         return self.name if self.kind == INSTANCE and not self.runs else str(self)
 
     def over_runs(self, workload: str) -> Scope:
@@ -74,7 +74,7 @@ class Scope:
     @staticmethod
     @cache
     def parse(text: str) -> Scope:
-        """Return the scope that a text stands for. Every text is valid."""
+        """Parse the text of a scope. Every text is valid."""
         kind, _, name = text.partition(".")
         workload, _, rest = name.partition(".")
         if kind == _RUNS and workload and rest:

@@ -20,10 +20,11 @@ class Scale(StrEnum):
 class Part:
     """One part of a series.
 
-    share: fraction of the whole time.
-    places: the arm that takes each place of the paper, by the paper's word ('container').
-    absent: why there is no study here; '' if there is one.
-    notes: what a reader must know about this part.
+    share: fraction of the total time.
+    places: for each environment of the paper, by the paper's name ('container'), the arm that corresponds to
+        it.
+    absent: why this part has no study on this machine; '' if it has one.
+    notes: notes for the reader of this part.
     """
 
     key: str

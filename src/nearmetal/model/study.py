@@ -80,7 +80,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One side of a comparison: an environment on a placement.
+    """An environment on a placement. A comparison has two arms.
 
     name: '<environment>/<placement>'.
     """
@@ -94,8 +94,8 @@ class Arm:
 
     @property
     def transport(self) -> Transport:
-        """The transport of messages: what the environment asks for; otherwise TCP between instances and over
-        loopback, else shared memory."""
+        """The transport of messages. The environment may request one; otherwise TCP between instances and
+        over loopback, else shared memory."""
         if self.environment.transport is not TransportWish.AUTO:
             return Transport(self.environment.transport.value)
         crosses = self.placement.all_instances > 1
@@ -117,7 +117,7 @@ class Study:
     """A whole study.
 
     environments, placements, workloads: in the order of the file.
-    images: its own definitions, beside those that come with nearmetal.
+    images: images that the study defines, in addition to the built-in ones.
     """
 
     name: str
@@ -130,17 +130,17 @@ class Study:
 
     @property
     def kernels(self) -> tuple[KernelWorkload, ...]:
-        """Its workloads that are built-in kernels."""
+        """The workloads that are built-in kernels."""
         return tuple(w for w in self.workloads if isinstance(w, KernelWorkload))
 
     @property
     def commands(self) -> tuple[CommandWorkload, ...]:
-        """Its workloads that are programs of the user's own."""
+        """The workloads that are the user's own programs."""
         return tuple(w for w in self.workloads if isinstance(w, CommandWorkload))
 
     @property
     def applications(self) -> tuple[ApplicationWorkload, ...]:
-        """Its workloads that are applications."""
+        """The workloads that are applications."""
         return tuple(w for w in self.workloads if isinstance(w, ApplicationWorkload))
 
     def arms(self) -> tuple[Arm, ...]:
@@ -162,10 +162,10 @@ class Study:
         return replace(self, environments=environments, design=design)
 
     def baseline_arm(self, baseline: str, arm: Arm) -> Arm | None:
-        """Return the arm of environment `baseline` that `arm` is compared with: on the same placement, else
-        on one with as many ranks.
+        """Return the arm of environment `baseline` that `arm` is compared with.
 
-        None if there is none, or if it is the arm itself.
+        It is the arm on the same placement, or otherwise one with the same number of ranks. Returns None if
+        there is none, or if it is the arm itself.
         """
         own = [a for a in self.arms() if a.environment.name == baseline]
         same = [a for a in own if a.placement.name == arm.placement.name]
@@ -173,10 +173,11 @@ class Study:
         return alike[0] if alike and alike[0].name != arm.name else None
 
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Return every arm compared with the first baseline; then, for each further baseline, the arms that
-        use its transport and are not baselines themselves.
+        """Return every comparison of the study.
 
-        A further baseline without shared memory shows what overhead remains once shared memory is not used.
+        Every arm is compared with the first baseline. Then, for each further baseline, the arms with the same
+        transport that are not baselines themselves are compared with it. A further baseline without shared
+        memory shows the overhead that remains if shared memory is not used.
         """
         first, *further = self.design.baselines
         out: list[Comparison] = []
@@ -199,7 +200,7 @@ class Study:
         """Return the arms that run twice in a block: every arm of the first baseline that another arm is
         compared with.
 
-        If there is no comparison (a study of the baseline alone), all arms of the baseline.
+        Without any comparison (a study of the baseline only), all arms of the baseline are returned.
         """
         own = tuple(a for a in self.arms() if a.environment.name == self.design.baselines[0])
         compared = {c.baseline for c in self.comparisons()}

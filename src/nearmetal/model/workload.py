@@ -73,7 +73,7 @@ kind of workload determines them."""
 
 
 class _Workload:
-    """What holds for most workloads. The classes of workloads state where they differ.
+    """Defaults that hold for most workloads. Subclasses override them where they differ.
 
     sliced: timed in slices.
     program: run from start to end, and timed as a whole.
@@ -91,7 +91,7 @@ class _Workload:
 
     @property
     def ran(self) -> str:
-        """The name of the kernel or application that it runs; '' if it runs neither."""
+        """The name of the kernel or application that the workload runs; '' if it runs neither."""
         return ""
 
     @property
@@ -100,11 +100,11 @@ class _Workload:
         return frozenset()
 
     def processes(self, ranks: int) -> int:
-        """Return how many processes it starts on this many ranks."""
+        """Return the number of processes that the workload starts on this many ranks."""
         return ranks
 
     def limited_to(self, seconds: float) -> Self:
-        """Return it with this time limit for each run; unchanged if it has no time limit."""
+        """Return the workload with this time limit for each run; unchanged if it has no time limit."""
         del seconds
         return self
 
@@ -114,7 +114,7 @@ class KernelWorkload(_Workload):
     """One of the built-in kernels.
 
     params: the kernel's own keys (class, elements, bytes, ...).
-    metrics: the ones to keep; empty for all.
+    metrics: the metrics to keep; empty for all.
     """
 
     sliced: ClassVar[bool] = True
@@ -157,12 +157,12 @@ class CommandWorkload(_Workload):
 
     argv: command line, without a shell; empty if there is a script instead.
     script: text of a script, with its interpreter on its first line.
-    mpi: started by mpirun with one rank per task.
-    per_task: one process for each task, without MPI; all start at the same moment.
-    files: copied into its directory before each run, by path on the machine -> name there.
-    verify: None if every successful run counts.
+    mpi: whether mpirun starts it, with one rank per task.
+    per_task: whether one process is started for each task, without MPI. All start at the same moment.
+    files: files copied into its directory before each run, by path on the machine -> name there.
+    verify: checks of its output; None if every successful run counts.
     exit_codes: exit statuses of a successful run.
-    time_limit: seconds.
+    time_limit: time limit of each run, in seconds.
     """
 
     program: ClassVar[bool] = True
@@ -233,49 +233,51 @@ class CommandWorkload(_Workload):
     time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
 
     def argv_on(self, ranks: int) -> tuple[str, ...]:
-        """Return the command line of a launch on this many ranks. RANKS in it is replaced by that number;
-        nothing else changes."""
+        """Return the command line of a launch on this many ranks. Each RANKS in it is replaced by the
+        number."""
         if self.script is not None:
             return (*(interpreter_of(self.script) or ()), f"./{SCRIPT}")
         return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
 
     @property
     def told_of_storage(self) -> str:
-        """The name (STORAGE or STORAGE_VARIABLE) by which the program's arguments or script refer to storage;
-        '' if they do not."""
+        """The name by which the program's arguments or script refer to the storage: STORAGE or
+        STORAGE_VARIABLE.
+
+        Empty if they do not refer to it.
+        """
         words = self.argv if self.script is None else (self.script,)
         marks = (STORAGE, STORAGE_VARIABLE) if self.script is None else (STORAGE_VARIABLE,)
         return next((mark for mark in marks if any(mark in word for word in words)), "")
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Files that it writes and nearmetal reads."""
+        """Files that the program writes and nearmetal reads."""
         named = [m.file for m in self.metrics] + ([self.verify.file] if self.verify is not None else [])
         return tuple(dict.fromkeys(n for n in named if n is not None))
 
     @property
     def own_directory(self) -> bool:
-        """Whether it runs in a directory of its own, fresh each time, instead of where nearmetal was
+        """Whether each run has a new, empty working directory instead of the directory where nearmetal was
         started."""
         return bool(self.script is not None or self.files or self.outputs)
 
     def processes(self, ranks: int) -> int:
-        """Return how many processes it starts on this many ranks."""
+        """Return the number of processes that the program starts on this many ranks."""
         return ranks if self.mpi or self.per_task else 1
 
     def limited_to(self, seconds: float) -> Self:
-        """Return it with this time limit for each run."""
+        """Return the workload with this time limit for each run."""
         return replace(self, time_limit=seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationWorkload(_Workload):
-    """A program of a package, or at the user's path, for which nearmetal can write the input and read the
-    output.
+    """A program from a package, or at a path of the user. nearmetal can write its input and read its output.
 
     application: name of an entry point.
-    params: its own keys, in base units.
-    time_limit: seconds.
+    params: the application's own keys, in base units.
+    time_limit: time limit of each run, in seconds.
     """
 
     program: ClassVar[bool] = True
@@ -301,19 +303,19 @@ class ApplicationWorkload(_Workload):
         return self.application
 
     def limited_to(self, seconds: float) -> Self:
-        """Return it with this time limit for each run."""
+        """Return the workload with this time limit for each run."""
         return replace(self, time_limit=seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectFacts:
-    """What a subject that measures events of instances declares about itself; see subjects.contract.
+    """Declarations of a subject that measures events of instances; see subjects.contract.
 
-    name: name in study files. It is also its group in the noise floor.
-    metrics: names of what it measures.
+    name: name in study files. It is also the subject's group in the noise floor.
+    metrics: names of its metrics.
     quantiles: the metrics for which quantiles are shown.
-    usual: events or instances in a block if the study does not say. None: as many as a kernel has slices, or
-        in plain trials as many as a program has runs.
+    usual: default number of events or instances in a block. None: the number of slices of a kernel or, in
+        plain trials, the number of runs of a program.
     """
 
     name: str

@@ -1,9 +1,8 @@
-"""Build the networks of a run, and remove them again.
+"""Builds the networks of a run, and removes them again.
 
 As root the namespaces are named (/run/netns/<label>-net0-hub, -a, -b ...), so that 'nearmetal clean' finds
 them. Without root, small processes of the user namespace hold them, and die with nearmetal. One worker builds
-all networks, since starting it takes longer than building them.
-"""
+all networks, since starting it takes longer than building them."""
 
 from __future__ import annotations
 
@@ -38,14 +37,15 @@ WORKER_TIMEOUT = 120.0
 
 
 class Holder(Protocol):
-    """What a network needs from the shared user namespace (environments.holder.UserNamespaceHolder)."""
+    """The interface of the shared user namespace that networks need
+    (environments.holder.UserNamespaceHolder)."""
 
     def command(self, argv: Sequence[str], *, pid: int | None = None) -> list[str]:
         """Return the command line that runs argv as root of the user namespace, in pid's network
         namespace."""
 
     def network_namespace(self) -> AbstractContextManager[int]:
-        """Make a new network namespace in it. Yields the PID of the process that holds it."""
+        """Make a new network namespace in the user namespace. Yields the PID of the process that holds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Emulation:
     nodes: network namespace of each node, by name.
     addresses: addresses of the nodes.
     switch: network namespace of the switch.
-    relay: ports that a relay must join; empty if the kernel does it.
+    relay: ports that a relay must connect; empty if the kernel connects them itself.
     """
 
     link: NodeLink
@@ -68,14 +68,14 @@ class Emulation:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network as one arm sees it.
+    """The part of a network that one arm uses.
 
-    hub_apart: whether mpirun has a namespace of its own; otherwise it runs in that of the first seat.
-    hub_netns, hub_address, hub_interface: where mpirun runs.
-    seats: the arm's own.
-    read_back: facts by place ('hub', 'a', 'b', ...), as read in the namespaces themselves.
+    hub_apart: whether mpirun has its own network namespace; otherwise it runs in that of the first instance.
+    hub_netns, hub_address, hub_interface: namespace, address and interface of mpirun.
+    seats: namespace, address and interface of each instance of the arm.
+    read_back: facts read inside the namespaces, by place ('hub', 'a', 'b', ...).
     hub_enter: command line that enters the hub's namespace.
-    meters: meter of each namespace, by its path, open as long as the network; empty if descriptors are
+    meters: meter of each namespace, by its path, open as long as the network; empty if file descriptors are
         scarce.
     """
 
@@ -99,7 +99,8 @@ class Network:
         return [*self.hub_enter, *argv]
 
     def trouble(self) -> str:
-        """Return which of the arm's interfaces is gone; '' if all exist, or if it cannot be known."""
+        """Return which of the arm's interfaces no longer exists; '' if all exist, or if this cannot be
+        determined."""
         wanted = {seat.netns: {seat.interface} for seat in self.seats}
         if self.hub_apart:
             wanted[self.hub_netns] = {self.hub_interface, *(s.port for s in self.seats if s.port)}
@@ -113,7 +114,7 @@ class Network:
         return ""
 
     def record(self) -> dict[str, JsonValue]:
-        """Return for the provenance what was requested and what was built."""
+        """Return the provenance of the network: the request, and the network as built."""
         return {
             "attachment": self.attachment.value,
             "mode": self.mode,
@@ -132,12 +133,14 @@ def build_networks(
     user_namespace_holder: Holder | None = None,
     host: Host | None = None,
 ) -> Iterator[tuple[Network, ...]]:
-    """Build a network for each want, in their order; equal attachments and settings share one. All are
-    removed on exit.
+    """Build a network for each request, in the order of the requests. All networks are removed on exit.
+
+    Requests with the same attachment and settings share one network.
 
     label: 'nearmetal-<run>'.
     scratch: directory for files of switches.
-    Raises UnavailableError if this machine lacks something, or sets something else than requested.
+
+    Raises UnavailableError if this machine lacks something, or applies other settings than requested.
     Raises UsageError for an impossible network, and RunError.
     """
     with attempted_networks(
@@ -158,8 +161,8 @@ def attempted_networks(
     user_namespace_holder: Holder | None = None,
     host: Host | None = None,
 ) -> Iterator[tuple[Network | UnavailableError, ...]]:
-    """Do the same as build_networks, but yield the error in place of each network that could not be built as
-    requested."""
+    """Build networks as build_networks() does, but yield an error in place of each network that could not be
+    built."""
     machine = host or LocalHost()
     with ExitStack() as stack:
         ready = allocated(stack, machine, wants, scratch)
@@ -172,11 +175,11 @@ def attempted_networks(
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
         register_give_back(stack, machine, places.worker(), places.of_devices())
-        asked = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
+        request = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
         done = machine.run(
             places.worker(),
             timeout=WORKER_TIMEOUT,
-            stdin=json.dumps(asked),
+            stdin=json.dumps(request),
             cwd=Path("/"),
             pass_fds=() if theirs is None else (theirs,),
         )
@@ -200,7 +203,7 @@ def attempted_networks(
 
 
 class _Places:
-    """The namespaces of all networks: their paths by network and place, and how to enter them."""
+    """The namespaces of all networks: their paths by network and place, and the commands that enter them."""
 
     def __init__(
         self, stack: ExitStack, label: str, plans: Sequence[NetworkPlan], holder: Holder | None
@@ -290,7 +293,7 @@ def _compared(network: Network) -> Network | UnavailableError:
 
 
 def _part(network: Network | UnavailableError, seats: range) -> Network | UnavailableError:
-    """Return a network as seen by the arm that has these seats."""
+    """Return the part of a network that the arm with these seats uses."""
     if isinstance(network, UnavailableError):
         return network
     return replace(network, seats=tuple(network.seats[i] for i in seats))
@@ -303,13 +306,13 @@ def _refused(own: NetworkPlan, made: Mapping[str, Any]) -> UnavailableError:
     )
 
 
-def remedy(kind: str, said: str) -> str:
+def remedy(kind: str, message: str) -> str:
     """Return the remedy for a link that the kernel refused."""
-    if "not supported" in said and kind in ("veth", "bridge", "macvlan", "macvtap", "ipvlan", "vxlan"):
+    if "not supported" in message and kind in ("veth", "bridge", "macvlan", "macvtap", "ipvlan", "vxlan"):
         return f"modprobe {kind} (a kernel with CONFIG_{kind.upper()})"
-    if "congestion_control" in said:
+    if "congestion_control" in message:
         return "one of /proc/sys/net/ipv4/tcp_available_congestion_control, or modprobe tcp_NAME"
-    if "not permitted" in said:
+    if "not permitted" in message:
         return "run as root, or let this user make user namespaces"
     return "ask for what this kernel has; nearmetal check says what that is"
 
@@ -327,8 +330,10 @@ def _switch(stack: ExitStack, machine: Host, network: Network, scratch: Path) ->
 
 
 def _meter_sockets(stack: ExitStack, places: int) -> tuple[socket.socket | None, int | None]:
-    """Return our end of a socket pair, and the descriptor of the worker's end; None if meters would use half
-    of the files that this process may open."""
+    """Return our end of a socket pair, and the descriptor of the worker's end.
+
+    Both are None if meters would use more than half of the files that this process may open.
+    """
     if places * DESCRIPTORS > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
         return None, None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

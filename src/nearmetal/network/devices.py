@@ -1,4 +1,4 @@
-"""Devices of the machine for instances: found, checked, and given back. The worker moves them."""
+"""Devices of the machine for instances: finds, checks and returns them. The worker moves them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _TIMEOUT = 60.0
 def allocated(
     stack: ExitStack, host: Host, wants: Sequence[NetworkRequest], scratch: Path, sys: Path = SYS
 ) -> list[NetworkRequest | UnavailableError]:
-    """Return the wants with a device for each instance if they take devices; an error if there are too few.
+    """Return the requests, each with a device for every instance if it needs devices; an error if there are
+    too few.
 
     scratch: directory of the run, for records of what must be undone after kill -9.
-    stack: undoes what is enabled for them.
+    stack: undoes on exit what is enabled for the requests.
     """
     taken: set[str] = set()
     out: list[NetworkRequest | UnavailableError] = []
@@ -57,7 +58,7 @@ def allocated(
 
 
 def _still_wanted(wants: Sequence[NetworkRequest], like: NetworkRequest, begin: int) -> int:
-    """Return how many devices this want and later equal ones need in total."""
+    """Return the number of devices that this request and later equal ones need."""
     return sum(
         w.instances for w in wants[begin:] if (w.attachment, w.settings) == (like.attachment, like.settings)
     )
@@ -115,8 +116,11 @@ def _functions(
 
 
 def _refuse_range_in_use(host: Host, want: NetworkRequest) -> None:
-    """Raises UnavailableError if the network's addresses are used on the machine. Such a network is not
-    limited to namespaces of nearmetal's."""
+    """Check that the network's addresses are not used on the machine. Such a network is not limited to
+    namespaces of nearmetal.
+
+    Raises UnavailableError if they are.
+    """
     subnet = IPv4Network(want.settings.subnet or RANGE)
     for device, network in ipv4_routes(host):
         if network.prefixlen and network.overlaps(subnet):
@@ -130,7 +134,7 @@ def _refuse_range_in_use(host: Host, want: NetworkRequest) -> None:
 def register_give_back(
     stack: ExitStack, host: Host, worker: Sequence[str], places: Mapping[str, str]
 ) -> None:
-    """Register, before the devices are moved, that they are moved back and restored on exit.
+    """Register an exit callback that moves the devices back and restores them. Call it before they are moved.
 
     places: path of the namespace by device.
     """
@@ -144,8 +148,8 @@ def register_give_back(
 
 
 def _give_back(host: Host, worker: Sequence[str], devices: Sequence[dict[str, JsonValue]]) -> None:
-    asked = json.dumps({"give_back": devices})
-    done = host.run(worker, timeout=_TIMEOUT, stdin=asked, cwd=Path("/"))
+    message = json.dumps({"give_back": devices})
+    done = host.run(worker, timeout=_TIMEOUT, stdin=message, cwd=Path("/"))
     failures = json.loads(done.stdout)["failures"] if done.ok else [done.failure()]
     if failures:
         raise RunError(f"not given back as it was: {'; '.join(failures)}", remedy="ip link shows it")

@@ -1,4 +1,4 @@
-"""Compare the requested settings with those that the kernel reports. Pure."""
+"""Compares the requested settings with those that the kernel reports. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RATE_TOLERANCE = 1e-6
 def differences(
     settings: NetworkSettings, mode: str | None, read_back: Mapping[str, JsonValue]
 ) -> tuple[str, ...]:
-    """Return the differences in words: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'.
+    """Return the differences as text: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'.
 
     read_back: facts by place; the hub is ignored.
     """
@@ -32,21 +32,21 @@ def differences(
             and not _same_mode(mode, facts["mode"])
         ):
             out.append(_words(facts, place, "mode", mode, facts["mode"]))
-        for name, asked in wanted.items():
-            if not _same(name, asked, facts.get(name)):
-                out.append(_words(facts, place, name, asked, facts.get(name)))
+        for name, expected in wanted.items():
+            if not _same(name, expected, facts.get(name)):
+                out.append(_words(facts, place, name, expected, facts.get(name)))
     return tuple(out)
 
 
-def _words(facts: Mapping[str, JsonValue], place: str, name: str, asked: object, got: object) -> str:
-    return f"{facts['interface']} of {place}: {name} {asked} was asked for, the kernel has {got}"
+def _words(facts: Mapping[str, JsonValue], place: str, name: str, expected: object, actual: object) -> str:
+    return f"{facts['interface']} of {place}: {name} {expected} was asked for, the kernel has {actual}"
 
 
-def _same(name: str, asked: object, got: object) -> bool:
-    if name == "rate" and isinstance(asked, float) and isinstance(got, (int, float)):
-        return abs(got - asked) <= max(asked * _RATE_TOLERANCE, 1)
-    return asked == got
+def _same(name: str, expected: object, actual: object) -> bool:
+    if name == "rate" and isinstance(expected, float) and isinstance(actual, (int, float)):
+        return abs(actual - expected) <= max(expected * _RATE_TOLERANCE, 1)
+    return expected == actual
 
 
-def _same_mode(mode: str, got: object) -> bool:
-    return got in (mode, _MACVLAN.get(mode), _IPVLAN.get(mode))
+def _same_mode(mode: str, actual: object) -> bool:
+    return actual in (mode, _MACVLAN.get(mode), _IPVLAN.get(mode))

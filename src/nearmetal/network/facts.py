@@ -1,5 +1,7 @@
-"""Read the settings that govern TCP in one network namespace from the kernel. Part of the worker: it runs in
-the namespace itself, since /proc/sys/net shows that of the reading process."""
+"""Reads the settings that govern TCP in one network namespace from the kernel.
+
+This is part of the worker. It must run inside the namespace, since /proc/sys/net shows the namespace of the
+reading process."""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def facts(ip: IPRoute, plain: socket.socket, interface: str, index: int) -> Json
 
     rto_min: seconds; None before Linux 6.11 if no route sets it, which means 200 ms.
     rate: bytes per second of a tbf; None without one.
-    mode: the kernel's number or word; None if the kind has no mode.
+    mode: the kernel's number or name of the mode; None if the kind has no mode.
     """
     link = ip.get_links(index)[0]
     info = link.get_attr("IFLA_LINKINFO")
@@ -56,7 +58,7 @@ def _metrics(ip: IPRoute, index: int) -> Json:
 
 
 def _locked(metrics: Json) -> bool:
-    """Return whether sockets use the route's rto_min: they ignore it without a lock."""
+    """Return whether the route's rto_min is locked. Sockets ignore it otherwise."""
     return "RTAX_RTO_MIN" in metrics and bool(metrics.get("RTAX_LOCK", 0) & RTO_MIN_LOCK)
 
 

@@ -1,10 +1,9 @@
-"""Measure links between emulated nodes. This is a program of its own, since it moves between network
+"""Measures links between emulated nodes. This is a separate program, since it moves between network
 namespaces.
 
 It reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard
-input. For each pair it writes, in one line of JSON, the median round trip of a small packet and the rate of a
-TCP stream.
-"""
+input. For each pair it writes, in one line of JSON, the median round-trip time of a small packet and the rate
+of a TCP stream."""
 
 from __future__ import annotations
 
@@ -24,20 +23,21 @@ CHUNK = 1 << 16
 
 
 def main() -> None:
-    """Run all probes. An error ends the program with a traceback."""
-    asked = json.load(sys.stdin)
+    """Measure all pairs. An error ends the program with a traceback."""
+    request = json.load(sys.stdin)
     out = [
         {
             "round_trip": round_trip(pair["from"], pair["to"], pair["address"]),
             "rate": stream(pair["from"], pair["to"], pair["address"]),
         }
-        for pair in asked["pairs"]
+        for pair in request["pairs"]
     ]
     sys.stdout.write(json.dumps(out) + "\n")
 
 
 def _sockets(kind: socket.SocketKind, one: str, other: str) -> tuple[socket.socket, socket.socket]:
-    """Open two sockets. A socket belongs to the namespace in which it was made, wherever it is used."""
+    """Open a socket in each of two namespaces. A socket belongs to the namespace in which it was made,
+    wherever it is used."""
     made = []
     for path in (one, other):
         with entered(path):
@@ -56,8 +56,8 @@ def round_trip(one: str, other: str, address: str) -> float:
         for _ in range(WARM_UP + ROUNDS):
             begin = time.perf_counter()
             near.send(b"?")
-            said, where = far.recvfrom(16)
-            far.sendto(said, where)
+            packet, where = far.recvfrom(16)
+            far.sendto(packet, where)
             near.recv(16)
             seconds.append(time.perf_counter() - begin)
         return median(seconds[WARM_UP:])

@@ -1,8 +1,7 @@
-"""Build networks as topology.py describes them, read back their settings, and move devices. Part of the
+"""Builds networks as described by topology.py, reads their settings back, and moves devices. Part of the
 worker: it moves its process between network namespaces.
 
-An error in one network does not stop the others.
-"""
+An error in one network does not stop the others."""
 
 from __future__ import annotations
 
@@ -26,23 +25,23 @@ _LINK_SCOPE, _KERNEL = 253, 2  # RT_SCOPE_LINK, RTPROT_KERNEL
 LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
 
 
-def make_networks(asked: Json) -> Json:
-    """Handle the request of plan.request. Returns facts or an error for each network."""
-    meters, own = Meters(asked["meters"]), NamespaceSockets(None)
+def make_networks(request: Json) -> Json:
+    """Handle a request of plan.request(). Returns facts or an error for each network."""
+    meters, own = Meters(request["meters"]), NamespaceSockets(None)
     try:
-        return {"networks": [_network(n, own, meters) for n in asked["networks"]]}
+        return {"networks": [_network(n, own, meters) for n in request["networks"]]}
     finally:
         own.close()
 
 
-def give_back(asked: Json) -> Json:
-    """Handle the request of devices.py. Returns what failed."""
-    return {"failures": [text for d in asked["give_back"] if (text := _give_back(d))]}
+def give_back(request: Json) -> Json:
+    """Handle a request of devices.py. Returns an error message for each device that could not be returned."""
+    return {"failures": [text for d in request["give_back"] if (text := _give_back(d))]}
 
 
 class Meters:
-    """Sends the meter descriptors of each namespace (host.network_meter) in their order, until one is not
-    accepted."""
+    """Sends the meter descriptors of each namespace (host.network_meter), in order, until the receiver
+    refuses one."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._to = None if descriptor is None else socket.socket(fileno=descriptor)
@@ -107,33 +106,33 @@ class NamespaceSockets:
         os.close(self.fd)
 
 
-def _network(asked: Json, own: NamespaceSockets, meters: Meters) -> Json:
+def _network(request: Json, own: NamespaceSockets, meters: Meters) -> Json:
     """Build one network.
 
-    Returns {'facts': by place, 'relay': links whose delay is left to a relay}, or {'error': what and why,
-    'kind': of the link that the kernel did not make}.
+    Returns {'facts': facts by place, 'relay': links whose delay a relay must apply}, or {'error': message,
+    'kind': kind of the link that the kernel refused}.
     """
     places: dict[str, NamespaceSockets] = {}
     step = Step()
     relay: list[str] = []
     try:
-        for name in asked["places"]:
-            places[name] = NamespaceSockets(asked["paths"][name])
+        for name in request["places"]:
+            places[name] = NamespaceSockets(request["paths"][name])
             places[name].ip.link("set", index=LOOPBACK, state="up")
-        for link in asked["links"]:
-            relay += [] if _make(link, own, places, asked["label"], step) else [link["name"]]
-        for route in asked["routes"]:
-            said = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
-            with_what = "".join(f" with {k} {v}" for k, v in said.items() if v is not None)
+        for link in request["links"]:
+            relay += [] if _make(link, own, places, request["label"], step) else [link["name"]]
+        for route in request["routes"]:
+            requested = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
+            with_what = "".join(f" with {k} {v}" for k, v in requested.items() if v is not None)
             step.now(f"route to {route['destination']}{with_what}")
             _route(route, places[route["at"]])
         found = {}
         for name, place in places.items():
             step.now(f"reading back {name}")
             enter(place)
-            if name in asked["forwarding"]:
+            if name in request["forwarding"]:
                 write_sysctl("ip_forward", "1")
-            interface = asked["report"][name]
+            interface = request["report"][name]
             found[name] = facts(place.ip, place.plain, interface, place.index(interface))
             meters.add()
         return {"facts": found, "relay": relay}
@@ -153,8 +152,8 @@ def enter(place: NamespaceSockets) -> None:
 def _make(
     link: Json, own: NamespaceSockets, places: dict[str, NamespaceSockets], label: str, step: Step
 ) -> bool:
-    """Make a link as described by topology.Link, and set it up. Returns False if its delay is left to a
-    relay."""
+    """Make a link as described by topology.Link, and configure it. Returns False if a relay must apply its
+    delay."""
     place, name = places[link["at"]], link["name"]
     alias = label
     step.now(f"{link['kind']} {name}", link["kind"])
@@ -194,7 +193,7 @@ def _make(
 
 
 def _delay(link: Json, place: NamespaceSockets, index: int) -> bool:
-    """Let the kernel delay packets. Returns False if it has no netem."""
+    """Let the kernel delay packets. Returns False if the kernel has no netem."""
     try:
         place.ip.tc("add", "netem", index, handle=_NETEM, delay=round(link["delay"] * 1e6), limit=10_000)
     except NetlinkError as e:
@@ -240,7 +239,7 @@ def _route(route: Json, place: NamespaceSockets) -> None:
 
 
 def _give_back(device: Json) -> str:
-    """Move a device of the machine back and restore it. Returns '' or what failed.
+    """Move a device of the machine back and restore it. Returns '' or an error message.
 
     It may be back already: the kernel returns hardware devices when their namespace ends.
     """

@@ -1,10 +1,9 @@
-"""The shape of emulated nodes: namespaces in place of machines, each with its own bridge and an uplink of
-limited rate to one switch. Pure.
+"""The topology of emulated nodes: network namespaces in place of machines, each with its own bridge and an
+uplink of limited rate to one switch. No I/O.
 
-A bare node is an instance itself, with the address of its bridge. Containers have seats at the bridge of
-their node. The switch is a bridge if the kernel can delay frames itself (netem) or no delay is requested;
-otherwise a relay (nm-box relay).
-"""
+A bare node is itself the instance and has the address of its bridge. Containers are connected to the bridge
+of their node. The switch is a bridge if the kernel can delay frames itself (netem) or no delay is requested;
+otherwise a relay (nm-box relay)."""
 
 from __future__ import annotations
 
@@ -40,8 +39,11 @@ class Nodes:
 
 
 def node_places(count: int, *, bare: bool) -> tuple[str, ...]:
-    """Return the names of the nodes. With containers, mpirun runs on the first node, which is therefore the
-    hub; bare nodes are seats themselves."""
+    """Return the names of the nodes.
+
+    With containers, mpirun runs on the first node, which is therefore the hub. Bare nodes are themselves
+    instances.
+    """
     first = "node0" if bare else HUB
     return (first, *(f"node{i}" for i in range(1, count)))
 
@@ -77,8 +79,10 @@ def emulated_nodes(f: Frame, nodes: Nodes) -> Topology:
 
 
 def _end(f: Frame, link: NodeLink, at: str, name: str) -> Link:
-    """Return one end of a node's link. Both ends limit the rate; the whole delay is at the switch's end,
-    towards the node."""
+    """Return one end of a node's link.
+
+    Both ends limit the rate. The whole delay is applied at the switch's end, in the direction of the node.
+    """
     return Link(
         at=at,
         name=name,

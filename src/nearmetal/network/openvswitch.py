@@ -31,8 +31,9 @@ Enter = Callable[[Sequence[str]], list[str]]
 def open_vswitch(host: Host, enter: Enter, directory: Path, ports: Sequence[str]) -> Iterator[str]:
     """Run a bridge over these interfaces of the hub until exit. Yields the type of its datapath.
 
-    directory: empty, with a path short enough for sockets in it.
-    Raises UnavailableError if it is not installed, or does not start.
+    directory: an empty directory with a path short enough for sockets in it.
+
+    Raises UnavailableError if Open vSwitch is not installed, or does not start.
     """
     programs = _programs(host)
     database, remote = directory / "conf.db", f"unix:{directory}/db.sock"

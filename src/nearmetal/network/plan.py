@@ -1,9 +1,8 @@
-"""The networks that a run needs: names, addresses and seats of each, and the request from which the worker
-builds them. Pure.
+"""The networks that a run needs: their names and addresses, and the request from which the worker builds
+them. No I/O.
 
-All arms with the same attachment and settings share one network, with a seat for each of their instances. If
-the attachment connects instances only to each other, each arm has its own.
-"""
+All arms with the same attachment and settings share one network, with an address for each of their instances.
+If the attachment connects instances only to each other, each arm has its own network."""
 
 from __future__ import annotations
 
@@ -32,9 +31,9 @@ MAX_NETWORKS = 1 << (_PREFIX - RANGE.prefixlen)
 class NetworkRequest:
     """The network that the instances of one arm need.
 
-    devices: devices of the machine that were found for them, by instance, if they take any.
-    nodes: more than one are emulated. Instances are in the order of the nodes; without an attachment of their
-        own, they are the nodes themselves.
+    devices: devices of the machine selected for the instances, in their order, if they use any.
+    nodes: number of nodes; more than one node is emulated. Instances are in the order of the nodes. Without
+        an attachment, the instances are the nodes themselves.
     link: properties of each node's link.
     """
 
@@ -50,11 +49,10 @@ class NetworkRequest:
 class NetworkPlan:
     """One network.
 
-    groups: the numbers of the seats of each arm.
-    hub, hub_address: place and address where mpirun runs: those of the first seat if there is no separate
-        hub.
+    groups: indexes of the seats (addresses) of each arm.
+    hub, hub_address: place and address of mpirun: those of the first seat if there is no separate hub.
     nodes: places of the emulated nodes; empty if there are none.
-    link: properties of their links.
+    link: properties of the links of emulated nodes.
     """
 
     attachment: Attachment
@@ -92,10 +90,11 @@ class NetworkPlan:
 
 
 def plan_networks(wants: Sequence[NetworkRequest]) -> tuple[NetworkPlan, ...]:
-    """Return the networks in order. Their groups, one after the other, are the wants in the order of
+    """Return the networks in order. Their groups, concatenated, belong to the requests in the order of
     groups_of().
 
-    Raises UsageError for an impossible network: too many seats or networks, or a subnet that is too small.
+    Raises UsageError for an impossible network: too many addresses or networks, or a subnet that is too
+        small.
     """
     plans: list[NetworkPlan] = []
     used: dict[NetworkSettings, int] = {}
@@ -113,7 +112,7 @@ def plan_networks(wants: Sequence[NetworkRequest]) -> tuple[NetworkPlan, ...]:
 
 
 def groups_of(wants: Sequence[NetworkRequest]) -> tuple[tuple[int, ...], ...]:
-    """Return for each network the numbers of the wants that share it."""
+    """Return, for each network, the indexes of the requests that share it."""
     out: dict[object, list[int]] = {}
     for i, want in enumerate(wants):
         alone = want.attachment is Attachment.VETH or want.attachment.on_device or want.nodes > 1
@@ -227,7 +226,8 @@ def _subnet(number: int, want: NetworkRequest) -> IPv4Network:
 
 
 def seat_names(count: int) -> tuple[str, ...]:
-    """Return names of seats: 'a' to 'z', then 'aa', 'ab', ... 'aaa', as the columns of a spreadsheet."""
+    """Return names for the addresses of instances: 'a' to 'z', then 'aa', 'ab', ... 'aaa', as the columns of
+    a spreadsheet."""
     return tuple(_letters(i) for i in range(count))
 
 

@@ -1,9 +1,8 @@
-"""The shape of each attachment: the links and routes that connect its seats with each other and with the hub.
-Pure.
+"""The topology of each attachment: the links and routes that connect the instances with each other and with
+the hub. No I/O.
 
-Every shape makes a Topology from a Frame of names and addresses. The interface of an instance is eth0, except
-that a device of the machine keeps its name.
-"""
+Every function makes a Topology from a Frame of names and addresses. The interface of an instance is eth0,
+except that a device of the machine keeps its name. A seat is the namespace and address of one instance."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _ALONE_ON_DEVICE = ("private", "passthru")
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """The data that a shape is made from.
+    """The names and addresses from which a topology is made.
 
     number: number of the network in its run, from 0.
     mode: mode of the attachment; None if it has none.
@@ -70,8 +69,8 @@ class Frame:
         return replace(port, kind="veth", peer=(end.at, end.name)), replace(end, kind="end")
 
     def tuned(self, seat: int, interface: str = SEAT, *, via: str | None = None) -> tuple[Route, ...]:
-        """Return the route of a seat to the others if settings or a gateway require another than the
-        kernel's."""
+        """Return the explicit route from a seat to the others. Empty if no setting and no gateway requires
+        one."""
         s = self.settings
         if via is None and s.rto_min is None and s.congestion_control is None:
             return ()
@@ -89,7 +88,7 @@ class Frame:
     def with_hub(self, *links: Link, hub: str = BRIDGE) -> Topology:
         """Return the topology of links that give every seat its eth0.
 
-        hub: the interface that has the hub's address.
+        hub: name of the interface that has the hub's address.
         """
         return Topology(
             places=(HUB, *self.seats),
@@ -121,9 +120,9 @@ def veth_bridge(f: Frame) -> Topology:
 
 
 def veth_routed(f: Frame) -> Topology:
-    """Make a pair from the hub to each seat, without a common link: the hub forwards by its routing table.
+    """Make a pair from the hub to each seat, without a shared link: the hub forwards by its routing table.
 
-    The hub's own address is on a bridge without ports, and answers on every pair.
+    The hub's own address is on a bridge without ports, and is reachable through every pair.
     """
     links, routes = [f.bridge()], []
     for i, seat in enumerate(f.seats):
@@ -147,7 +146,8 @@ def macvlan(f: Frame) -> Topology:
 
 
 def macvtap(f: Frame) -> Topology:
-    """Make the same as macvlan; a guest's frames pass through the character device of its link."""
+    """Make the same topology as macvlan(); the guest exchanges frames through the character device of its
+    link."""
     return _on_pairs(f, "macvtap")
 
 
@@ -164,8 +164,10 @@ def _on_pairs(f: Frame, kind: str) -> Topology:
 
 
 def ipvlan(f: Frame) -> Topology:
-    """Make the same as macvlan, but with one Ethernet address for all seats. The hub has such a link too,
-    since in mode l3 the seats do not answer to a bridge."""
+    """Make the same topology as macvlan(), but with one Ethernet address for all seats.
+
+    The hub has such a link too, since in mode l3 the seats do not answer to a bridge.
+    """
     assert f.mode is not None
     over, hub = "device0", "hub0"
     number = Attachment.IPVLAN.modes.index(f.mode)

@@ -1,5 +1,5 @@
-"""A network as data: namespaces, links, routes. The worker builds exactly this; plan.py and shapes.py decide
-it. Pure."""
+"""A network as data: namespaces, links, routes. plan.py and shapes.py compute it, and the worker builds
+exactly this network. No I/O."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LONGEST_NAME = 15  # IFNAMSIZ, less its end
 class Link:
     """One network interface.
 
-    at: the network namespace where it is in the end.
-    kind: as the kernel names it; 'end' for the other end of a veth pair, which is made with the pair;
-        'device' for a device of the machine, which is moved in.
+    at: the network namespace where it is finally placed.
+    kind: kind of link as named by the kernel; 'end' for the other end of a veth pair, which is made with the
+        pair; 'device' for a device of the machine, which is moved in.
     peer: namespace and name of the other end of a veth pair.
     over: the interface in namespace made_at that it is based on.
     options: attributes by their pyroute2 names.
     master: the bridge that it is a port of.
-    hairpin: whether the port sends frames back to where they came from.
+    hairpin: whether the port may send frames back to their sender's port.
     address: with prefix.
     rate: bytes per second.
-    queue, burst: bytes that may wait for the rate, and that may pass at once; None for the defaults.
+    queue, burst: sizes of the rate limiter's queue and of its burst, in bytes; None for the defaults.
     delay: seconds by which outgoing frames are delayed. If the kernel cannot do this (netem), the interface
         is not made a port of master.
     """
@@ -81,10 +81,10 @@ class Topology:
     """All parts of a network.
 
     places: the namespaces; if there is a hub, it comes before the seats.
-    links: in the order of making.
-    routes: they replace those that the kernel made.
+    links: the links, in the order in which they are made.
+    routes: routes that replace those made by the kernel.
     forwarding: places that forward packets.
-    report: the interface whose facts are read back, by place.
+    report: by place, the interface whose facts are read back.
     """
 
     places: tuple[str, ...]
@@ -94,5 +94,5 @@ class Topology:
     report: Mapping[str, str]
 
     def as_json(self) -> dict[str, JsonValue]:
-        """For the worker."""
+        """Return the topology as JSON values for the worker."""
         return asdict(self)

@@ -1,9 +1,8 @@
-"""Build networks, and give devices back. This is a program of its own, since it moves between network
+"""Builds networks, and returns devices. This is a separate program, since it moves between network
 namespaces.
 
-It reads one request as JSON on standard input (plan.request, or that of devices.py), and writes one line of
-JSON. The kernel makes the namespaces while pyroute2 is imported, which takes as long.
-"""
+It reads one request as JSON on standard input (from plan.request() or devices.py), and writes one line of
+JSON. The kernel makes the namespaces while pyroute2 is imported, which takes about as long."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from ..host.namespaces import make_network_namespaces
 
 
 class _Namespaces(threading.Thread):
-    """Makes network namespaces in a thread of its own, since this thread enters each of them once.
+    """Makes network namespaces in a separate thread, since the thread that makes them enters each of them.
 
-    names: below /run/netns.
+    names: names below /run/netns.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -34,7 +33,7 @@ class _Namespaces(threading.Thread):
             self._error = e
 
     def wait(self) -> None:
-        """Wait until all are made.
+        """Wait until all namespaces are made.
 
         Raises OSError if one could not be made.
         """
@@ -44,15 +43,15 @@ class _Namespaces(threading.Thread):
 
 
 def main() -> None:
-    """Handle one request. An error of the request itself ends the program with a traceback, whose last line
-    the caller shows."""
-    asked: dict[str, Any] = json.load(sys.stdin)
-    namespaces = _Namespaces(asked.get("create", []))
+    """Handle one request. An invalid request ends the program with a traceback, whose last line the caller
+    shows."""
+    request: dict[str, Any] = json.load(sys.stdin)
+    namespaces = _Namespaces(request.get("create", []))
     try:
         from .making import give_back, make_networks
     finally:
         namespaces.wait()
-    answer = give_back(asked) if "give_back" in asked else make_networks(asked)
+    answer = give_back(request) if "give_back" in request else make_networks(request)
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

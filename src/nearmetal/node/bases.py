@@ -1,4 +1,4 @@
-"""Prepare what virtual machines boot from: a kernel, an initramfs built by nearmetal, and the file system of
+"""Prepares what virtual machines boot from: a kernel, an initramfs built by nearmetal, and the file system of
 an image."""
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ def guest_bases(
 
 
 def require_room(host: Host, study: Study, backends: Mapping[str, Backend]) -> None:
-    """Check that the memory of this machine suffices for all guests that run at the same time.
+    """Check that the memory of this machine is sufficient for all guests that run at the same time.
 
     In slices mode, these are the guests of all arms; otherwise those of the largest arm.
-    Raises UnavailableError if it does not suffice.
+
+    Raises UnavailableError if it is not.
     """
     design = study.design
     twice = study.aa_arms() if design.mode is Mode.SLICES else ()
@@ -84,7 +85,7 @@ def require_room(host: Host, study: Study, backends: Mapping[str, Backend]) -> N
 
 
 def base_record(base: GuestBase) -> dict[str, JsonValue]:
-    """Return the provenance of what a virtual machine booted from."""
+    """Return the provenance of the kernel, initramfs and root file system of a virtual machine."""
     return {
         "kernel": kernel_version(base.kernel),
         "kernel_file": str(base.kernel),
@@ -156,9 +157,10 @@ def _kernel(
 ) -> tuple[Path, Path | None]:
     """Choose a kernel and its directory lib/modules/<version> (None if it has none).
 
-    The first that applies: the image named by kernel_image; the user's kernel file; the running kernel if the
-        guest uses the machine's own root, or the kernel in the guest's image; KERNEL_IMAGE, or
-        GENERIC_KERNEL_IMAGE for other network cards than virtio.
+    The first of these that applies is used: the image named by kernel_image; the user's kernel file; the
+        running kernel if the guest uses the machine's own root; the kernel in the guest's image;
+        KERNEL_IMAGE, or GENERIC_KERNEL_IMAGE for network cards other than virtio.
+
     Raises UnavailableError if the image that was chosen has no kernel.
     """
     if settings.kernel_image is not None:

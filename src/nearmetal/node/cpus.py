@@ -1,4 +1,4 @@
-"""Which CPUs the ranks and the instances of an arm may use. Pure functions."""
+"""Computes the CPUs that the ranks and the instances of an arm may use. No I/O."""
 
 from __future__ import annotations
 

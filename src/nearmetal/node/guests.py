@@ -1,4 +1,4 @@
-"""Exchange files and data between the machine and its virtual machines, and check what runs in them."""
+"""Exchanges files and data between the machine and its virtual machines, and checks what runs in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def guests_among(instances: Sequence[Instance]) -> tuple[Guest, ...]:
 
 
 def into_guests(guests: Sequence[Guest], directory: Path, further: Sequence[Path] = ()) -> None:
-    """Copy a trial's directory into each guest, without the scratch directories of instances; then copy the
+    """Copy a trial's directory into each guest, without the scratch directories of instances. Then copy the
     further paths.
 
     Raises RunError.
@@ -39,7 +39,8 @@ def into_guests(guests: Sequence[Guest], directory: Path, further: Sequence[Path
 def out_of_guests(guests: Sequence[Guest], directory: Path, tasks: int, further: Sequence[Path] = ()) -> None:
     """Copy the reports of the ranks and the further paths out of the guests.
 
-    tasks: ranks of each guest.
+    tasks: number of ranks in each guest.
+
     Raises RunError.
     """
     for number, guest in enumerate(guests):
@@ -69,7 +70,8 @@ def check_networks(
     """Read the settings of each guest's interface from the guest's kernel, by 'network.<host name>'.
 
     The other end of the interface is checked where it is built.
-    Raises TrialFailedError if the kernel has not set the interface as the study asks, and RunError.
+
+    Raises TrialFailedError if the kernel's settings differ from those of the study, and RunError.
     """
     if not environment.attachment.interfaced:
         return {}
@@ -86,7 +88,7 @@ def check_networks(
 
 def trouble(guests: Sequence[Guest]) -> str:
     """Return why a guest no longer runs; empty while all run."""
-    return next((said for g in guests if (said := g.trouble())), "")
+    return next((reason for g in guests if (reason := g.trouble())), "")
 
 
 def keep_consoles(guests: Sequence[Guest], instances: Sequence[Instance], log: Path) -> None:
@@ -97,8 +99,8 @@ def keep_consoles(guests: Sequence[Guest], instances: Sequence[Instance], log: P
 
 
 def holdings(guests: Sequence[Guest], mark: str) -> dict[int, RankHolds]:
-    """Return what the ranks hold, as host.ranks.rank_holdings does. Memory of two guests is never counted as
-    shared."""
+    """Return the connections and shared memory of the ranks, as host.ranks.rank_holdings does. Memory in
+    different guests is never counted as shared."""
     found: dict[int, RankHolds] = {}
     for number, guest in enumerate(guests):
         for rank, holds in guest.rank_holdings(mark).items():

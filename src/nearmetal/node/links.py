@@ -36,8 +36,8 @@ class Relay:
     realtime: bool
     statistics: Path
 
-    def told(self) -> dict[str, JsonValue]:
-        """Return how many frames the relay has forwarded so far, and how late; empty if it does not
+    def statistics_so_far(self) -> dict[str, JsonValue]:
+        """Return how many frames the relay has forwarded so far, and their lateness; empty if it does not
         answer."""
         had = self.statistics.stat().st_size
         with contextlib.suppress(ProcessLookupError):
@@ -81,7 +81,7 @@ class Links:
             "measured": dict(self.measured.get(network.label, {})),
         }
         if relay is not None:
-            link["relay"] = {"realtime": relay.realtime, **relay.told()}
+            link["relay"] = {"realtime": relay.realtime, **relay.statistics_so_far()}
         return {"emulated_nodes": len(e.nodes), "link": link}
 
 
@@ -95,8 +95,8 @@ def node_links(
     label: str,
     holder: Holder | None,
 ) -> Iterator[Links]:
-    """Run the relay of every emulated network that needs one, in the given control groups. All relays end on
-    exit.
+    """Run the relay of every emulated network that needs one, in the given control groups. All relays are
+    stopped on exit.
 
     Raises RunError.
     """
@@ -143,7 +143,7 @@ def relay_argv(
     statistics: Path,
     holder: Holder | None,
 ) -> list[str]:
-    """Return the command line of a relay. Pure."""
+    """Return the command line of a relay. No I/O."""
     argv = [tools / "nm-box", "relay", "--delay-ns", str(round(emulation.link.delay * 1e9))]
     argv += ["--netns", emulation.switch, "--statistics", str(statistics), "--report-fd", str(REPORT_FD)]
     for group in cgroups.unique(groups) if holder is None else ():
@@ -155,7 +155,11 @@ def relay_argv(
 def _measured(
     host: Host, emulated: Mapping[str, Emulation], holder: Holder | None
 ) -> dict[str, dict[str, float]]:
-    """Measure round trip and rate between the first two nodes of each network."""
+    """Measure the link between the first two emulated nodes of each network with
+    nearmetal.network.link_probe.
+
+    Raises RunError if the nodes cannot reach each other.
+    """
     if not emulated:
         return {}
     pairs = []

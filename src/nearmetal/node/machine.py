@@ -1,4 +1,4 @@
-"""The machine that a run measures on, and the cache of what was compiled for it."""
+"""The machine that a run measures on, and the cache of the tools compiled for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Hardware:
 
 
 def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
-    """Read these properties.
+    """Read the hardware properties of the host.
 
     rdma: the directory in which Linux lists its RDMA devices.
     """
@@ -50,12 +50,12 @@ def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The host with all tools compiled.
+    """The host, with all tools compiled.
 
     llc: bytes of the last-level cache.
-    cpus: usable CPUs, in the order in which ranks take them.
+    cpus: usable CPUs, in the order in which they are assigned to ranks.
     cores: number of cores that these CPUs belong to.
-    hardware: what applications choose their sizes by.
+    hardware: properties from which applications choose their problem sizes.
     """
 
     host: Host
@@ -84,8 +84,9 @@ _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDR
 def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> Machine:
     """Find the MPI and compile the tools for it (cached by digest).
 
-    mpi: the wanted MPI; None for the one that mpirun belongs to.
-    Raises UnavailableError that says what to install.
+    mpi: the requested MPI; None for the one that mpirun belongs to.
+
+    Raises UnavailableError, which names what to install.
     """
     for name in [n for n in os.environ if n.startswith(_OUTSIDE)]:
         # The variable would reach the ranks of some arms but not of others, and no record would show it.

@@ -39,27 +39,27 @@ from .survey.attachments import wanted_by
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A machine with everything that trials of one study need on it. It is complete once it is opened.
+    """A machine, prepared for the trials of one study. It is complete once it is opened.
 
     label: part of the name of everything that the run creates on the machine.
-    scratch: directory of the run, in memory if it may be mounted there.
-    work: directory in which the directories of programs are made, on a disk if there is one; None if no
-        program has a directory of its own.
+    scratch: directory of the run, in memory if a tmpfs can be mounted.
+    work: parent of the programs' working directories, on a disk if there is one; None if no program has a
+        directory of its own.
     arms: the arms that can run here, by name.
     backends: by name.
-    networks: by name of the arm and whether it is the A/A arm; only of arms with a network of their own.
+    networks: by name of the arm and whether it is the A/A arm; only for arms with their own network.
     links: links of emulated nodes; None if no network was built.
-    user_namespace: path of the user namespace that all instances share without root, else None.
+    user_namespace: path of the user namespace that all instances share if run without root, else None.
     software: by image.
     launchers: instances in which the mpirun of an image runs, by image and network namespace.
     launcher_groups: control groups of an mpirun that runs outside all instances; empty if there is none.
-    kept: control groups that exist as long as the run, by the label of their instances.
+    kept: control groups that exist for the whole run, by the label of their instances.
     ssh: keys, if instances are reached by ssh, else None.
-    files: the machine's counters, held open.
+    files: the machine's counter files, kept open.
     network_meter: meter of the machine's own network; None if no arm uses any network.
     storages: mount points of storage that instances share.
-    bases: what virtual machines are started from, by environment.
-    energy: None if it cannot be read.
+    bases: what virtual machines boot from, by environment.
+    energy: meter of the energy; None if it cannot be read.
     instances: the instances that run now.
     """
 
@@ -89,7 +89,7 @@ class Node:
         """Return the CPUs that each rank of an arm may use, as the rank sees them: a guest numbers its CPUs
         from 0.
 
-        They are the same for every arm with as many ranks and the same pinning.
+        They are the same for every arm with the same number of ranks and the same pinning.
         """
         ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
         if not self.backends[arm.environment.backend].capabilities.virtual and arm.environment.inside is None:
@@ -102,8 +102,8 @@ class Node:
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_record(self) -> dict[str, JsonValue]:
-        """Return for each network, by its number in the run: its arms, what was requested, and what was
-        built."""
+        """Return the provenance of each network, by its number in the run: its arms, the request, and the
+        network as built."""
         arms: dict[str, dict[str, JsonValue]] = {}
         for (arm, _), network in self.networks.items():
             arms.setdefault(network.label, {})[arm] = None
@@ -124,10 +124,10 @@ _NOT_COMPARED = ("loadavg",)  # averages over minutes say nothing about one tria
 
 
 def sweep(progress: Progress, label: str | None = None) -> None:
-    """Remove what earlier runs have left behind, for example ranks of a killed run that still spin on the
-    CPUs.
+    """Remove what earlier runs have left behind, for example ranks of a killed run that still use the CPUs.
 
-    label: remove only what bears this label, of any run; None for everything that runs which ended have left.
+    label: remove only what has this label, even if its run is still active; None for the leftovers of all
+        runs that have ended.
     """
     removed: set[str] = set()
     host = LocalHost()
@@ -156,7 +156,7 @@ def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple
 def _launcher_groups(label: str) -> Iterator[dict[str, Path]]:
     """Create a control group for an mpirun that runs outside all instances.
 
-    Its CPU time is then accounted to nearmetal, and not taken for a disturbance by other processes.
+    Its CPU time is then attributed to nearmetal, and not mistaken for a disturbance by other processes.
     """
     parents = cgroups.machine_parents()
     made: dict[str, Path] = {}
@@ -177,8 +177,8 @@ def open_node(
     label: str,
     progress: Progress,
 ) -> Iterator[Node]:
-    """Open a machine for a run: make the scratch directory, build the network, and so on. All is undone on
-    exit.
+    """Open a machine for a run: make the scratch directory, build the networks, and so on. Everything is
+    undone on exit.
 
     The caller must hold the lock of the machine.
     """

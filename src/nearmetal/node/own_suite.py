@@ -1,4 +1,4 @@
-"""The root of guests with image host if the machine's own root cannot be shared with them: an image of the
+"""A substitute root for guests with image host if they cannot share the machine's own root: an image of the
 same Debian suite, built once."""
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def root_of_own_suite(machine: Machine, name: str, stack: ExitStack, progress: P
 
 
 def require_same_mpi(mpirun: str, image: Image) -> None:
-    """Raises UnavailableError if an image lacks the machine's mpirun: the machine's programs run in this
-    image."""
+    """Check that an image contains the machine's mpirun, since the machine's programs run in this image.
+
+    Raises UnavailableError if it does not.
+    """
     if find_program(image, mpirun) is None:
         raise UnavailableError(
             f"image {image.name} has no {mpirun}, for which this machine's programs are compiled",

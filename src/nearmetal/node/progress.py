@@ -1,4 +1,5 @@
-"""What a run reports while it goes on. The receiver displays it; a run itself prints nothing."""
+"""The events that a run reports while it is in progress. The receiver displays them; a run itself prints
+nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ class BlockDone:
 
     seconds: duration of the block.
     elapsed: seconds since the run began.
-    rounds: rounds that the run will have in all, unless verdicts end it before; None if it has no limit.
-    left: seconds that the rounds to come take; None if the run has no limit.
+    rounds: total number of rounds of the run, unless verdicts end it earlier; None if it has no limit.
+    left: duration of the remaining rounds in seconds; None if the run has no limit.
     """
 
     number: int
@@ -30,7 +31,7 @@ class Progress(Protocol):
     """Receiver of the events of a run."""
 
     def phase(self, text: str) -> None:
-        """A step that may take a moment has begun."""
+        """Report that a step that may take a moment has begun."""
 
     def note(self, text: str) -> None:
         """Report something that the reader of the result must know (an arm that cannot run here, a failed

@@ -1,4 +1,4 @@
-"""The software that an arm runs: the machine's own MPI and kernels, or those of its image."""
+"""The software that an arm runs: the MPI and kernels of the machine, or of the arm's image."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Software:
     """The software of one image.
 
     image: None for the machine's own root.
-    mpi: its paths are paths inside the image.
+    mpi: the installed MPI, with paths inside the image.
     """
 
     image: Image | None
@@ -46,7 +46,7 @@ class Software:
         return Path("/") if self.image is None else self.image.tree
 
     def record(self) -> dict[str, JsonValue]:
-        """Return the provenance of the image; there must be one."""
+        """Return the provenance of the image. Must not be called for the machine's own root."""
         assert self.image is not None
         known = asdict(self.image)
         return {
@@ -58,7 +58,7 @@ class Software:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBuilder:
-    """An instance in the tree of an image, in the role of workloads.build.Builder."""
+    """An instance in the tree of an image that compiles programs. It implements workloads.build.Builder."""
 
     host: Host
     image: Image
@@ -79,7 +79,8 @@ def find_program(image: Image, program: str) -> str | None:
     """Return the path of a program inside an image; None if it is missing.
 
     program: a name, or an absolute path inside the image.
-    A symbolic link counts as found wherever it points, since its target can be resolved only inside.
+
+    A symbolic link counts as found without following it, since its target can be resolved only inside.
     """
     places = [program] if program.startswith("/") else [f"{directory}/{program}" for directory in PATH]
     return next((place for place in places if os.path.lexists(image.tree / place[1:])), None)
@@ -88,7 +89,7 @@ def find_program(image: Image, program: str) -> str | None:
 def _request(
     image: Image, scratch: Path, part: str, binds: Sequence[Path], user_namespace: str | None
 ) -> InstanceRequest:
-    """Return the request for an instance of nearmetal's own in the tree of an image.
+    """Return the request for an instance in the tree of an image that nearmetal uses for itself.
 
     scratch: scratch directory of the run.
     """
@@ -154,8 +155,7 @@ def _compiled(
     user_namespace: str | None,
     progress: Progress,
 ) -> Software:
-    """Compile the kernels for an image, by its own compiler and for its own MPI, unless that has been done
-    before.
+    """Compile the kernels for an image with its own compiler and for its own MPI. A cached result is reused.
 
     wanted: the MPI to use; None for the one that mpirun belongs to.
     """
@@ -196,7 +196,7 @@ def _compiled(
 def launcher(
     machine: Machine, software: Software, scratch: Path, netns: str, user_namespace: str | None
 ) -> Iterator[Instance]:
-    """Start the instance in which the mpirun of an image runs, to start ranks across instances.
+    """Start the instance in which the mpirun of an image runs, to start ranks in several instances.
 
     It runs in the tree of the image and in the network namespace of the hub. It shares the process IDs of the
     machine, since it enters the instances by process ID.

@@ -41,8 +41,8 @@ class SshKeys:
 def make_keys(host: Host, scratch: Path) -> SshKeys:
     """Make a key pair for the client and one for all servers, in a new directory below scratch.
 
-    Raises UnavailableError if ssh is not installed, or without root: sshd changes its root directory and
-    groups.
+    Raises UnavailableError if ssh is not installed, or if nearmetal does not run as root: sshd changes its
+    root directory and groups.
     """
     if not host.is_root():
         raise UnavailableError("an sshd in an instance needs root", remedy="run as root, or reach: agent")
@@ -124,8 +124,9 @@ def ssh_servers(
     """Run an sshd in every instance until exit. Yields the command line of a client that reaches them by host
     name.
 
-    directory: seen in the instances at the same path.
-    environment: variables of every command that the client starts there.
+    directory: directory for their files, with the same path inside the instances.
+    environment: variables of every command that the client starts in an instance.
+
     Raises RunError with the output of an sshd that fails.
     """
     with ExitStack() as stack:
@@ -154,8 +155,8 @@ def ssh_servers(
 
 def _await_listening(name: str, process: Process, log: Path) -> None:
     end = time.monotonic() + START_SECONDS
-    while "Server listening" not in (said := log.read_text(errors="replace")):
+    while "Server listening" not in (output := log.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() > end:
-            words = "; ".join(said.strip().splitlines()[-2:]) or "it says nothing"
+            words = "; ".join(output.strip().splitlines()[-2:]) or "it says nothing"
             raise RunError(f"no sshd in {name}: {words[:300]}", remedy=_REMEDY)
         time.sleep(0.002)

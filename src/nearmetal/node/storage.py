@@ -1,4 +1,4 @@
-"""The storage of an arm's instances: made before they start, bound into them, and checked from inside."""
+"""The storage of an arm's instances: made before they start, mounted into them, and checked from inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .node import Node
 
 LIMIT = 60.0
 CHECKED = "65536"
-"""Number of bytes that are written, forced to the medium and read again to check storage."""
+"""Number of bytes that are written, synchronised to the medium and read again to check storage."""
 
 FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
     StorageKind.TMPFS: frozenset({"tmpfs"}),
@@ -49,7 +49,7 @@ class MountedStorage:
 def volumes(
     node: Node, environment: Environment, backend: Backend, requests: Sequence[InstanceRequest]
 ) -> Iterator[tuple[Volume, ...]]:
-    """Make one volume for each request; none if the environment asks for no storage.
+    """Make one volume for each request; none if the environment does not request storage.
 
     Raises RunError.
     """
@@ -93,8 +93,8 @@ def make_inside(host: Host, instances: Sequence[Instance], own: Sequence[Volume]
 
 
 def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> MountedStorage:
-    """Check the storage of an instance from inside: which file system it is, and whether it can be written,
-    forced to the medium and read.
+    """Check the storage of an instance from inside: its file system, and that it can be written, synchronised
+    and read.
 
     Raises TrialFailedError.
     """
@@ -114,7 +114,7 @@ def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> Mounted
 
 
 def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
-    """Return the mount that a path is on: the last one with the longest mount point above the path."""
+    """Return the mount that contains a path: the last one among those with the longest mount point."""
     best: tuple[int, MountedStorage] | None = None
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")

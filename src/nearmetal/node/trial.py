@@ -1,4 +1,4 @@
-"""A trial of a block: its fixed properties, and what is found while it runs."""
+"""A trial of a block: its fixed properties, and its results while it runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DiskWrites:
 
 @dataclass(kw_only=True)
 class TrialFindings:
-    """What a trial has found so far. It becomes the trial's record, even if the trial fails.
+    """The results of a trial so far. They become the trial's record, even if the trial fails.
 
     failure: why the trial failed; empty as long as it has not failed.
     rows: rows of the workloads that have run.
@@ -41,9 +41,9 @@ class TrialFindings:
     transport: how the ranks reach each other, as the launcher reports it.
     facts: what applications and guests report about themselves, by workload or interface.
     profile: profile of each rank, by workload.
-    pages: bytes of the ranks' memory in huge pages and in total, by workload.
-    disk_writes: of the last run of each of the user's own programs, by workload; only where the kernel counts
-        them.
+    pages: by workload, bytes of the ranks' memory in huge pages and in total.
+    disk_writes: by workload, disk writes of the last run of each of the user's own programs; only where the
+        kernel counts them.
     """
 
     failure: str = ""
@@ -61,15 +61,15 @@ class TrialFindings:
 class Trial:
     """One trial of an arm.
 
-    spec: the trial's place in its block.
+    spec: the trial's identity in its block.
     nodes: the machines that it runs on. Its ranks are launched from the first one.
     left_out: workloads that the arm does not run in this block, since their comparisons are decided.
-    directory: the trial's own; its instances see it at the same path.
-    work: directory in which the directories of programs are made, which the instances see too; None if no
-        program has a directory of its own.
-    log: directory for the output of its programs. It is made when something is written there.
-    numbers: number the instances that the trial starts.
-    found: what the trial has found so far.
+    directory: directory of the trial; its instances see it at the same path.
+    work: parent of the programs' working directories, which the instances see too; None if no program has a
+        directory of its own.
+    log: directory for the output of its programs. It is made when the first file is written.
+    numbers: numbers for the instances that the trial starts.
+    found: results of the trial so far.
     """
 
     spec: TrialSpec
@@ -88,33 +88,33 @@ class Trial:
 
     @property
     def node(self) -> Node:
-        """The machine from which its ranks are launched."""
+        """The machine from which the ranks are launched."""
         return self.nodes[0]
 
     @property
     def sound(self) -> bool:
-        """Whether it has not failed."""
+        """Whether the trial has not failed so far."""
         return not self.found.failure
 
     @property
     def slot(self) -> str:
-        """The number of its arm among the arms of the run. The names of all that the trial creates begin with
-        it."""
+        """The number of the arm among the arms of the run. The names of everything that the trial creates
+        begin with it."""
         return slot(self.node.arms, self.arm.name, self.spec.aa)
 
     @property
     def network(self) -> Network | None:
-        """The network of its instances; None if they have none of their own."""
+        """The network of the instances; None if they have none of their own."""
         return self.node.networks.get((self.arm.name, self.spec.aa))
 
     def takes(self, workload: Workload) -> bool:
-        """Whether the arm runs this workload in this block."""
+        """Return whether the arm runs this workload in this block."""
         return self.arm.environment.takes(workload.name) and workload.name not in self.left_out
 
 
 class Guard:
-    """A context manager that turns a NearmetalError into the failure of a trial. The trial takes no further
-    part in its block, and the other trials go on.
+    """A context manager that turns a NearmetalError into the failure of a trial. The failed trial takes no
+    further part in its block, and the other trials continue.
 
     A guard can be entered any number of times. It surrounds every slice; a generator-based context manager
     would be ten times slower.

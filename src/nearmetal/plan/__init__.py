@@ -1,4 +1,4 @@
-"""From a study and its seed to blocks of trials. Pure: no I/O, no knowledge of machines or statistics."""
+"""Converts a study and its seed to blocks of trials. No I/O, no knowledge of machines or statistics."""
 
 from .blocks import make_block, make_plan
 from .lengths import kalibera_jones_plan

@@ -18,9 +18,11 @@ def make_block(study: Study, number: int, without: Collection[str] = ()) -> Bloc
     """Return block `number` of a study: all arms once and the A/A arms once more, in the order in which they
     start.
 
-    Positions count from 0. Block 0 is the rehearsal of a run; blocks from 1 on count. Which run of the
-    baseline is A1 and which is A2 (aa) is drawn too, since both are members of the permutation.
-    without: names of arms that have their verdicts; the others keep their order.
+    Positions count from 0. Block 0 is the rehearsal of a run; blocks from 1 on count. It is also random which
+    run of the baseline is A1 and which is A2 (aa), since both are elements of the permutation.
+
+    without: names of arms that already have their verdicts; the order of the others does not change.
+
     Raises ValueError for a negative number or a study without arms.
     """
     if number < 0:

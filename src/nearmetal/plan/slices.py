@@ -1,13 +1,14 @@
-"""The length of a block, and the number of slices of each kernel in it, from measured costs and noise. Pure.
+"""Computes the length of a block, and the number of slices of each kernel in it, from measured costs and
+noise. No I/O.
 
-A block has costs besides its slices: starts, launches, verifications, teardown. The slices fill the rest, so
-    that these costs stay below a third of the block.
-Slices are divided among the kernels so that the sum of the squares of the cells' variances is minimal within
-the time of the block: in proportion to sigma^(4/3) / cost^(1/3). In proportion to sigma / sqrt(cost)
-(Neyman's allocation, which minimises the sum of the variances), the widest cells would stay far wider than
-the others. In proportion to the variance, which would make widths equal, the noisiest kernel would take
-slices from the others, although its spread between instances would hide their effect.
-"""
+Besides its slices, a block has fixed costs: starts, launches, verifications, teardown. The slices fill the
+    rest, so that the fixed costs stay below a third of the block.
+
+Slices are divided among the kernels in proportion to sigma^(4/3) / cost^(1/3). This minimises the sum of the
+squares of the cells' variances within the time of the block. Two alternatives are worse. In proportion to
+sigma / sqrt(cost) (Neyman's allocation, which minimises the sum of the variances), the widest cells would
+stay far wider than the others. In proportion to the variance, which would make widths equal, the noisiest
+kernel would take slices from the others, although its spread between instances would hide their effect."""
 
 from __future__ import annotations
 
@@ -22,45 +23,45 @@ from ..model.study import Study
 MOST_SLICES = 256
 """With more slices than this, the variation between instances dominates."""
 OVERHEAD_SHARE = 0.3
-"""Greatest fraction of a block for costs besides its slices."""
+"""Maximum fraction of a block for costs other than its slices."""
 LONGEST_BLOCK = 4.0
 """Longest block in seconds that is planned only to reduce these costs: many short fresh instances are better
 than few long runs."""
 FULL_RUN, SHORTEST_RUN = 40, 18
-"""Numbers of blocks that a time budget should hold: 40 if blocks are cheap, and at least 18, the third look,
-if fewer slices can achieve it."""
+"""Numbers of blocks that should fit into a time budget: 40 if blocks are cheap, and at least 18 (the third
+look), if this can be achieved by fewer slices."""
 VERIFIED_EVERY = 8
 """A kernel is verified in every eighth block (METHOD, 'The block')."""
 FIXED_FROM = 8
 """Number of blocks after which the numbers of slices are fixed. Before the first look, no arm or kernel can
 have dropped out, so the numbers do not depend on any verdict."""
 LONGER_THEN = 2.0
-"""Factor by which blocks then become longer, if the time budget still holds SHORTEST_RUN of them, and again
-after SHORTEST_RUN.
+"""Factor by which blocks become longer after FIXED_FROM blocks, if SHORTEST_RUN of them still fit into the
+time budget, and again after SHORTEST_RUN blocks.
 
-When arms or kernels have dropped out, a block has less to run, but its starts and launches cost nearly as
-much. The moment of lengthening does not depend on what has dropped out.
+When arms or kernels have dropped out, a block contains less work, but its starts and launches cost nearly as
+much. The block at which the length changes does not depend on what has dropped out.
 """
 LONGEST_LATE_BLOCK = 16.0
 """Longest late block in seconds, with all arms and kernels."""
 LEFT_THEN = 0.55
-"""Fraction of a block that is assumed to remain once comparisons are decided. It is a constant, since what
-really drops out depends on verdicts. If nothing drops out, a time budget holds a few blocks fewer than
-SHORTEST_RUN."""
+"""Fraction of a block that is assumed to remain once comparisons are decided. It is a constant, since the
+actual fraction depends on verdicts. If nothing drops out, a few blocks fewer than SHORTEST_RUN fit into a
+time budget."""
 
 NORMAL = 1.4826
 """Ratio of standard deviation to median absolute deviation of a normal distribution."""
 
 
 class SlicePlanner:
-    """Numbers of slices by kernel workload, block after block.
+    """Computes the numbers of slices by kernel workload, block after block.
 
-    If the study states a number, it is used. Otherwise the slices fill the block, divided by the noise of all
-    blocks seen so far, until FIXED_FROM blocks. After that the proportions and the longer lengths of blocks
-    are fixed.
-    The planner uses only data that would be the same if any two arms of a block were exchanged: the spread of
-    slices around their means and their total time, never the difference between arms. A block's difference
-    thus remains as likely to have either sign, which the intervals rely on.
+    If the study sets a number, it is used. Otherwise, in the first FIXED_FROM blocks, the slices fill the
+    block and are divided by the noise of all earlier blocks. After that the proportions and the longer
+    durations of blocks are fixed. The planner uses only data that would be the same if any two arms of a
+    block were exchanged: the spread of slices around their means and their total time, never the difference
+    between arms. The sign of a block's difference thus remains equally likely to be plus or minus, as the
+    intervals require.
     """
 
     def __init__(
@@ -127,20 +128,24 @@ class SlicePlanner:
                 if (each := r.phases.get(slice_phase(name), 0.0)) > 0:
                     turns.setdefault((r.arm, r.aa), []).append(each)
         self._beside.append(max(0.0, seconds - verified - self._seconds(slices)))
-        for name, told in self._noise.items():
+        for name, noises in self._noise.items():
             if (noise := _noise(records, name)) > 0:
-                told.append(noise)
+                noises.append(noise)
 
     def _cost(self, name: str) -> float:
         """Return the seconds of one more slice of all arms, from one token to the next."""
-        return sum(median(told) for told in self._turns[name].values())
+        return sum(median(noises) for noises in self._turns[name].values())
 
     def _overhead(self) -> float:
         return median(self._beside) + self._verification / VERIFIED_EVERY
 
     def _planned(self) -> dict[str, int]:
         least = dict.fromkeys(self._kernels, LEAST_SLICES)
-        noise = {name: math.hypot(*told) / math.sqrt(len(told)) for name, told in self._noise.items() if told}
+        noise = {
+            name: math.hypot(*noises) / math.sqrt(len(noises))
+            for name, noises in self._noise.items()
+            if noises
+        }
         costs = {name: self._cost(name) for name in self._kernels}
         return least | _shared(
             costs, noise, block_length(self._overhead(), self._left) - self._overhead() - self._seconds(least)
@@ -171,9 +176,9 @@ class SlicePlanner:
 
 
 def block_length(overhead: float, left: float | None) -> float:
-    """Return the seconds that a block should take.
+    """Return the planned duration of a block in seconds.
 
-    overhead: cost besides its slices.
+    overhead: its fixed costs in seconds, without its slices.
     left: seconds of the time budget; None without one.
     """
     full = overhead / OVERHEAD_SHARE
@@ -195,12 +200,12 @@ def late_length(first: float, left: float | None) -> float:
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:
-    """Return the numbers of slices of the kernels that show noise, from LEAST_SLICES to MOST_SLICES, as many
-    as fit.
+    """Return the numbers of slices of the kernels that have noise: as many as fit, from LEAST_SLICES to
+    MOST_SLICES.
 
     costs: seconds of one more slice of all arms.
     noise: standard deviation of one slice's log ratio.
-    seconds: time beyond LEAST_SLICES of each kernel.
+    seconds: time in addition to LEAST_SLICES of each kernel.
     """
     weights = {n: noise[n] ** (4 / 3) / costs[n] ** (1 / 3) for n in noise if noise[n] > 0 and costs[n] > 0}
     low, high = 0.0, MOST_SLICES / min(weights.values(), default=1.0)

@@ -1,4 +1,4 @@
-"""How much work fills a slice: from measured slices of one kernel to units of work. Pure."""
+"""Computes the work that fills a slice: the number of units, from measured slices of one kernel. No I/O."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def target_seconds(token: float) -> float:
 def next_trial(
     units: int, seconds: float, *, least: int, target: float, most: int | None = None
 ) -> int | None:
-    """Return the units of the next trial slice. None if `units` are near enough to the target to be scaled,
-    or as many as a slice may hold.
+    """Return the units of the next trial slice.
 
+    Returns None if `units` are close enough to the target to be scaled, or are already the maximum.
     seconds: duration of the last trial slice, with this many units.
     """
     if seconds >= target / 2 or (most is not None and units + least > most):

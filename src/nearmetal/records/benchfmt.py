@@ -55,7 +55,7 @@ def _configuration(study: str, provenance: Mapping[str, JsonValue]) -> list[str]
 
 
 def _unit_lines(rows: Sequence[Row]) -> list[str]:
-    """Return a line for each unit with the direction in which it improves, if all its metrics agree."""
+    """Return a line for each unit that says whether higher or lower is better, if all its metrics agree."""
     ways: dict[str, set[Better]] = {}
     for row in rows:
         ways.setdefault(unit(row.unit), set()).add(row.better)

@@ -1,7 +1,6 @@
-"""Convert a TrialRecord to one JSON object and back, exactly and strictly. Pure; knows no files.
+"""Converts a TrialRecord to one JSON object and back, exactly and strictly. No I/O.
 
-msgspec is used as the fastest reader that rejects unknown keys.
-"""
+msgspec is used because it is the fastest parser that rejects unknown keys."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def from_line(line: bytes) -> TrialRecord:
 
 
 def data_from_line(line: bytes) -> TrialData:
-    """Return what the analysis uses of the record of one line.
+    """Return the fields of one line's record that the analysis uses.
 
     Raises Malformed, or UnknownSchema.
     """
@@ -86,8 +85,10 @@ def _decoded(decoder: msgspec.json.Decoder[Record], line: bytes) -> Record:
 
 
 def _not_finite(record: TrialRecord) -> str | None:
-    """Return the place of a number that JSON cannot represent, for which msgspec would write null; None if
-    there is none."""
+    """Return where a record contains NaN or infinity, which JSON cannot represent; None if it contains none.
+
+    msgspec would write null for them.
+    """
     for row in record.rows:
         for what, numbers in {"values": row.values, "seconds": row.seconds, **row.parts}.items():
             if not all(map(math.isfinite, numbers)):

@@ -1,4 +1,5 @@
-"""The results directory of one run: frozen files, trials, samples, logs. Checksums close it."""
+"""The results directory of one run: frozen files, trials, samples, logs. A file of checksums marks it as
+closed."""
 
 from __future__ import annotations
 
@@ -34,13 +35,14 @@ _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanMeta:
-    """What determines, together with the study, the order of the trials and when the results are looked at.
+    """The data that, together with the study, determine the order of the trials and when the results are
+    analysed.
 
-    seed: seed of every order drawn.
+    seed: seed of all random orders.
     arms: names of the arms in the order of the study.
     created: Unix seconds when the plan was fixed.
     started: Unix seconds when the command that began the run was started; None in older directories.
-    schedule: when the results are looked at.
+    schedule: when the results are analysed.
     slices: number of slices in the first block, by kernel workload; empty in older directories.
     work: units of work in a slice, by kernel workload and number of ranks; empty in older directories.
     """
@@ -63,10 +65,10 @@ class ResultsDirectory:
 
     @classmethod
     def create(cls, parent: Path, study_name: str, *, study_yaml: str) -> ResultsDirectory:
-        """Make a new directory `<study>-<UTC time>` below parent (made if missing), never using an existing
-        one.
+        """Make a new directory `<study>-<UTC time>` below parent. The parent is made if it is missing. An
+        existing directory is never used.
 
-        Raises DiskFullError and RecordsError; what was made is then removed.
+        Raises DiskFullError and RecordsError. Nothing is left of a failed attempt.
         """
         path: Path | None = None
         try:
@@ -84,7 +86,10 @@ class ResultsDirectory:
 
     @staticmethod
     def check_parent(parent: Path) -> None:
-        """Raises RecordsError if no directory can be made below parent, before anything is measured."""
+        """Check, before anything is measured, that a directory can be made below parent.
+
+        Raises RecordsError if not.
+        """
         there = next(p for p in (parent, *parent.absolute().parents) if p.exists())
         try:
             with tempfile.TemporaryDirectory(prefix=".nearmetal-", dir=there):
@@ -97,7 +102,7 @@ class ResultsDirectory:
     def open(cls, path: Path) -> ResultsDirectory:
         """Open an existing directory.
 
-        Raises RecordsError if path is no results directory.
+        Raises RecordsError if path is not a results directory.
         """
         if not (path / STUDY).is_file():
             raise RecordsError(
@@ -119,11 +124,13 @@ class ResultsDirectory:
         schedule: Schedule = GROWING,
         started: float | None = None,
     ) -> PlanMeta:
-        """Write plan.json, provenance.json and the rehearsal, once only, before the first trial.
+        """Write plan.json, provenance.json and the rehearsal. Must be called exactly once, before the first
+        trial.
 
-        rehearsal: records that no analysis uses, kept in rehearsal.jsonl.
+        rehearsal: records that no analysis uses, stored in rehearsal.jsonl.
         slices, work, schedule, started: see PlanMeta.
-        Raises RecordsError if the plan was fixed already, DiskFullError.
+
+        Raises RecordsError if the plan was already written, DiskFullError.
         """
         if self.frozen:
             raise RecordsError("its plan is fixed already", where=str(self.path))
@@ -152,9 +159,10 @@ class ResultsDirectory:
     def close_looks(self, block: int) -> PlanMeta:
         """Add a closing look after block `block`, the last complete one, to plan.json, and return the plan.
 
-        To be called when a time budget or a block limit ends a run, never when verdicts or an interrupt end
-        it: the position of a closing look must not depend on the data. It changes nothing if the plan already
-        has a closing look after that block, or in older directories, whose schedule has none.
+        Call this when a time budget or a block limit ends a run, never when verdicts or an interrupt end it:
+        the position of a closing look must not depend on the data. Nothing changes if the plan already has a
+        closing look after that block, or in older directories, whose schedule has none.
+
         Raises RecordsError, DiskFullError.
         """
         plan = self.plan()
@@ -293,8 +301,9 @@ class ResultsDirectory:
         return (self.path / SUMS).exists()
 
     def close(self) -> None:
-        """Write ro-crate-metadata.json and SHA256SUMS over all present files. A closed directory is closed
-        again, so that later reports are included.
+        """Write ro-crate-metadata.json, and SHA256SUMS of all present files.
+
+        A closed directory can be closed again, to include later reports.
 
         Raises RecordsError, DiskFullError.
         """
@@ -306,7 +315,7 @@ class ResultsDirectory:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def reopen(self) -> None:
-        """Remove the checksums, so that a resumed run may append. Harmless if it is open."""
+        """Remove the checksums, so that a resumed run may append. Does nothing if the directory is open."""
         for name in (SUMS, CRATE):
             (self.path / name).unlink(missing_ok=True)
 
@@ -365,7 +374,10 @@ def _bytes(file: Path) -> bytes:
 
 
 def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
-    """Raises RecordsError if a file was written by another version of nearmetal."""
+    """Check that a file was written by this version of nearmetal.
+
+    Raises RecordsError if it was written by another version.
+    """
     if data.get("schema") != known:
         raise RecordsError(
             f"{what} schema {data.get('schema')!r} is not known to this nearmetal, which reads {known}",

@@ -1,4 +1,4 @@
-"""Write data that is on the disk when a function returns, and report a full disk clearly."""
+"""Writes data so that it is on disk when a function returns, and reports a full disk clearly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL = {
 
 
 def resume_line(directory: Path | str) -> str:
-    """The command that goes on with the run of a results directory."""
+    """Return the command that resumes the run of a results directory."""
     return f"nearmetal resume {shlex.quote(str(directory))}"
 
 
@@ -26,13 +26,15 @@ TRY_SECONDS = 90
 
 
 def try_line(directory: Path | str) -> str:
-    """The command that tries the changes suggested for a results directory."""
+    """Return the command that tries the changes suggested for a results directory."""
     return f"nearmetal try {shlex.quote(str(directory))}"
 
 
 def analyze_line(directory: Path | str) -> str:
-    """The command that shows every figure of a results directory. Without one it shows the newest below
-    results/."""
+    """Return the command that shows every figure of a results directory.
+
+    Without a directory, the command shows the newest results below results/.
+    """
     named = "" if Path(directory).parent == Path("results") else f" {shlex.quote(str(directory))}"
     return f"nearmetal analyze --all{named}"
 
@@ -40,7 +42,7 @@ def analyze_line(directory: Path | str) -> str:
 def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> RecordsError:
     """Return the error to raise for `error` while writing below `where`.
 
-    kept: what is safe on the disk.
+    kept: data that are safe on the disk, as text.
     remedy: what to do if the disk is not full.
     """
     if error.errno in _FULL:
@@ -53,7 +55,7 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write everything. A short write (which precedes ENOSPC) is continued until the error itself occurs."""
+    """Write all data. A short write, which precedes ENOSPC, is continued until the error itself occurs."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]

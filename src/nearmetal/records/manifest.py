@@ -35,9 +35,9 @@ _FORMATS = {
 class Verification:
     """Result of a check of all files; paths are relative to the directory.
 
-    changed: files whose contents have changed since it was closed.
-    missing: files that are gone.
-    unlisted: files without a checksum, added later (for example a report).
+    changed: files whose contents have changed since the directory was closed.
+    missing: files that no longer exist.
+    unlisted: files without a checksum, which were added later (for example a report).
     """
 
     checked: int

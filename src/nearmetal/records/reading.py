@@ -29,7 +29,8 @@ _HEAD = re.compile(
     + _NUMBER
     + rb',"fold":"[a-z]+","status":"(ok|failed)"'
 )
-"""What records.codec writes first in a line. A line that begins differently is decoded as a whole."""
+"""The beginning of a line as written by records.codec. A line that begins differently is decoded as a
+whole."""
 _TAIL = re.compile(rb'(\d+)(?:,"left_out":\[[^\]]*\])?\}\n?')
 _MEMBERS = b',"members":'
 
@@ -86,11 +87,11 @@ class Trials(Sequence[TrialRecord]):
         return self.read(range(len(self)))
 
     def read(self, which: Iterable[int]) -> Iterator[TrialRecord]:
-        """Yield some of the records, in this order."""
+        """Yield the records with these indexes, in this order."""
         return self._read(which, from_line)
 
     def data(self) -> Iterator[TrialData]:
-        """Yield what the analysis uses of all records."""
+        """Yield the fields of all records that the analysis uses."""
         return self._read(range(len(self)), data_from_line)
 
     def _read(self, which: Iterable[int], decode: Callable[[bytes], Record]) -> Iterator[Record]:
@@ -109,7 +110,7 @@ class Trials(Sequence[TrialRecord]):
                 yield _record(decode, line, path, head.line)
 
     def some(self, which: Iterable[int]) -> Trials:
-        """Return some of the records, in this order."""
+        """Return the records with these indexes, in this order."""
         return Trials(self.files, [self.heads[at] for at in which], 0)
 
 
@@ -119,10 +120,10 @@ def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:
 
 
 def read_trials(files: Iterable[Path]) -> Trials:
-    """Return the trials of all files together.
+    """Return the trials of all files.
 
-    Raises RecordsError with file:line for a line that does not identify its trial, and for one of an unknown
-    schema.
+    Raises RecordsError with file:line for a line without the identity of its trial, and for one with an
+    unknown schema.
     """
     heads: list[StoredTrial] = []
     torn = 0
@@ -156,7 +157,7 @@ def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set
 
 
 def last_attempts(records: Iterable[Head]) -> dict[int, int]:
-    """Return the last attempt that was begun, by block. A block is run again as the next attempt."""
+    """Return, by block, the number of the last attempt, including incomplete ones."""
     last: dict[int, int] = {}
     for r in records:
         last[r.block] = max(last.get(r.block, 0), r.attempt)
@@ -242,7 +243,8 @@ def _known(text: bytes, names: dict[bytes, str]) -> str:
 
 
 def _members(line: bytes) -> int | None:
-    """TrialRecord.members, found at the end of a line. Returns None if the whole line has to be decoded."""
+    """Return TrialRecord.members, found at the end of a line. Returns None if the whole line must be
+    decoded."""
     at = line.rfind(_MEMBERS)
     if at < 0:
         return 0

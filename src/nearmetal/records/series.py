@@ -56,7 +56,7 @@ class SeriesDirectory:
 
     @classmethod
     def at(cls, path: Path) -> SeriesDirectory | None:
-        """Return the series in a directory; None if there is none."""
+        """Return the series in a directory; None if it contains none."""
         return cls(path=path) if (path / SERIES).is_file() else None
 
     @property
@@ -68,9 +68,10 @@ class SeriesDirectory:
         return float(json_object(self.path / SERIES)["created"])
 
     def series(self, load: Callable[[Path], Study]) -> Series:
-        """Return the series as it was frozen.
+        """Return the series as stored when it was created.
 
         load: reads one study file.
+
         Raises RecordsError.
         """
         file = self.path / SERIES
@@ -121,7 +122,7 @@ class SeriesDirectory:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def ends(self) -> dict[str, str]:
-        """Return why each part stopped last, by key. An incomplete line is skipped."""
+        """Return the last recorded reason why each part stopped, by key. An incomplete line is skipped."""
         file = self.path / ENDS
         out: dict[str, str] = {}
         for line in file.read_bytes().splitlines() if file.exists() else ():

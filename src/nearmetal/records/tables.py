@@ -1,4 +1,4 @@
-"""The raw values as columns, one entry per value, for the CSV and Parquet exports. Pure."""
+"""The raw values as columns, one entry per value, for the CSV and Parquet exports. No I/O."""
 
 from __future__ import annotations
 

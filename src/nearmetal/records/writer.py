@@ -1,4 +1,4 @@
-"""Append trial records to a file that only this writer writes. A record is completely on the disk when append
+"""Appends trial records to a file that only this writer writes. A record is completely on disk when append()
 returns."""
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class TrialWriter:
             raise
 
     def append(self, record: TrialRecord) -> None:
-        """Write one line and wait for the disk.
+        """Write one line and wait until it is on disk.
 
-        Raises DiskFullError (the records before it stay complete), and RecordsError for a record with a value
-        that is not finite.
+        Raises DiskFullError (earlier records stay complete), and RecordsError for a record with a value that
+        is not finite.
         """
         line = to_line(record)
         try:

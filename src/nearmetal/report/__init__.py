@@ -1,2 +1,2 @@
-"""Writes estimates as an HTML page, Markdown, LaTeX, CSV, JSON, figures and terminal text. Knows no
+"""Writes results as an HTML page, Markdown, LaTeX, CSV, JSON, figures and terminal text. It does not use the
 machine."""

@@ -1,4 +1,5 @@
-"""Reads from the records how trials really ran: raw slices, transport, placement, counters, disturbance."""
+"""Extracts from the records how trials actually ran: raw slices, transport, placement, counters,
+disturbance."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from ..units import show
 from .text import one_line, plural, thin
 
 LOOKED_AT = 250
-"""About the largest number of trials of an arm that are read to find out how they ran. As many as the charts
-of a cell draw, so that mostly the same records are read."""
+"""Approximate maximum number of trials of an arm that are read to find out how they ran. The charts of a cell
+draw the same number, so that mostly the same records are read."""
 MOST_KEPT = 4096
 """Largest number of records that are kept in memory after they were read."""
 
@@ -65,8 +66,8 @@ class ArmReports:
 class RecordIndex:
     """Finds records by arm and block.
 
-    It holds the last good attempt of each arm in each block, without the second run of the baseline (A/A). Of
-    a long run, only some records are read.
+    It contains the last good attempt of each arm in each block, without the second run of the baseline (A/A).
+    Of a long run, only some records are read.
     """
 
     def __init__(self, records: Sequence[TrialRecord]) -> None:
@@ -90,8 +91,8 @@ class RecordIndex:
         return len(self._places.get(arm, {}))
 
     def trials(self, arm: str) -> Sequence[TrialRecord]:
-        """Return the good trials of an arm in block order; if there are more than LOOKED_AT, about LOOKED_AT
-        of them, evenly spaced."""
+        """Return the good trials of an arm in block order. If there are more than LOOKED_AT, about LOOKED_AT
+        evenly spaced ones are returned."""
         if arm not in self._looked_at:
             places = self._places.get(arm, {})
             self._looked_at[arm] = [self._read(places[b]) for b in thin(sorted(places), LOOKED_AT)]
@@ -203,23 +204,25 @@ def facts_texts(trials: Sequence[TrialRecord], workload: str) -> tuple[str, ...]
 
 
 def transport_text(transport: Mapping[str, JsonValue]) -> str:
-    """Return a transport in words, such as 'btl vader,self; pml ob1', or 'not reported'."""
-    said = [
+    """Return a transport as text, such as 'btl vader,self; pml ob1', or 'not reported'."""
+    text_of = [
         f"{k} {v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, sort_keys=True)}"
         for k, v in sorted(transport.items())
     ]
-    return one_line("; ".join(said)) or "not reported"
+    return one_line("; ".join(text_of)) or "not reported"
 
 
 def place_text(trial: TrialRecord) -> str:
-    """Return a placement in words, such as 'rank 0: metal, CPU 0; rank 1: metal, CPU 1', or 'not
-    reported'."""
-    said = [f"rank {p.rank}: {p.host}, CPU {_ranges(p.cpus)}" for p in trial.places]
-    return one_line("; ".join(said)) or "not reported"
+    """Return a placement as text, such as 'rank 0: metal, CPU 0; rank 1: metal, CPU 1', or 'not reported'."""
+    text_of = [f"rank {p.rank}: {p.host}, CPU {_ranges(p.cpus)}" for p in trial.places]
+    return one_line("; ".join(text_of)) or "not reported"
 
 
 def share_text(flagged: int, seen: ArmReports) -> str:
-    """Return 'in 39 of 39 trials', or 'in 412 of 500 trials looked at' if only some trials were read."""
+    """Return how many trials were flagged, as text: 'in 39 of 39 trials'.
+
+    If only some trials were read: 'in 412 of 500 trials looked at'.
+    """
     return f"in {flagged:,} of {plural(seen.trials, 'trial')}{' looked at' if seen.trials < seen.of else ''}"
 
 
@@ -244,12 +247,12 @@ def _flag(flag: str) -> str:
 
 
 def _counted(
-    trials: Sequence[TrialRecord], key: Callable[[TrialRecord], str], said: Callable[[TrialRecord], str]
+    trials: Sequence[TrialRecord], key: Callable[[TrialRecord], str], text_of: Callable[[TrialRecord], str]
 ) -> tuple[tuple[str, int], ...]:
     """Count the trials by what they reported, most frequent first.
 
-    key: a quick key; said() is called only once per key.
-    said: returns the text under which a trial is counted.
+    key: returns a key that is fast to compute; said() is called only once per key.
+    text_of: returns the text under which a trial is counted.
     """
     first: dict[str, TrialRecord] = {}
     count: Counter[str] = Counter()
@@ -259,7 +262,7 @@ def _counted(
         first.setdefault(k, t)
     words: Counter[str] = Counter()
     for k, n in count.items():
-        words[said(first[k])] += n
+        words[text_of(first[k])] += n
     return tuple(words.most_common())
 
 

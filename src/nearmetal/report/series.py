@@ -150,11 +150,11 @@ def _answer(results: Sequence[PartResult]) -> str:
     cells = [c for r in results if r.analysis is not None for c in r.analysis.cells]
     if not cells:
         return "Nothing was measured yet."
-    said = Counter(verdict_text(c.verdict) for c in cells)
+    texts = Counter(verdict_text(c.verdict) for c in cells)
     measured = sum(r.analysis is not None and r.analysis.blocks > 0 for r in results)
     return (
         f"{measured} of {plural(len(results), 'part')} measured, {plural(len(cells), 'comparison')}: "
-        + ", ".join(f"{n} {words}" for words, n in said.most_common())
+        + ", ".join(f"{n} {words}" for words, n in texts.most_common())
         + "."
     )
 
@@ -164,11 +164,11 @@ def sheet(series: Series, results: Sequence[PartResult], paper: Published | None
     leaves = [_overview(series, results), *(_part(r, paper) for r in results)]
     if paper is not None:
         p = paper.paper
-        said = (
+        texts = (
             f"{p.authors}: {p.title} ({p.year}), {p.where}. {p.setting}. "
             "Its figures are shown beside ours and enter none of them."
         )
-        leaves.append(Leaf(key="paper", title="The paper", blocks=(Words(text=said),)))
+        leaves.append(Leaf(key="paper", title="The paper", blocks=(Words(text=texts),)))
     return tuple(leaves)
 
 
@@ -376,8 +376,8 @@ def _marks(r: PartResult) -> dict[str, str]:
     """Return the marks of emulated arms, such as ' (TCG, no KVM)', by the paper's word for the arm."""
     if r.study is None:
         return {}
-    said = {a.name: one_line(a.environment.emulation).partition(":")[0] for a in r.study.arms()}
-    return {word: f" ({how})" for word, arm in r.part.places.items() if (how := said.get(arm))}
+    texts = {a.name: one_line(a.environment.emulation).partition(":")[0] for a in r.study.arms()}
+    return {word: f" ({how})" for word, arm in r.part.places.items() if (how := texts.get(arm))}
 
 
 def _claims(pairs: Sequence[PrintedComparison], marks: Mapping[str, str]) -> Grid:

@@ -1,4 +1,4 @@
-"""Writes the report beside the records. Each file appears complete or not at all."""
+"""Writes the report to the directory of the records. Each file appears complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,3 @@
-"""Runs of studies: rehearsal, blocks, the stop rule, resuming, and studies that a command line asks for.
+"""Runs of studies: rehearsal, blocks, the stop rule, resuming, and studies made from a command line.
 
-Of the packages that start anything on a machine, this is the only one that knows the plan and the analysis.
-"""
+Of the packages that start processes on a machine, only this one depends on the plan and the analysis."""

@@ -36,16 +36,16 @@ def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, st
         software = a.software
         programs = [software.tools / "nm-micro", software.mpi.mpirun, *further]
         inside = _inside(node, a.instances[0])
-        asked = facts(inside, programs) | {CMA: _cma(software.tools, inside)}
-        if node.study.design.single_copy is SingleCopy.CMA and asked[CMA] != ALLOWED:
+        known = facts(inside, programs) | {CMA: _cma(software.tools, inside)}
+        if node.study.design.single_copy is SingleCopy.CMA and known[CMA] != ALLOWED:
             raise UnavailableError(
-                f"environment {a.environment.name}: process_vm_readv is {asked[CMA]}",
+                f"environment {a.environment.name}: process_vm_readv is {known[CMA]}",
                 remedy="single_copy: none, alike for all environments, or allow ptrace in the environment",
             )
         # nearmetal's tools are in another directory for each image; without it, the facts have the same
         # names.
         prefix = f"{software.tools.directory}/"
-        found[a.trial.arm.name] = {name.replace(prefix, ""): value for name, value in asked.items()}
+        found[a.trial.arm.name] = {name.replace(prefix, ""): value for name, value in known.items()}
     return found
 
 
@@ -56,35 +56,35 @@ def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
 
 
 def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:
-    """Return {arm: {'fio: meets': 'the page cache', ...}}: what applications reported in words about how they
-    ran.
+    """Return {arm: {'fio: meets': 'the page cache', ...}}: the textual facts that applications reported about
+    their runs.
 
-    Figures are left out, since they differ from trial to trial anyway.
+    Numbers are omitted, since they differ between trials anyway.
     """
     found: dict[str, dict[str, str]] = {}
     for r in records:
         for workload, given in r.facts.items():
-            told = {f"{workload}: {key}": value for key, value in given.items() if isinstance(value, str)}
-            found.setdefault(r.arm, {}).update(told)
+            texts = {f"{workload}: {key}": value for key, value in given.items() if isinstance(value, str)}
+            found.setdefault(r.arm, {}).update(texts)
     return found
 
 
-def met_differently(said: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+def met_differently(reported: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """Return a sentence for each application whose reads and writes were served differently in two arms, for
-    example by a cache in one.
+    example by a cache in only one of them.
 
-    Its figures then compare cache and device, not the environments.
+    Its figures then compare a cache with a device, not the environments.
     """
     return tuple(
         f"{d.name.removesuffix(MEETS)} differs between the environments: "
         + "; ".join(f"{arm}: {value}" for arm, value in d.values.items())
-        for d in compare(said)
+        for d in compare(reported)
         if d.name.endswith(MEETS)
     )
 
 
 def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
-    """Return {'facts': ..., 'differences': [...]} of all arms together, even if they did not run at the same
+    """Return {'facts': ..., 'differences': [...]} over all arms, including arms that did not run at the same
     time."""
     return {
         "facts": {arm: dict(values) for arm, values in found.items()},
@@ -93,10 +93,10 @@ def parity(found: Mapping[str, Mapping[str, str]]) -> dict[str, JsonValue]:
 
 
 def storage_found(arm: RunningArm) -> list[JsonValue]:
-    """Check the storage of every instance from inside, and return what it is.
+    """Check the storage of every instance from inside the instance, and return its description.
 
-    Raises TrialFailedError if the storage is not what the study asks for, or cannot be used. Its figures
-    would be meaningless.
+    Raises TrialFailedError if the storage differs from the one that the study requests, or cannot be used.
+    Figures measured on it would be meaningless.
     """
     storage = arm.environment.storage
     assert storage is not None
@@ -105,8 +105,8 @@ def storage_found(arm: RunningArm) -> list[JsonValue]:
 
 
 def working_directory_found(arm: RunningArm) -> JsonValue:
-    """Return the mount below the directory in which the user's own programs run, as the first instance sees
-    it."""
+    """Return the mount that contains the working directory of the user's own programs, from inside the first
+    instance."""
     done = _inside(arm.node, arm.instances[0])(["cat", "/proc/self/mountinfo"])
     if not done.ok:
         return f"unavailable: {done.failure()}"

@@ -1,5 +1,5 @@
-"""One block: either all its arms run at once and take turns in slices, or its plain trials run one after the
-other."""
+"""One block: either all its arms run at the same time and take turns in slices, or its plain trials run one
+after the other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Recording:
 
     logs: directory for the output of each trial.
     events: perf events that the ranks count.
-    sampler: None in the rehearsal.
+    sampler: sampler of system counters; None in the rehearsal.
     """
 
     logs: Path
@@ -135,8 +135,8 @@ def _run_group(group: TrialGroup, recording: Recording, rehearsal: Rehearsal | N
 
 
 def _start_all(group: TrialGroup, stack: ExitStack) -> dict[str, RunningArm]:
-    """Start every arm's instances in the order of the block, but virtual machines before the instances inside
-    them.
+    """Start the instances of every arm in the order of the block. Virtual machines start before the instances
+    inside them.
 
     Returns the arms that started, by trial id and in the order of the block.
     """
@@ -148,7 +148,7 @@ def _start_all(group: TrialGroup, stack: ExitStack) -> dict[str, RunningArm]:
 
 
 def _nothing_usable(rows: Sequence[Row]) -> str:
-    """Return why no row of a trial can be used; empty if one can, or if there are no rows."""
+    """Return why no row of a trial can be used; '' if at least one can, or if there are no rows."""
     reasons = [r.reason for r in rows if r.status is Status.FAILED]
     return f"{rows[0].workload}: {reasons[0]}" if reasons and len(reasons) == len(rows) else ""
 

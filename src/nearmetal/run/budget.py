@@ -1,5 +1,5 @@
-"""How many rounds a run still holds and how long they take, and whether a time budget is long enough for the
-looks at which verdicts are given. Pure."""
+"""Computes how many rounds a run can still make and how long they take, and whether a time budget is long
+enough for the looks at which verdicts are given. No I/O."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ SLACK = 1.1
 
 
 RECENT = 8
-"""Number of the last rounds that show how long rounds take compared with their plan."""
+"""Number of last rounds from which the ratio of actual to planned duration is computed."""
 UNLIMITED = 1000
-"""Number of rounds from which a limit of rounds says nothing about the length of a run."""
+"""A limit of at least this many rounds is ignored when the duration of a run is estimated."""
 
 
 class Pace:
-    """How long the last rounds took compared with their planned length: what runs between them is not
-    planned, and arms drop out."""
+    """The ratio of the actual to the planned duration of the last rounds.
+
+    They differ because the time between rounds is not planned, and because arms drop out.
+    """
 
     def __init__(self) -> None:
         self._rounds: deque[tuple[float, float]] = deque(maxlen=RECENT)
 
     def saw(self, planned: float, seconds: float) -> None:
-        """Record a round that was to take `planned` seconds."""
+        """Record a round that was planned to take `planned` seconds and took `seconds`."""
         self._rounds.append((planned, seconds))
 
     def lengths(self, planned: Sequence[float]) -> list[float]:
-        """Return planned lengths of rounds, corrected by the last rounds."""
+        """Return the planned durations of rounds in seconds, corrected by the last rounds."""
         known = sum(length for length, _ in self._rounds)
         factor = sum(seconds for _, seconds in self._rounds) / known if known > 0 else 1.0
         return [factor * length for length in planned]
@@ -45,10 +47,10 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Rest:
-    """What is left of a run if no verdict ends it before.
+    """The rest of a run if no verdict ends it earlier.
 
-    rounds: rounds to come.
-    seconds: that they take.
+    rounds: number of remaining rounds.
+    seconds: duration of these rounds.
     """
 
     rounds: int
@@ -56,10 +58,10 @@ class Rest:
 
 
 def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: float) -> Rest | None:
-    """Return the rest of a run: as many rounds as its limits hold. None if it has no limit.
+    """Return the rest of a run: the number of rounds that its limits allow. None if it has no limit.
 
     lengths: seconds of a round until FIXED_FROM rounds are done, until SHORTEST_RUN, and after that.
-    done: rounds that are done already, of this run or of those before.
+    done: number of rounds done, including those before a resumption.
     elapsed: seconds of the time budget that are used up.
     """
     left = math.inf if design.max_time is None else design.max_time - elapsed
@@ -77,7 +79,8 @@ def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: flo
 
 
 def rest_note(rest: Rest, *, done: int, elapsed: float) -> str:
-    """Return what a run announces when its first round has shown how long rounds take."""
+    """Return the announcement of the remaining rounds and time, made when the duration of the first round is
+    known."""
     rounds = "1 more round" if rest.rounds == 1 else f"{rest.rounds} more rounds"
     if not done:
         rounds = rounds.replace(" more", "")
@@ -99,11 +102,11 @@ def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
 def too_short(
     study: Study, schedule: Schedule, *, spent: float, done: int, block_seconds: float
 ) -> str | None:
-    """Return a note for the user if the time budget is too short for two looks, with a budget that is long
-    enough; else None.
+    """Return a note for the user if the time budget is too short for two looks, else None. The note suggests
+    a sufficient budget.
 
-    spent: seconds of the budget that are used up already.
-    done: blocks that are done already, of this run or of those before.
+    spent: seconds of the budget that are already used up.
+    done: number of blocks done, including those before a resumption.
     block_seconds: seconds of one block.
     """
     limit = study.design.max_time

@@ -1,4 +1,4 @@
-"""Compare the costs planted in a calibration run with the intervals that it measured."""
+"""Compares the costs planted in a calibration run with the measured intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedCheck:
-    """One planted cost and what was found.
+    """One planted cost and the measured one.
 
     planted: as a fraction; 0 for the baseline against itself.
     """
@@ -58,9 +58,9 @@ def planted_overhead(arm: Arm) -> float:
 def judge(study: Study, analysis: Analysis, mode: Mode) -> list[PlantedCheck]:
     """Return one check per cell, including the A/A cells.
 
-    If nothing was planted, the check passes if the overhead is not called material. Otherwise it passes if
+    If no cost was planted, the check passes if the overhead is not called material. Otherwise it passes if
     the planted cost is inside the interval; an infinite interval does not pass. Each interval has its own
-    confidence, so at 95 % about one in twenty misses by chance. A miss states by how much.
+    confidence, so at 95 % about one in twenty misses by chance. A failed check states the distance.
     """
     arms = {a.name: a for a in study.arms()}
     own = [_check(c, 0.0, 0.0, mode) for c in analysis.noise_floor.cells]

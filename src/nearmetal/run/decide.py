@@ -1,7 +1,7 @@
-"""Decide what a run does next: which block it runs, or why it stops. Pure.
+"""Decides what a run does next: which block it runs, or why it stops. No I/O.
 
-The order of the reasons to stop: the time budget, if no block is done yet; the measured values; the number of
-blocks; the time budget. An interrupt ends a run from outside, whatever is decided here.
+The reasons to stop are checked in this order: the time budget, if no block is done yet; the measured values;
+    the number of blocks; the time budget. An interrupt ends a run from outside, independent of this decision.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..plan import VERIFIED_EVERY, make_block
 
 
 class Verifications:
-    """Which kernels of which arms have been verified since they last ran."""
+    """Tracks which kernels of which arms have been verified since they last ran."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, bool, str], bool | None] = {}
 
     def saw(self, records: Iterable[TrialRecord]) -> None:
-        """Record the trials of one whole block. Blocks must be given in their order."""
+        """Record the trials of one whole block. Blocks must be passed in ascending order."""
         for record in records:
             for row in record.rows:
                 key = (record.arm, record.aa, row.workload)
@@ -34,8 +34,8 @@ class Verifications:
                     self._last[key] = None
 
     def covered(self, arm: str, workload: str) -> bool:
-        """Return whether a verification that passed followed all measurements that the arm made of a
-        kernel."""
+        """Return whether all of an arm's measurements of a kernel were followed by a verification that
+        passed."""
         return all(ok is True for ok in self._of(arm, workload))
 
     def failed(self, arm: str, workload: str) -> bool:
@@ -50,9 +50,9 @@ class Verifications:
 class Stop:
     """The decision to start no further block.
 
-    reason: why, in words.
-    planned: whether a limit that was set beforehand ended the run, and not the measured values. A closing
-        look may then be taken.
+    reason: why, as text.
+    planned: whether a limit set in advance ended the run, not the measured values. A closing look may then be
+        taken.
     """
 
     reason: str
@@ -61,14 +61,14 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """What is known of a run before its next block.
+    """The state of a run before its next block.
 
-    verdicts: None as long as no block is done.
+    verdicts: None until the first block is done.
     done: numbers of the complete blocks.
-    last: number of the block that ran last; 0 before the first of this process.
+    last: number of the block that ran last in this process; 0 before the first.
     attempts: number of the last attempt, by block.
     slices: number of slices of each kernel in the next block.
-    verifications: of the blocks that are done.
+    verifications: verifications in the blocks that are done.
     verify_all: whether the next block verifies every kernel.
     """
 
@@ -98,7 +98,7 @@ class Clock:
 def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock | Stop:
     """Return the next block, or why the run stops.
 
-    work: units of work in a slice, of the run's plan.
+    work: units of work in a slice, from the run's plan.
     """
     stop = should_stop(study.design, state.verdicts, len(state.done), clock)
     if stop is not None:
@@ -117,13 +117,14 @@ def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock
 
 
 def should_stop(design: Design, verdicts: VerdictState | None, blocks: int, clock: Clock) -> Stop | None:
-    """Return why to stop; None to go on.
+    """Return the reason to stop, or None to continue.
 
-    A run stops when all intervals have the target width, if the study sets one, or else when all comparisons
-    have a verdict. It also stops at max_blocks, and when the next block would end after max_time. The first
-    block is run even if it may end after it. A p value never stops a run.
+    A run stops when all intervals have the target width, if the study sets one, or otherwise when all
+    comparisons have a verdict. It also stops at max_blocks, and when the next block would end after max_time.
+    The first block is run even if it would end after max_time. A p value never stops a run.
 
-    verdicts: of the last analysis, which may lack the last block; None as long as no block is done.
+    verdicts: verdicts of the last analysis, which may not include the last block; None until the first block
+        is done.
     blocks: number of blocks done so far.
     """
     limit = design.max_time
@@ -156,11 +157,14 @@ def next_block(
 ) -> NextBlock:
     """Return block `number`.
 
-    Kernel k is verified in it if (number + k) mod 8 = 0, if its last verification failed, or if it is settled
-    and has not been verified since it last ran; from the next block on it is then left out. A study with a
-    profile verifies every kernel in every block, because a profile describes the full run.
-    settled: the workloads whose comparisons are decided, by arm.
+    Kernel k is verified in this block if (number + k) mod 8 = 0, if its last verification failed, or if it is
+    settled and has not been verified since it last ran; it is left out from the next block on in the last
+    case. A study with a profile verifies every kernel in every block, because a profile describes the full
+    run.
+
+    settled: by arm, the workloads whose comparisons are decided.
     verify_all: verify every kernel, as in the rehearsal and in the first block after a resume.
+
     Raises ValueError if nothing is left to run.
     """
     left_out = {arm.name: _left_out(study, arm, settled, verifications) for arm in study.arms()}

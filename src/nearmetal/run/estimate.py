@@ -16,10 +16,10 @@ PREPARATION, COLD_START = 1.5, 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """How long a study takes.
+    """The estimated duration of a study.
 
-    blocks: as many as the time budget holds; 40 without one.
-    least_blocks: the same if no comparison is decided early, since later blocks are then longer.
+    blocks: number of blocks that fit into the time budget; 40 without a budget.
+    least_blocks: the same if no comparison is decided early. Later blocks are then longer.
     block_seconds: seconds of one block.
     rehearsal_seconds: seconds until the end of block 0.
     """
@@ -35,7 +35,8 @@ class Estimate:
 
 
 def estimate(study: Study) -> Estimate:
-    """Estimate from the numbers of arms, kernels and slices. A user's command counts as one second."""
+    """Estimate the duration from the numbers of arms, kernels and slices. A run of a user's command counts as
+    one second."""
     design = study.design
     arms = study.arms()
     first = [a for a in arms if a.environment.name == design.baselines[0]]

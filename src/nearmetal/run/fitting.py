@@ -1,5 +1,5 @@
-"""Finds the work of a slice in the rehearsal: how many units of each kernel take about a millisecond on the
-baseline of this machine."""
+"""Determines the work of a slice in the rehearsal: the number of units of each kernel that take about a
+millisecond on the baseline of this machine."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ ROUNDS = 5
 
 
 class WorkFit:
-    """Finds the units of work, the same for every arm with as many ranks. A number stated in the study takes
-    precedence."""
+    """Determines the units of work in a slice. They are the same for all arms with the same number of ranks.
+    A number in the study takes precedence."""
 
     def __init__(self, node: Node) -> None:
-        """work, seconds: what was found so far, and how long that took."""
+        """Create the fit of a run, without any results yet.
+
+        The attribute work holds the units found so far, by workload and number of ranks. The attribute
+        seconds is the time that this took.
+        """
         self._node = node
         self.work: dict[str, dict[int, int]] = {}
         self.seconds = 0.0
 
     def fit(self, workload: KernelWorkload, jobs: Sequence[KernelJob]) -> Mapping[int, int]:
-        """Return units by number of ranks.
+        """Return the units of work by number of ranks.
 
         jobs: jobs of the arms that run the workload; failed ones are skipped.
         """
@@ -70,7 +74,7 @@ def _sound(jobs: Sequence[KernelJob]) -> list[KernelJob]:
 def _fitted(
     job: KernelJob, workload: KernelWorkload, wanted: SliceWork, target: float, begin: int | None = None
 ) -> tuple[int, float]:
-    """Return the units that fill a slice of one arm, and the seconds that they take.
+    """Return the units of work that fill a slice of one arm, and their duration in seconds.
 
     begin: units of the first attempt.
     """
@@ -89,8 +93,7 @@ def _token(
 ) -> float:
     """Return the seconds that passing a token costs when arms take turns.
 
-    While another arm has its turn, the ranks sleep. Waking them costs about as much again as the token
-    itself.
+    During the turn of another arm, the ranks sleep. Waking them costs about as much as the token itself.
     """
     lost = []
     for _ in range(ROUNDS):
@@ -102,8 +105,8 @@ def _token(
 
 
 def _slice(job: KernelJob, workload: KernelWorkload, units: int, wanted: SliceWork) -> tuple[float, float]:
-    """Return the seconds of the timed parts that grow with the units, and the seconds from the token to the
-    answer that lie outside all timed parts."""
+    """Measure a slice. Returns two times in seconds: the timed parts that grow with the units, and the time
+    from the token to the answer outside all timed parts."""
     begin = time.monotonic()
     line = job.slice(workload, units)
     whole = time.monotonic() - begin

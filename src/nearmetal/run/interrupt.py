@@ -1,4 +1,4 @@
-"""Ctrl-C stops a run between two steps, never within a start, a clean-up or an import."""
+"""Lets Ctrl-C stop a run between two steps, but never within a start, a clean-up or an import."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _ENTERING = contextlib.__name__
 
 @contextmanager
 def interruptible(undo: Callable[[], None]) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the body at the first signal; later signals are ignored until all is undone.
+    """Raise KeyboardInterrupt in the body at the first signal; ignore later signals until clean-up is
+    complete.
 
-    undo: called after an interrupted body, when signals no longer interrupt, to remove whatever still bears
-        the run's label. Context managers clean up themselves, but library code may not survive an
+    undo: called after an interrupted body, while signals are ignored. It removes everything that still has
+        the run's label. Context managers clean up after themselves, but library code may not tolerate an
         interruption at any point.
     """
     stopping = False
@@ -48,10 +49,9 @@ def interruptible(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def _must_not_tear(frame: FrameType | None) -> bool:
-    """Return whether this moment lies within an import, or within the entering or leaving of a context
-    manager.
+    """Return whether the signal arrived within an import, or within the entry or exit of a context manager.
 
-    An interrupted import would leave a module half initialised for ever (numpy then recurses without end). An
+    An interrupted import would leave a module half initialised (numpy then recurses without end). An
     interrupted context manager could leave something started but not registered, or not removed. Both end by
     themselves, since all their waits are bounded.
     """

@@ -1,4 +1,4 @@
-"""Run one built-in kernel by itself: natively, in full, with verification."""
+"""Runs one built-in kernel alone: natively, in full, with verification."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
 LIMIT = 3600.0
 SLICES = 9
 FILL = "3000"
-"""Least duration of each of these slices in microseconds."""
+"""Minimum duration of each of these slices in microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ class ProfiledRank:
     """One rank of a profiled run.
 
     wall: seconds from its start to its end, measured by nm-rank.
-    whole: profile of its whole life.
-    kernel: profile of the kernel's run, that is the timed section and its verification.
+    whole: profile of its whole lifetime.
+    kernel: profile of the kernel's run: the timed section and its verification.
     """
 
     wall: float
@@ -61,11 +61,11 @@ class ProfiledRank:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelResult:
-    """Result of a kernel that ran by itself.
+    """Result of a kernel that ran alone.
 
     seconds: duration of the verified run on the slowest rank.
-    work: nominal operations, bytes or messages in it.
-    metrics: by name, each the median over slices after the verified run; empty for a kernel that counts
+    work: nominal operations, bytes or messages in the verified run.
+    metrics: by name, the median over the slices after the verified run; empty for a kernel that counts
         operations, or if verification failed.
     profile: by rank; empty if none was requested.
     """
@@ -85,8 +85,8 @@ class KernelResult:
 
     @property
     def mops(self) -> float | None:
-        """Million operations per second, as the published formula counts them; None for a kernel that counts
-        none."""
+        """Million operations per second by the published formula; None for a kernel that does not count
+        operations."""
         if not counts_operations(self.kernel):
             return None
         return self.work / self.seconds / 1e6 if self.seconds > 0 else 0.0

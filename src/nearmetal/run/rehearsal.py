@@ -1,8 +1,7 @@
-"""Block 0, the rehearsal. It fills caches, shows what fails, verifies every kernel, fits the work of a slice,
-and audits that the arms see the same machine.
+"""Block 0, the rehearsal. It fills caches, finds failures, verifies every kernel, determines the work of a
+slice, and checks that all arms see the same machine.
 
-Its trials are kept, but never used in an analysis.
-"""
+Its trials are stored, but never used in an analysis."""
 
 from __future__ import annotations
 
@@ -38,17 +37,17 @@ REHEARSAL = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsed:
-    """What the rehearsal found.
+    """Results of the rehearsal.
 
-    seconds: how long its block took, without the audit and without finding the work of a slice.
+    seconds: duration of its block, without the audit and without determining the work of a slice.
     parity, storage, limits: see run.audit.
     records: records of its trials.
     work: units of work in a slice.
-    failed: arms that failed in it, and once more when they were tried again, with the reason.
-    working_directories: mount below the working directory of the user's own programs, by arm.
-    unlike: arms in which a program's files lie in memory and in the baseline on a disk, or the other way
-        round, with the reason.
-    notes: for the reader of the result.
+    failed: arms that failed in the rehearsal and again in a second attempt, with the reason.
+    working_directories: by arm, the mount that contains the working directory of the user's own programs.
+    unlike: arms in which a program's files are in memory but in the baseline on a disk, or vice versa, with
+        the reason.
+    notes: notes for the reader of the result.
     """
 
     seconds: float
@@ -105,9 +104,9 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
         sound = {r.arm for r in records} - failed.keys()
         again = replace(order, attempt=2, block=make_block(node.study, REHEARSAL, without=sound))
         failed = _failed(tuple(run_block(node, again, recording, Rehearsal(audit=audit, fit=fit.fit))))
-    said = applications_said(records)
-    for arm, told in said.items():
-        facts.setdefault(arm, {}).update(told)
+    reported = applications_said(records)
+    for arm, own in reported.items():
+        facts.setdefault(arm, {}).update(own)
     return Rehearsed(
         seconds=seconds,
         parity=parity(facts),
@@ -118,17 +117,18 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
         failed=failed,
         working_directories=directories,
         unlike=unlike_storage(node.study, writes, directories),
-        notes=met_differently(said),
+        notes=met_differently(reported),
     )
 
 
 def _failed(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """The arms that failed, with the reason."""
+    """Return the arms that failed, with the reason."""
     return {r.arm: r.reason for r in records if r.status is Status.FAILED}
 
 
 def without_failed(study: Study, rehearsed: Rehearsed) -> Study:
-    """The study without the arms that failed in the rehearsal, so that no time is spent on trials that fail.
+    """Return the study without the arms that failed in the rehearsal. No time is then spent on trials that
+    fail.
 
     Raises RunError if the first baseline failed, or if nothing is left to compare with it.
     """
@@ -143,10 +143,11 @@ def without_failed(study: Study, rehearsed: Rehearsed) -> Study:
 
 
 def without_unlike(study: Study, rehearsed: Rehearsed, remedy: str) -> Study:
-    """The study without the arms in which a program meets memory and in the baseline a disk, or the other way
-    round.
+    """Return the study without the arms in which a program's files are in memory but in the baseline on a
+    disk, or vice versa.
 
-    remedy: what to do so that they can be compared.
+    remedy: how to make them comparable, for the error.
+
     Raises UsageError if nothing is left to compare.
     """
     left = study.with_arms([arm.name for arm in study.arms() if arm.name not in rehearsed.unlike])

@@ -1,4 +1,4 @@
-"""Opens this machine again for a run whose plan is fixed, to resume it or to run some of its blocks."""
+"""Opens this machine again for a run with a fixed plan, to resume it or to run some of its blocks."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def reopened_node(
 def check_reopened(
     machine: Machine, study: Study, directory: ResultsDirectory, progress: Progress
 ) -> tuple[Study, Mapping[str, Backend]]:
-    """Return the study of a run as it continues, with its backends. Nothing is opened.
+    """Return the study of a run that continues, and its backends. Nothing is opened.
 
-    Raises the errors of reopened_node(), but for a changed image. Raises UsageError if a program of the
-    study is not there any more.
+    Raises the same errors as reopened_node(), except for a changed image. Raises UsageError if a program of
+    the study no longer exists.
     """
     plan = directory.plan()
     require_commands(study.arms(), study, machine.host, Path.cwd())
@@ -67,22 +67,25 @@ def check_reopened(
 
 
 def _afresh(directory: ResultsDirectory) -> str:
-    """What to do about a run that cannot go on."""
+    """Return the remedy for a run that cannot continue."""
     run = f"nearmetal run {shlex.quote(str(directory.path / 'study.yaml'))}"
     compare = f"nearmetal compare --before {shlex.quote(str(directory.path))} --after DIR"
     return f"run the study afresh: {run}; then compare both: {compare}"
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
-    """Return the perf events that this run counts, the same in all of its blocks."""
+    """Return the perf events that this run counts. They are the same in all its blocks."""
     inside = directory.provenance.get("inside")
     events = inside.get("perf_events") if isinstance(inside, dict) else None
     return tuple(str(e) for e in events) if isinstance(events, list) else ()
 
 
 def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
-    """Raises UsageError if kernel, microcode or governor changed. Such blocks would not be replicates of
-    those on disk."""
+    """Check that kernel, microcode and governor are unchanged. Otherwise new blocks would not be replicates
+    of the stored ones.
+
+    Raises UsageError if one has changed.
+    """
     then, now = boot_state(directory.provenance), boot_state(provenance(machine.host))
     changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
     if changed:
@@ -94,8 +97,10 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
 
 
 def _same_images(node: Node, directory: ResultsDirectory) -> None:
-    """Raises UsageError if an image changed. Blocks in another tree would not be replicates of those on
-    disk."""
+    """Check that the images are unchanged. Blocks in another tree would not be replicates of the stored ones.
+
+    Raises UsageError if an image has changed.
+    """
     then = directory.provenance.get("images")
     for name, software in node.software.items():
         known = then.get(name) if isinstance(then, dict) else None

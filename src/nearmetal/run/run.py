@@ -47,9 +47,9 @@ WRITER = "local"
 class Outcome:
     """How a run ended.
 
-    directory: None if it was interrupted before anything was measured.
-    stopped: the reason, in words.
-    interrupted: whether a signal ended the run. Everything measured was saved.
+    directory: None if the run was interrupted before anything was measured.
+    stopped: the reason, as text.
+    interrupted: whether a signal ended the run. All measurements were saved.
     """
 
     directory: ResultsDirectory | None
@@ -59,13 +59,13 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the user requested, beside the study.
+    """The user's request, apart from the study.
 
     parent: directory in which results directories are made.
     text: the study file that is stored with the results.
-    command: shown to a second run that finds the machine in use.
+    command: shown to the user of a second run, which finds the machine in use.
     started: Unix seconds when the command was started.
-    force: run beside another run.
+    force: start even if another run is active.
     overrun: let a run whose time is used up continue until its next look.
     """
 
@@ -96,9 +96,10 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
 def check_study(
     machine: Machine, study: Study, progress: Progress
 ) -> tuple[Study, dict[str, Backend], dict[str, str]]:
-    """Return the study without the parts that cannot run here, its backends, and why arms are left out.
+    """Return the study without the parts that cannot run on this machine, its backends, and why arms are left
+    out.
 
-    Nothing is measured. The progress is informed of the parts that are left out.
+    Nothing is measured. Parts that are left out are reported through `progress`.
     """
     require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
@@ -148,7 +149,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
                 "boots": boot_records(machine.host) if node.bases else {},
                 "guests": {name: base_record(b) for name, b in node.bases.items()},
                 "inside": inside_record(study.design, recording.events, offered),
-                "mpi": _mpi_asked(machine, study),
+                "mpi": _mpi_provenance(machine, study),
                 "run": label,
                 "rehearsal_seconds": rehearsed.seconds,
                 "seconds_left": left,
@@ -164,7 +165,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
 def _without_unlike(
     study: Study, rehearsed: Rehearsed, order: Order, directory: ResultsDirectory, progress: Progress
 ) -> Study:
-    """Leave out the arms whose storage is unlike that of the baseline, and report them.
+    """Remove the arms whose storage differs in kind from that of the baseline, and report them.
 
     Raises UsageError if nothing is left to compare. The results directory is then removed.
     """
@@ -180,14 +181,17 @@ def _without_unlike(
 
 
 def _written(study: Study, since: float) -> set[str]:
-    """Return the files of the working directory that arguments of the user's own programs name and that were
-    written since a time in Unix seconds."""
+    """Return the files that the user's own programs wrote to the working directory.
+
+    These are files that are named in the programs' arguments and were modified after `since`, in Unix
+    seconds.
+    """
     named = {str(Path(word.rpartition("=")[2])) for w in study.commands for word in w.argv[1:]}
     return {name for name in named if Path(name).is_file() and Path(name).stat().st_mtime >= since}
 
 
-def _mpi_asked(machine: Machine, study: Study) -> dict[str, JsonValue]:
-    """Return the provenance of the MPI: the machine's mpirun may belong to another MPI than the study's."""
+def _mpi_provenance(machine: Machine, study: Study) -> dict[str, JsonValue]:
+    """Return the provenance of the study's MPI. The machine's mpirun may belong to another MPI."""
     design = study.design
     return {
         "used": machine.mpi.title,
@@ -232,7 +236,7 @@ def _resume(
 
 
 def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
-    """Return the planner as it was after this run's rehearsal."""
+    """Return the slice planner in the state that it had after this run's rehearsal."""
     known = directory.provenance
     seconds, left = known.get("rehearsal_seconds"), known.get("seconds_left")
     # Directories of older versions may hold several rehearsals. The last one ran with the warmest caches.
@@ -254,7 +258,7 @@ def _blocks(
     order: Order,
     progress: Progress,
 ) -> Outcome:
-    """Run the blocks that are not on disk yet. Each is on disk before the next begins."""
+    """Run the blocks that are not on disk yet. Each is written to disk before the next begins."""
     try:
         with at_work(node, recording, directory, WRITER) as worker:
             stopped = _Loop(worker, directory, planner, begin, order, progress).run()
@@ -286,7 +290,7 @@ class _Loop:
         )
         self._verifications = Verifications()
         self._pace = Pace()
-        self._told: set[object] = set()
+        self._reported: set[object] = set()
         self._records = list(directory.trials())
         self._attempts = last_attempts(self._records)
         members = len(make_block(self._study, REHEARSAL).trials)
@@ -341,8 +345,8 @@ class _Loop:
                 return self._stopped(found, roofs)
             sampler = self._worker.recording.sampler
             if sampler is not None and sampler.problem is not None:
-                said = f"no more samples: {sampler.problem}"
-                self._tell_once(said, said)
+                problem = f"no more samples: {sampler.problem}"
+                self._tell_once(problem, problem)
             if seconds and roofs.step(self._elapsed()):
                 self._directory.write_roofs(roofs.roofs())
             number = found.block.number
@@ -358,14 +362,14 @@ class _Loop:
             verify_all = False
 
     def _rest(self) -> Rest | None:
-        """Return what is left of the run."""
+        """Return the rest of the run, or None if it has no limit."""
         lengths = self._pace.lengths(self._planner.lengths())
         return rest_of(self._study.design, lengths, done=len(self._done), elapsed=self._elapsed())
 
     def _announce(self, seconds: float) -> None:
-        """Report how long the run will take, or a time budget that is too short for verdicts.
+        """Report how long the run will take, or that the time budget is too short for verdicts.
 
-        seconds: of the last block, with the time between blocks; 0 if none was run.
+        seconds: duration of the last block, including the time between blocks; 0 if none was run.
         """
         between = max(0.0, seconds - self._last_seconds) if seconds else 0.0
         short = too_short(
@@ -411,10 +415,10 @@ class _Loop:
         return time.monotonic() - self._begin
 
     def _tell_once(self, key: object, text: str) -> None:
-        """Report a text only once for each key: a workload that fails every time would otherwise drown the
-        rest."""
-        if key not in self._told:
-            self._told.add(key)
+        """Report a text only once for each key. Otherwise a workload that always fails would hide all other
+        messages."""
+        if key not in self._reported:
+            self._reported.add(key)
             self._progress.note(text)
 
     def _tell_block(self, analysis: Analysis, seconds: float) -> None:

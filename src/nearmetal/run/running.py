@@ -1,5 +1,5 @@
-"""The analysis between blocks. It is made whenever it can change what runs next, and takes only a small
-fraction of the run's time otherwise."""
+"""The analysis between blocks. It is computed whenever it can change the next block. Otherwise it uses only a
+small fraction of the run's time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..model.result import Analysis, VerdictState
 from ..model.study import Study
 
 SHARE = 0.02
-"""Greatest fraction of the run's time for analyses between looks. Blocks of milliseconds would otherwise wait
-for them."""
+"""Maximum fraction of the run's time for analyses between looks. Blocks of a few milliseconds would otherwise
+wait for them."""
 
 
 class RunningAnalysis:
     """The latest analysis of a running study.
 
     Intervals and verdicts change at looks only, so a new analysis is made after the blocks at which the
-    schedule has a look. Others are made as SHARE allows: for display, and for cells that lag behind because
-    their trials failed.
+    schedule has a look. Further analyses are limited to the fraction SHARE of the time. They serve the
+    display, and the cells whose looks are late because of failed trials.
     """
 
     # numpy and scipy take a second to load. The first block need not wait for this, so they are imported
@@ -34,7 +34,7 @@ class RunningAnalysis:
         self._next_look, self._not_before = 0, 0.0
 
     def after(self, records: Sequence[TrialRecord], blocks: int) -> tuple[Analysis, bool]:
-        """Return the analysis of the records, or an earlier one that is still valid; and whether it is new.
+        """Return the analysis of the records, or an earlier one that is still valid, and whether it is new.
 
         blocks: number of whole blocks among the records.
         """

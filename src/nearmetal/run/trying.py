@@ -1,5 +1,5 @@
-"""Makes the study that tries a suggested change: the arm as it was, the arm with the change, and its
-baseline, for one workload. Pure."""
+"""Makes the study that tries a suggested change: the unchanged arm, the arm with the change, and their
+baseline, for one workload. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TryResult:
     """Whether a change helped.
 
     helps: None if not decided.
-    cell: the arm with the change compared with the arm as it was; None if no block has both.
+    cell: the arm with the change compared with the unchanged arm; None if no block has both.
     """
 
     helps: bool | None
@@ -37,11 +37,12 @@ def triable(analysis: Analysis) -> list[Cell]:
 
 
 def chosen(analysis: Analysis, wanted: str, where: str) -> Cell:
-    """Return the cell that `wanted` names.
+    """Return the cell selected by `wanted`.
 
     wanted: its key, 'arm:workload.metric', 'workload.metric' or 'arm'; '' for the cell with the largest
         overhead.
-    Raises UsageError if there is none.
+
+    Raises UsageError if no cell matches.
     """
     cells = triable(analysis)
     if not cells:
@@ -139,28 +140,28 @@ def _placed(place: Placement, *, pinning: Pinning) -> Placement:
     return replace(place, name=f"{place.name}-{TRIED}", pinning=pinning)
 
 
-def answer(analysis: Analysis, asked: Cell) -> TryResult:
-    """Return what a run of try_study found.
+def answer(analysis: Analysis, original: Cell) -> TryResult:
+    """Return the result of a run of try_study().
 
-    asked: the cell that the study was made from.
+    original: the cell that the study was made from.
     """
-    cell = _tried_cell(analysis.cells, asked)
+    cell = _tried_cell(analysis.cells, original)
     if cell is None:
         return TryResult(helps=None, words="not known: no round has both", cell=None)
-    said = {
+    answers = {
         Verdict.FASTER: (True, "it helps"),
         Verdict.SLOWER: (False, "it makes it worse"),
         Verdict.EQUIVALENT: (False, "it changes nothing that matters"),
         Verdict.NONE: (None, f"not decided yet: {cell.reason}"),
         Verdict.INCONSISTENT: (None, "inconsistent: the machine changed during the run"),
     }
-    helps, words = said[cell.verdict]
+    helps, words = answers[cell.verdict]
     return TryResult(helps=helps, words=words, cell=cell)
 
 
-def _tried_cell(cells: Sequence[Cell], asked: Cell) -> Cell | None:
+def _tried_cell(cells: Sequence[Cell], original: Cell) -> Cell | None:
     for c in cells:
-        same = (c.workload, c.metric, c.baseline) == (asked.workload, asked.metric, asked.arm)
-        if same and c.environment == f"{asked.environment}-{TRIED}":
+        same = (c.workload, c.metric, c.baseline) == (original.workload, original.metric, original.arm)
+        if same and c.environment == f"{original.environment}-{TRIED}":
             return c
     return None

@@ -1,5 +1,6 @@
-"""Finds programs of the user whose files lie on a disk in one environment and in memory in another. Their
-comparison would be one of disk and memory, not of the environments. Pure."""
+"""Finds the user's programs whose files are on a disk in one environment and in memory in another. No I/O.
+
+Such a comparison would compare disk with memory, not the environments."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from ..node.trial import DiskWrites
 from ..units import show
 
 LEAST_BYTES, LEAST_RATE = 64 << 10, 128 << 10
-"""Bytes of one run, and bytes per second of it, below which writes to a disk are taken for a log or a small
-result: a program that computes is not refused because of these."""
+"""Bytes per run, and bytes per second, below which writes to a disk are assumed to be a log or a small
+result. A program that mainly computes is not refused because of them."""
 FEWER = 0.1
-"""A program meets memory if it writes less than this fraction of the other environment's bytes to a disk."""
+"""A program's files are assumed to be in memory if it writes less than this fraction of the other
+environment's bytes to a disk."""
 UNCOUNTED = ("9p", "virtiofs", "fuse")
-"""Beginnings of the types of file systems whose writes the kernel does not count as writes to a disk."""
+"""Prefixes of the types of file systems whose writes the kernel does not count as writes to a disk."""
 _OTHER_STORAGE = (
     "storage: {kind: bind, path: /var/tmp} for bare metal and containers, for a virtual machine "
     "storage: {kind: overlay} with guest: {writable: 4 GiB}"
@@ -31,12 +33,13 @@ def unlike_storage(
     writes: Mapping[str, Mapping[str, DiskWrites]],
     mounts: Mapping[str, JsonValue],
 ) -> dict[str, str]:
-    """Return {arm: reason} for the arms in which a program meets memory and in their baseline a disk, or the
-    other way round.
+    """Return {arm: reason} for the arms in which a program's files are in memory but in the baseline on a
+    disk, or vice versa.
 
-    writes: what the programs wrote to disks in the rehearsal, by arm and workload.
-    mounts: the mount below the working directory, by arm: MountedStorage.as_json.
-    An environment whose storage is a tmpfs by request is not refused for a program that is told of storage.
+    writes: by arm and workload, the bytes that the programs wrote to disks in the rehearsal.
+    mounts: by arm, the mount that contains the working directory: MountedStorage.as_json.
+
+    A tmpfs that the study requests as storage is accepted for a program that refers to the storage.
     """
     arms = {arm.name: arm for arm in study.arms()}
     counted = {name: found for name, found in writes.items() if not _uncounted(mounts.get(name))}
@@ -71,25 +74,25 @@ def _unlike(more: DiskWrites, less: DiskWrites) -> bool:
 
 def _requested(workload: CommandWorkload, arm: Arm) -> bool:
     storage = arm.environment.storage
-    told = bool(workload.told_of_storage)
-    return told and storage is not None and storage.kind is StorageKind.TMPFS
+    refers = bool(workload.told_of_storage)
+    return refers and storage is not None and storage.kind is StorageKind.TMPFS
 
 
 def storage_remedy(study: Study, command: str, directory: Path, written: Collection[str]) -> str:
-    """Return what to do so that the user's programs meet a disk in every environment: for `nearmetal weigh`
-    the command line to run instead.
+    """Return how to let the user's programs write to a disk in every environment.
 
+    For `nearmetal weigh` this is the command line to run instead.
     command: the command line that started the run.
     directory: its working directory.
     written: files that the programs wrote there, by their paths relative to it.
     """
-    told = any(w.told_of_storage for w in study.commands)
+    refers = any(w.told_of_storage for w in study.commands)
     words = shlex.split(command)
     own = words[words.index("--") + 1 :] if "--" in words else []
-    if told or not any(own == list(w.argv) for w in study.commands):
+    if refers or not any(own == list(w.argv) for w in study.commands):
         return (
             f"let every environment have its storage on a disk: {_OTHER_STORAGE}"
-            if told
+            if refers
             else f"write into {STORAGE}, and let it be on a disk: {_OTHER_STORAGE}"
         )
     head = words[: len(words) - len(own)]
@@ -103,14 +106,15 @@ def storage_remedy(study: Study, command: str, directory: Path, written: Collect
 
 
 def _into_storage(word: str, written: Collection[str]) -> str:
-    """Return an argument with the name of a written file replaced by one in the storage: of=out."""
+    """Return an argument in which the name of a written file is replaced by a path in the storage. Handles
+    of=out."""
     option, equals, value = word.rpartition("=")
     path = Path(value)
     return f"{option}{equals}{STORAGE}/{path.name}" if value and str(path) in written else word
 
 
 def _absolute(word: str, directory: Path) -> str:
-    """Return an argument that names a file of the working directory by its absolute path."""
+    """Return an argument, with the name of a file in the working directory replaced by its absolute path."""
     path = directory / word
     return (
         str(path)

@@ -1,4 +1,4 @@
-"""Makes studies from a command line: that of `weigh A B`, and variants of a study."""
+"""Makes studies from a command line: the study of `weigh A B`, and variants of a study."""
 
 from __future__ import annotations
 
@@ -52,15 +52,17 @@ def weigh_study(
 ) -> Study:
     """Make the study of `weigh`.
 
-    backends: by name; the first is the baseline.
+    backends: backends by name; the first is the baseline.
     workloads: kernels and applications; either these or a command.
     command: a user's program.
-    instances: None for one, or for one of each rank if attachments are named.
+    instances: number of instances. None means one, or one per rank if attachments are given.
     image: image of all environments.
-    attachments: each backend is used with each of these that it supports; by default with veth-bridge if it
-        has its own network.
-    A command, and applications alone, run as a whole in plain trials; kernels run in slices. Instances have
+    attachments: each backend is used with each of these that it supports. The default is veth-bridge for
+        backends with their own network.
+
+    A command or a list of applications runs as a whole in plain trials; kernels run in slices. Instances have
     storage on a disk of the machine if an application or a kernel needs it, or if the command refers to it.
+
     Raises UsageError.
     """
     if bool(command) == bool(workloads):
@@ -79,11 +81,11 @@ def weigh_study(
     applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
     writers = [w for w in workloads if isinstance(w, KernelWorkload) and kernel(w.kernel).storage]
     own: tuple[Workload, ...] = tuple(workloads)
-    told = ""
+    storage_name = ""
     if command:
         program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
-        own, told = (program,), program.told_of_storage
-    stored = bool(told or writers or any(map(needs_storage, applications)))
+        own, storage_name = (program,), program.told_of_storage
+    stored = bool(storage_name or writers or any(map(needs_storage, applications)))
     environments = [
         Environment(
             name=label,
@@ -122,7 +124,7 @@ def weigh_study(
 
 
 MOST_NAMED = 3
-"""Most workloads that a question names."""
+"""Maximum number of workloads that a question names."""
 
 
 def _question(environments: Sequence[str], work: str) -> str:
@@ -135,7 +137,7 @@ def _question(environments: Sequence[str], work: str) -> str:
 
 
 def _work(names: Sequence[str]) -> str:
-    """Return workloads in words: 'cg and is', '5 workloads'."""
+    """Return workloads as text: 'cg and is', '5 workloads'."""
     if len(names) > MOST_NAMED:
         return f"{len(names)} workloads"
     *most, last = names
@@ -143,17 +145,18 @@ def _work(names: Sequence[str]) -> str:
 
 
 def _storage(backend: Backend) -> Storage:
-    """Return storage on a disk of the machine: of a guest in its root file system, which _guest gives a disk.
+    """Return storage on a disk of the machine. For a guest this is its root file system, which _guest() puts
+    on a disk.
 
-    The overlay of a container lies in memory.
+    It is not the overlay of a container, because that is in memory.
     """
     return Storage() if backend.capabilities.virtual else Storage(kind=StorageKind.BIND, path=DISKS)
 
 
 def _guest(backend: Backend) -> GuestSettings | None:
-    """Return settings of a guest with a disk for its storage; None if the backend starts no guests.
+    """Return guest settings with a disk for its storage; None if the backend has no guests.
 
-    A guest's root in memory often refuses direct requests.
+    A root file system in memory often refuses direct I/O.
     """
     return GuestSettings(writable=DISK) if backend.capabilities.virtual else None
 
@@ -164,7 +167,7 @@ def with_time_limit(study: Study, seconds: float) -> Study:
 
 
 def with_pages(study: Study, pages: Pages) -> Study:
-    """Set this page size for all kernels. Of workloads that become equal, only the first is kept."""
+    """Set this page size for all kernels. If workloads become equal, only the first is kept."""
     if pages is Pages.HUGE:
         return study
     seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []
@@ -181,8 +184,10 @@ def with_pages(study: Study, pages: Pages) -> Study:
 
 
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
-    """Return names of environments with their attachments. The name is the backend's own if there is only one
-    attachment."""
+    """Return the attachment of each environment, by name of the environment.
+
+    The name is the backend's own if there is only one attachment.
+    """
     own = "net" in backend.capabilities.own
     if not attachments:
         return {name: Attachment.VETH_BRIDGE if own else Attachment.HOST}

@@ -1,4 +1,4 @@
-"""A worker runs blocks on this machine and writes their trials to disk. It does not decide which blocks."""
+"""A worker runs blocks on this machine and writes their trials to disk. It does not choose the blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .reopening import reopened_node
 class Worker:
     """Runs blocks one after the other.
 
-    recording: with a sampler that runs.
+    recording: must contain a running sampler.
     file: file to which the trials are written.
     """
 
@@ -91,12 +91,13 @@ def run_orders(
     command: str,
     force: bool,
 ) -> None:
-    """Run blocks of a run whose plan is fixed, in their order. Nothing is analysed.
+    """Run blocks of a run with a fixed plan, in their order. Nothing is analysed.
 
     orders: the blocks to run; further ones may arrive while blocks run.
     done: called after each block.
-    command: shown to a second run that finds the machine in use.
-    force: run beside another run.
+    command: shown to the user of a second run, which finds the machine in use.
+    force: start even if another run is active.
+
     Raises BusyError if another run holds the machine.
     Raises UsageError for an order that does not fit the run, and the errors of reopened_node.
     """
@@ -130,8 +131,8 @@ def run_orders(
 
 
 def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[int]) -> list[NextBlock]:
-    """Return orders for blocks in which every arm runs everything, with the slices that were planned for the
-    first block.
+    """Return orders for blocks in which every arm runs all its workloads, with the numbers of slices planned
+    for the first block.
 
     Each is the next attempt at its block.
     """
@@ -153,7 +154,7 @@ def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[in
 
 
 def check_order(study: Study, order: NextBlock) -> None:
-    """Raises UsageError for an order that does not fit the study."""
+    """Raise UsageError if an order does not fit the study."""
     number, trials = order.block.number, order.block.trials
     planned = make_block(study, number).trials
     arms = {trial.arm for trial in planned}

@@ -1,4 +1,4 @@
-"""An append-only file of zstd frames, and the file of raw lines beside it that will be appended."""
+"""An append-only file of zstd frames, and a separate file of raw lines that will be appended to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHUNK = 1 << 16
 
 
 def raw_beside(path: Path) -> Path:
-    """Return the path of the lines that are not compressed yet: x.jsonl beside x.jsonl.zst."""
+    """Return the path of the lines that are not compressed yet: x.jsonl next to x.jsonl.zst."""
     return path.with_suffix("")
 
 

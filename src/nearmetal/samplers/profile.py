@@ -16,7 +16,7 @@ FIRST_LEVEL = 3
 
 @dataclass(frozen=True, kw_only=True)
 class LevelProfile:
-    """What a rank did under one level of MPI_Pcontrol; times in seconds."""
+    """The calls of a rank under one level of MPI_Pcontrol; times in seconds."""
 
     compute: float
     communication: float
@@ -45,13 +45,13 @@ class LaunchProfile:
     sections: Mapping[int, LevelProfile]
 
     def whole(self) -> RankProfile:
-        """Return the profile of the whole life of the process."""
+        """Return the profile of the whole lifetime of the process."""
         return self._of(list(self.sections.values()))
 
     def kernel(self, number: int) -> RankProfile:
         """Return the profile of a kernel's verified run; zero if it did not run.
 
-        number: its place in nm-micro's arguments.
+        number: index of the kernel in nm-micro's arguments.
         """
         found = self.sections.get(FIRST_LEVEL + number)
         return self._of([found] if found else [])

@@ -21,12 +21,12 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What the sampler read at one moment.
+    """The counters read at one moment.
 
     time: Unix seconds.
     monotonic: seconds of the monotonic clock of the kernel that counted.
-    scopes: counters (host.procfiles) of 'node', of each running 'instance.<name>', and of 'guest.<name>' by
-        its own kernel. A counter that the machine does not provide is None.
+    scopes: counters (host.procfiles) of 'node', of each running 'instance.<name>', and of 'guest.<name>' as
+        counted by its own kernel. A counter that the machine does not provide is None.
     """
 
     time: float
@@ -78,7 +78,7 @@ class Samples:
 
 
 def parse(raw: Mapping[str, Mapping[str, bytes]], scale: CounterUnits) -> dict[str, Counters]:
-    """Parse raw files, by scope and name, into counters by scope. Pure."""
+    """Parse raw files, by scope and name, into counters by scope. No I/O."""
     return {
         text: instance_counters(files, scale)
         if Scope.parse(text).kind == INSTANCE
@@ -99,8 +99,9 @@ def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
 
 
 def read_samples(path: Path) -> Samples:
-    """Read the samples of x.jsonl.zst, and of the raw lines beside it that are not in it yet (if a run is
-    going on, or was killed).
+    """Read the samples of x.jsonl.zst, and of the raw lines next to it that are not compressed yet.
+
+    Raw lines exist while a run is active, or after it was killed.
 
     Raises RecordsError if the file cannot be read, has another schema, or is corrupt inside a complete frame
     or line.

@@ -45,8 +45,10 @@ _FRAME = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingCost:
-    """The cost of sampling: seconds of its own CPU time in this many seconds. samples: number of samples, of
-    all files or of one instance."""
+    """The cost of sampling: seconds of CPU time that the sampler used in this many seconds.
+
+    samples: number of samples, in all files or of one instance.
+    """
 
     seconds: float
     cpu: float
@@ -54,7 +56,7 @@ class SamplingCost:
 
     @property
     def share(self) -> float | None:
-        """Fraction of one core; None if not known."""
+        """Fraction of one core; None if unknown."""
         return self.cpu / self.seconds if self.seconds > 0 else None
 
 
@@ -84,7 +86,7 @@ class Sampler:
     ) -> None:
         self._path = directory / f"{writer}.jsonl.zst"
         self._cost_file = directory / f"{writer}.cost.json"
-        self._raw, self._said = raw_beside(self._path), directory / f"{writer}.stderr.txt"
+        self._raw, self._errors = raw_beside(self._path), directory / f"{writer}.stderr.txt"
         self._host, self._program = host, program
         self._period, self._flush = period, flush
         self._node_files = {**NODE_FILES, **(also or {})}
@@ -149,7 +151,7 @@ class Sampler:
         with self._commands.opened() as reader:
             argv = [self._program, str(reader), str(self._raw), *milliseconds]
             self._process = self._host.start(
-                argv, stdout=Path(os.devnull), stderr=self._said, pass_fds=(reader,)
+                argv, stdout=Path(os.devnull), stderr=self._errors, pass_fds=(reader,)
             )
 
     def _end(self, process: Process) -> None:
@@ -159,10 +161,10 @@ class Sampler:
             process.kill()
             code = None
         with contextlib.suppress(OSError):
-            text = self._said.read_text(errors="replace")
+            text = self._errors.read_text(errors="replace")
             if code != 0:
                 self.problem = self.problem or describe_failure(Path(self._program).name, code, text)
-            self._said.unlink()
+            self._errors.unlink()
 
     def _compress(self) -> None:
         """Append the raw lines to the compressed file. A new file first gets its header."""

@@ -1,5 +1,5 @@
-"""Read what a sampler has written so far while it runs; and run a sampler inside a guest, whose lines are
-sent to the machine."""
+"""Reads what a running sampler has written so far; and runs a sampler inside a guest, whose lines are sent to
+the machine."""
 
 from __future__ import annotations
 

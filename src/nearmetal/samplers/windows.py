@@ -1,4 +1,4 @@
-"""Counters over windows of time, from samples: differences of counters that grow, means of levels. Pure."""
+"""Counters over windows of time, from samples: differences of counters that grow, means of levels. No I/O."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Series = Sequence[tuple[float, float]]
 def in_windows(
     samples: Sequence[Sample], scope: str, windows: Sequence[Window], ahead: float = 0.0
 ) -> Counters:
-    """Return the counters of one scope over all windows together, with their total length as 'seconds'.
+    """Return the counters of one scope over all windows, with their total length as 'seconds'.
 
     ahead: seconds by which the clock of the samples is ahead of that of the windows.
-    Counters and levels are interpolated linearly between two samples. A counter is None if no sample lies at
-    or before the begin of a window or at or after its end, or if it ran backwards. Idle times, which kernels
-    may correct downwards, then count as not grown.
+
+    Counters and levels are interpolated linearly between two samples. A counter is None if there is no sample
+    at or before the begin of a window or at or after its end, or if its value decreased. Idle times, which
+    kernels may correct downwards, are not None in this case; their increase is 0.
     """
     out: Counters = {"seconds": sum(end - begin for begin, end in windows)}
     own = [(s.monotonic - ahead, s.scopes[scope]) for s in samples if scope in s.scopes]
@@ -60,7 +61,7 @@ def _mean(series: Series, windows: Sequence[Window]) -> float | None:
 
 
 def _at(series: Series, time: float) -> float | None:
-    """The value at a moment that lies between two samples, or on one."""
+    """Return the value at a moment, interpolated between two samples."""
     right = bisect_right(series, time, key=lambda point: point[0])
     if right == 0:
         return None

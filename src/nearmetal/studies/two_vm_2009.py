@@ -69,7 +69,7 @@ class AvailableMachine:
 
     @property
     def words(self) -> tuple[str, str]:
-        """The words for two instances and for one instance."""
+        """Return the names for two instances and for one instance."""
         return ("two-vms", "one-vm") if self.virtual else ("two-containers", "one-container")
 
 
@@ -82,7 +82,7 @@ def two_vm_2009(
 ) -> Series:
     """Return the series.
 
-    only: keys of the wanted parts; empty for all.
+    only: keys of the requested parts; empty for all.
     """
     return Series(
         name=NAME,
@@ -122,7 +122,7 @@ def _study(
     cpus_of_node: int,
     memory: float,
 ) -> tuple[Study, dict[str, str]]:
-    """Return the study of a part, and its arms by the paper's words.
+    """Return the study of a part, and its arms by the paper's names.
 
     cpus_of_node: CPUs of a node: one for both tasks, or two.
     memory: memory of a task, in bytes.
@@ -208,7 +208,8 @@ def _guest(memory: int) -> GuestSettings:
 
 
 def _nodes(scale: Scale, cpus: int) -> int:
-    """Return for how many of the paper's nodes there are CPUs. Nodes beyond the first are emulated."""
+    """Return the number of the paper's nodes for which this machine has CPUs. Nodes after the first are
+    emulated."""
     return 1 if scale is Scale.SMALL else max(1, min(NODES, cpus))
 
 

@@ -1,9 +1,8 @@
-"""YAML study files: read them and report every mistake with its position, write the frozen study of a results
-directory, and describe the keys for people and editors.
+"""YAML study files: reads them and reports every mistake with its position, writes the study that is stored
+with the results, and describes the keys for people and editors.
 
 The package is cheap to import: pydantic and ruamel are imported only when a file is read. It imports no
-workload and no backend; the names that a study may use are passed as a Catalog.
-"""
+    workload and no backend; the names that a study may use are passed as a Catalog."""
 
 from .catalog import COMMAND, Catalog
 from .dump import SCHEMA_LINE, dump_study

@@ -20,10 +20,10 @@ ParamValue = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class KnownApplication:
-    """What study files may say about an application.
+    """The keys and rules of an application in study files.
 
     parameters: (type, documentation) of each parameter, by name; types as in Catalog.
-    misfit: returns for a parameter and a value of the right type why the value is not accepted, or None.
+    misfit: given a parameter and a value of the right type, returns why the value is not accepted, or None.
     metrics: returns the names of the metrics of a workload whose keys have no mistakes.
     misplaced: returns why such a workload cannot run on arms of the study, one text for each cause.
     needs_storage: returns whether the environments of such a workload must have storage.
@@ -50,10 +50,10 @@ class Catalog:
         is missing here may have any metric.
     writers: kernels that need storage.
     applications: applications by name.
-    misfit: returns for a kernel, a parameter and a value of the right type why the value is not accepted, or
-        None.
-    no_image: returns for the name of an image, the study's own definitions and the file of the study why no
-        instance can have the image, or None.
+    misfit: given a kernel, a parameter and a value of the right type, returns why the value is not accepted,
+        or None.
+    no_image: given the name of an image, the study's own definitions and the file of the study, returns why
+        no instance can use the image, or None.
     """
 
     backends: tuple[str, ...]
@@ -115,7 +115,7 @@ class ParamType:
         return value
 
     def write(self, value: ParamValue) -> str:
-        """Return the text that reads back as exactly this value."""
+        """Return the text for a value; read() converts it back to exactly this value."""
         if isinstance(value, str) or self.dimension is None:
             return str(value)
         return exact(value, self.dimension)

@@ -17,7 +17,7 @@ from ..model.keys import NAME, TEXT, Kind
 
 @dataclass(frozen=True, eq=False)  # an annotation must be hashable, so compare by identity
 class Taken:
-    """An annotation with the kind that reads and describes the value."""
+    """A pydantic annotation with the kind that reads and describes the value."""
 
     kind: Kind
 

@@ -1,4 +1,4 @@
-"""Combine placements, environments and design into a study without workloads."""
+"""Combines placements, environments and design into a study without workloads."""
 
 from __future__ import annotations
 

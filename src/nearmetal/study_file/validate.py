@@ -91,12 +91,12 @@ def _tell(
     problems.add(mark, path + loc, _words(kind, error, model, loc, len(problems.found)))
 
 
-def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, told: int) -> str:
+def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, reported: int) -> str:
     if kind == "value_error":
         return str(error["ctx"]["error"])
     if kind == "extra_forbidden":
         # After 100 mistakes, suggestions are left out: nobody reads them, and they cost time.
-        known = _keys(model, loc[:-1]) if told < 100 else ()
+        known = _keys(model, loc[:-1]) if reported < 100 else ()
         return f"unknown key{did_you_mean(str(loc[-1]), known)}"
     if kind == "missing":
         example = _example(model, loc)

@@ -1,4 +1,4 @@
-"""The interface of subjects: what is measured in a group of trials."""
+"""The interface of subjects. A subject measures something in a group of trials."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialGroup:
-    """Trials whose instances run at the same time: all of a block, or one of them in plain trials.
+    """Trials whose instances run at the same time: all trials of a block, or one of them in plain trials.
 
     order: the block to which the trials belong.
-    rng: draws the order in which the trials take turns.
-    fit: in the rehearsal, finds how much work fills a slice of a kernel. It is called with the workload and
-        the jobs of the arms that run it, once they have verified it, and returns units of work by number of
-        ranks.
+    rng: random numbers for the order in which the trials take turns.
+    fit: in the rehearsal, determines how much work fills a slice of a kernel. It is called with the workload
+        and the jobs of the arms that run it, after they have verified it, and returns units of work by number
+        of ranks.
     """
 
     node: Node
@@ -50,7 +50,7 @@ class Cost:
     """Estimated seconds of one arm in one block.
 
     once: everything except slices and verification.
-    verification: a verified run of each kernel in full.
+    verification: the full, verified runs, one of each kernel.
     slice: one slice of each kernel.
     """
 
@@ -60,30 +60,33 @@ class Cost:
 
 
 class Subject:
-    """Measures something in one group of trials. An object belongs to one group, and may keep state of it.
+    """Measures something in one group of trials. An object belongs to one group, and may keep state about it.
 
-    Rows go to Trial.found. An error of one trial must not end the others: a guard (node.trial.Guard) turns it
-    into a failure of that trial.
+    Rows are added to Trial.found. An error of one trial must not end the others: a guard (node.trial.Guard)
+    turns it into a failure of that trial.
     facts: names and metrics for study files; empty for kernels and programs.
-    order: subjects with a lower number have their turn first.
+    order: subjects with a lower number run first.
     """
 
     facts: ClassVar[tuple[SubjectFacts, ...]] = ()
     order: ClassVar[int] = 2
 
     def __init__(self, group: TrialGroup, workloads: Sequence[Any]) -> None:
-        """workloads: the workloads of the study that this subject measures, in the study's order."""
+        """Create the subject for a group of trials.
+
+        workloads: the workloads of the study that this subject measures, in the study's order.
+        """
         self.group, self.workloads = group, workloads
 
     @classmethod
     def unable(cls, workload: Any, backend: Backend) -> str | None:
-        """Return why the instances of a backend cannot be measured by a workload; None if they can."""
+        """Return why a workload cannot measure the instances of a backend; None if it can."""
         del workload, backend
         return None
 
     @classmethod
     def cost(cls, workloads: Sequence[Any], arm: Arm, design: Design) -> Cost:
-        """Estimate what these workloads cost one arm in one block, before anything is measured."""
+        """Estimate the time of these workloads for one arm in one block, before anything is measured."""
         raise NotImplementedError(f"{cls.__name__} does not say what it costs")
 
     def before_start(self) -> None:
@@ -96,7 +99,7 @@ class Subject:
         """
 
     def after(self, arms: Mapping[str, RunningArm]) -> None:
-        """Called when the instances have been measured for the last time.
+        """Called after the instances have been stopped.
 
         arms: the arms that were started, by trial id.
         """

@@ -161,7 +161,7 @@ class _Gate(ExitStack):
         self.callback(self.release)
 
     def wait_for(self, copies: Sequence[Process]) -> None:
-        """Wait until all copies have arrived, or until one has ended. The caller reports the latter.
+        """Wait until all copies have arrived, or until one has ended. The caller reports an ended copy.
 
         Raises TrialFailedError after ARRIVE_LIMIT.
         """
@@ -197,7 +197,7 @@ def _fifos(guests: Sequence[Guest], gate: Path) -> Iterator[tuple[Guest, Path, b
 def _copy(
     metered: MeteredArm, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
 ) -> Iterator[Process]:
-    """Start one copy in the instance of its rank. It is ended on exit."""
+    """Start one copy in the instance of its rank. It is killed on exit."""
     arm, trial = metered.running, metered.running.trial
     trial.log.mkdir(parents=True, exist_ok=True)
     place = arm.placement

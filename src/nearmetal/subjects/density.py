@@ -1,4 +1,4 @@
-"""Density: start many idle instances at once; measure how long it takes until all run, and the memory of
+"""Density: starts many idle instances at once; measures the time until all of them run, and the memory of
 each."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exec: how long a command takes to begin in a running instance."""
+"""Exec: the time from the request to the start of a command in a running instance."""
 
 from __future__ import annotations
 

@@ -95,8 +95,11 @@ def failure(
 
 
 def require_nothing_left(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
-    """Raises TrialFailedError if a program ended before the processes that it started: its run time is then
-    unknown."""
+    """Check that a program did not end before the processes that it started. Its run time would be unknown
+    then.
+
+    Raises TrialFailedError if it did.
+    """
     left = [process for r in reports for process in r.left]
     if left:
         raise TrialFailedError(

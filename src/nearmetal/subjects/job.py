@@ -21,11 +21,13 @@ TOKEN_LIMIT = 120.0
 
 
 class Job:
-    """Owns the FIFOs and the launch. `close` ends both, whatever state they are in."""
+    """Owns the FIFOs and the launch of nm-micro. `close` ends both in any state."""
 
     def __init__(self, directory: Path, ranks: int, log: Path, trouble: Callable[[], str] = str) -> None:
-        """trouble: called while waiting for an answer. If it returns a reason, the wait ends with this
-        reason."""
+        """Create a job that has not been launched yet.
+
+        trouble: called while waiting for an answer. If it returns a reason, waiting stops with this reason.
+        """
         self.directory, self.ranks, self.log = directory, ranks, log
         self._trouble = trouble
         self._process: Process | None = None
@@ -49,7 +51,7 @@ class Job:
         self._poll.register(self._out, select.POLLIN)
 
     def keep(self, processes: Sequence[Process]) -> None:
-        """End these processes when the job is closed, after the ranks have had time to end."""
+        """Register processes that are ended when the job is closed, after the ranks have had time to end."""
         self._kept += processes
 
     def launch(self, host: Host, launch: Launch) -> None:

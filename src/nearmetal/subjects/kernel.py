@@ -45,8 +45,10 @@ class KernelJob:
     def __init__(
         self, metered: MeteredArm, kernels: Sequence[KernelWorkload], job: Job, profiles: Path | None
     ) -> None:
-        """kernels: the workloads that the ranks run, by their numbers in the job.
-        profiles: directory into which the ranks write their profiles; None if the study asks for none.
+        """Create the job of one arm.
+
+        kernels: the workloads that the ranks run, by their numbers in the job.
+        profiles: directory into which the ranks write their profiles; None if the study does not request any.
         """
         self.metered, self.job = metered, job
         self._kernels, self._profiles = tuple(kernels), profiles
@@ -61,10 +63,11 @@ class KernelJob:
         return self.trial.arm.placement.ranks
 
     def await_ready(self, limit: float, begin: float) -> None:
-        """Wait until all ranks wait for tokens, and check their places and their transport.
+        """Wait until all ranks are waiting for tokens, and check their places and their transport.
 
         limit: seconds.
         begin: start of the launch, monotonic seconds.
+
         Raises TrialFailedError.
         """
         arm, found = self.metered.running, self.trial.found
@@ -200,7 +203,8 @@ class Kernels(Subject):
             yield KernelJob(metered, kernels, job, launch.profiles)
 
     def _run_kernel(self, workload: KernelWorkload, every: Mapping[str, KernelJob]) -> None:
-        """Verify the kernel or warm up on every arm, then run slices in random order, never two at once."""
+        """Verify the kernel or warm it up on every arm. Then run slices in random order, never two at the
+        same time."""
         group, name = self.group, workload.name
         work = group.order.work.get(name, {})
         wanted = group.order.slices.get(name, group.design.slices or REHEARSED_SLICES)
@@ -240,8 +244,10 @@ class Kernels(Subject):
 
 
 def ready_limit(arms: Iterable[Arm]) -> float:
-    """Return the seconds within which ranks must become ready. The ranks of all arms start while guests of
-    other arms still boot, and may be as slow as these."""
+    """Return the seconds within which ranks must become ready.
+
+    The ranks of all arms start while guests of other arms are still booting, and may be slowed down by them.
+    """
     guests = (arm.environment.guest for arm in arms)
     return max([READY_LIMIT, *(guest.boot_timeout for guest in guests if guest is not None)])
 

@@ -82,8 +82,8 @@ class ProgramOutput:
 
     @property
     def parts(self) -> dict[str, float] | None:
-        """Parts of the wall time of the slowest rank, without the time before MPI_Init and after MPI_Finalize
-        begins; None without profiles."""
+        """Parts of the wall time of the slowest rank, except before MPI_Init and after the beginning of
+        MPI_Finalize; None without profiles."""
         if not self.profiles:
             return None
         slowest = self.profiles[max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)]
@@ -153,10 +153,10 @@ def run_program(metered: MeteredArm, program: Program) -> ProgramOutput:
 
 
 def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:
-    """Check where the ranks of a program ran, and record the seconds of each instance, which are also
-    returned.
+    """Check where the ranks of a program ran. Record and return the seconds of each instance.
 
     name: name of the workload.
+
     Raises TrialFailedError.
     """
     found = arm.trial.found
@@ -168,11 +168,12 @@ def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> 
 
 
 def check_network(metered: MeteredArm) -> None:
-    """Check the network and the transport of the ranks. Called once a second while a program runs, it looks
-    at the transport until something was seen.
+    """Check the network and the transport of the ranks. Called once a second while a program runs.
 
-    Raises TrialFailedError, which ends the program, if the network is gone, or if the ranks use another
-    transport than the study asks for.
+    The transport is checked until it has been observed.
+
+    Raises TrialFailedError, which ends the program, if the network no longer exists, or if the ranks use
+    another transport than the study requests.
     """
     trial = metered.running.trial
     network = trial.network
@@ -186,8 +187,8 @@ def check_network(metered: MeteredArm) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Words:
-    """How a program is started: command line, environment variables, and the directory of its ranks' profiles
-    if any."""
+    """The command line and environment variables that start a program, and the directory of its ranks'
+    profiles if any."""
 
     argv: Sequence[str]
     env: Mapping[str, str]

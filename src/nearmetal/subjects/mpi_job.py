@@ -18,11 +18,11 @@ from .rank_argv import Report, rank_argv, storage_of_ranks
 
 @dataclass(frozen=True, kw_only=True)
 class MpiLaunch:
-    """How an MPI program is launched over the instances of an arm.
+    """The launch of an MPI program over the instances of an arm.
 
     argv: command line to run on the machine.
-    launch: what the launcher returned.
-    profiles: directory into which the ranks write their profiles; None if the study asks for none.
+    launch: result of the launcher.
+    profiles: directory into which the ranks write their profiles; None if the study does not request any.
     """
 
     argv: tuple[str, ...]
@@ -46,13 +46,13 @@ def mpi_launch(
     directory: Path | None = None,
     exit_codes: Sequence[int] = (0,),
 ) -> MpiLaunch:
-    """Return how an MPI program is launched over the instances of an arm, and record its transport.
+    """Return the launch of an MPI program over the instances of an arm, and record its transport.
 
-    measured: let nm-rank report where each rank runs and what it used. The built-in kernels report this
-        themselves.
+    measured: whether nm-rank reports where each rank runs and which resources it used. The built-in kernels
+        report this themselves.
     forward: names of the program's own environment variables.
     directory: working directory.
-    exit_codes: exit statuses of a rank that ended well.
+    exit_codes: exit statuses of a successful rank.
     """
     arm, node, trial = metered.running, metered.running.node, metered.running.trial
     software = arm.software

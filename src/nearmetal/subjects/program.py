@@ -13,14 +13,14 @@ from .contract import Cost, Subject
 from .rounds import rounds, shuffled
 
 PROGRAM = 1.0
-"""Estimated seconds of one run, used while nothing is known about it."""
+"""Estimated seconds of one run, used until a run has been measured."""
 
 
 class Programs(Subject):
-    """Measures programs, which cannot be cut into slices. In each round, every arm runs the program once, in
-    random order.
+    """Measures programs, which cannot be divided into slices. In each round, every arm runs the program once,
+    in random order.
 
-    The values of all rounds are in one row per metric, as those of slices are.
+    The values of all rounds are in one row per metric, like those of slices.
     """
 
     order = 4

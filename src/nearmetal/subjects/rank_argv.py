@@ -1,4 +1,4 @@
-"""The command line of nm-rank, which pins a rank, starts its program and reports what it used."""
+"""The command line of nm-rank, which pins a rank, starts its program and reports its resource use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PROFILE_LIBRARY = "libnm-profile.so"
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What nm-rank reports of its rank.
+    """The contents of nm-rank's report of its rank.
 
-    directory: where the report is written.
+    directory: directory of the report.
     events: perf events that the rank counts.
-    exit_codes: exit statuses of a rank that ended well.
+    exit_codes: exit statuses of a successful rank.
     """
 
     directory: Path
@@ -46,7 +46,7 @@ def rank_argv(
     storage: storage directory of each rank.
     directory: working directory of the program.
     profile: directory for a profile of its MPI calls. nm-rank preloads the profiling library into the program
-        only, so that launchers and shells run without it, alike in every arm.
+        only, so that launchers and shells run without it in every arm.
     """
     argv = [tools / "nm-rank", "--cpus", cpu_list(cpus)]
     if rank is not None:

@@ -1,4 +1,4 @@
-"""What a user can do about a program that could not be started, or that ended with an error. Pure."""
+"""Remedies for a program that could not be started, or that ended with an error. No I/O."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class FailedRun:
 
     argv: its command line.
     mpi: number of ranks if mpirun started it, else 0.
-    directory: working directory of the run, None if it was made for the run alone.
-    environment: where it ran.
-    virtual: whether that is a virtual machine.
+    directory: working directory of the run; None if it was made only for the run.
+    environment: name of its environment.
+    virtual: whether the environment is a virtual machine.
     """
 
     argv: Sequence[str]
@@ -64,8 +64,8 @@ class FailedRun:
 def start_remedy(run: FailedRun, reason: str, *, here: bool) -> str:
     """Return what to do about a program that could not be started.
 
-    reason: why, in the words of the C library.
-    here: whether this machine has the program.
+    reason: error message of the C library.
+    here: whether the program exists on this machine.
     """
     program, image = run.program, run.environment.image
     if os.strerror(errno.EACCES) in reason:

@@ -31,7 +31,7 @@ def found_reports(directory: Path, ranks: int) -> list[RankReport]:
 
 
 def forget_reports(directory: Path, ranks: int) -> None:
-    """Remove the reports of an earlier run, so that they are not taken for those of the next run."""
+    """Remove the reports of an earlier run, so that they are not mistaken for those of the next run."""
     for rank in range(ranks):
         (directory / _name(rank)).unlink(missing_ok=True)
 
@@ -59,7 +59,7 @@ def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
 
 
 def record_disk_writes(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
-    """Record what one run of a program wrote to disks, if the kernel counts it.
+    """Record the bytes that one run of a program wrote to disks, if the kernel counts them.
 
     name: name of the workload.
     """
@@ -69,5 +69,5 @@ def record_disk_writes(trial: Trial, name: str, reports: Sequence[RankReport]) -
 
 
 def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:
-    """Return the seconds of each instance, until its last task had ended."""
+    """Return the seconds of each instance until its last task ended."""
     return [max(r.wall for r in reports[i : i + tasks]) for i in range(0, len(reports), tasks)]

@@ -1,4 +1,4 @@
-"""The directories that programs run in: created fresh, filled, read and removed again."""
+"""The working directories of programs: made empty, filled, read and removed again."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ KEPT = SEARCHED - 100
 def own_directory(
     trial: Trial, workload: CommandWorkload, part: str = ""
 ) -> AbstractContextManager[Path | None]:
-    """Make the directory of one run of a program, filled with its files. None if it runs in the directory of
-    nearmetal itself.
+    """Make the directory of one run of a program, filled with its files. Yields None if the program runs in
+    the directory where nearmetal was started.
 
-    part: end of the name, if several copies run at once.
+    part: end of the name, if several copies run at the same time.
+
     Raises TrialFailedError.
     """
     return _staged(trial, workload, part) if workload.own_directory else nullcontext()
@@ -76,7 +77,10 @@ def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) ->
 
 
 def _require_executable(program: Path) -> None:
-    """Raises TrialFailedError if a program was copied to a file system on which nothing can be executed."""
+    """Check that a program was not copied to a file system on which nothing can be executed.
+
+    Raises TrialFailedError if it was.
+    """
     if program.is_file() and os.statvfs(program).f_flag & os.ST_NOEXEC:
         raise TrialFailedError(
             f"{program.name} was copied to {program.parent}, where nothing can be run (mounted noexec)",
@@ -103,10 +107,11 @@ def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _opened(path: Path) -> BinaryIO | None:
-    """Open a file that a program may have written; None if nothing is there.
+    """Open a file that a program may have written; None if it does not exist.
 
-    A program may leave anything by that name: a pipe without a writer, or a link to a file that is not its
-    own.
+    The program may have left something else with that name: a pipe without a writer, or a link to a file that
+        is not its own.
+
     Raises TrialFailedError if it is not a regular file.
     """
     try:

@@ -1,4 +1,4 @@
-"""Starts and stops: the instances of every arm are started and stopped repeatedly."""
+"""Measures starts and stops: the instances of every arm are started and stopped repeatedly."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class StartStop(Subject):
         return Cost(once=times * arm.placement.all_instances * START_SECONDS)
 
     def before_start(self) -> None:
-        """Start and stop the instances in random order. The final start, of the instances that stay, counts
-        as one more."""
+        """Start and stop the instances in random order. The last start, whose instances remain running, is
+        counted too."""
         self._cycles = {t.id: _Cycles() for t in self.group.trials}
         wanted = {t.id: self._wanted(t) for t in self.group.trials}
         around: dict[str, Surroundings] = {}
@@ -85,7 +85,10 @@ class StartStop(Subject):
         return max((w.count_in(self.group.design) for w in self._taken(trial, STOP)), default=0)
 
     def _taken(self, trial: Trial, *facts: SubjectFacts) -> list[EventSubject]:
-        """Return the workloads that a trial runs; only those with these facts, if any are given."""
+        """Return the events that a trial measures.
+
+        facts: if any are given, only events with one of these facts are returned.
+        """
         return [w for w in self.workloads if trial.takes(w) and (not facts or w.facts in facts)]
 
 

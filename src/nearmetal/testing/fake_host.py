@@ -13,7 +13,7 @@ Answer = str | Completed | Callable[[Sequence[str]], str | Completed]
 
 
 class Unexpected(AssertionError):
-    """The code under test used something that is not in the script."""
+    """The code under test read a file or ran a command that the fake host's script does not contain."""
 
 
 class FakeProcess:
@@ -47,12 +47,12 @@ class FakeHost:
     """Implements host.base.Host without a machine.
 
     files: contents by path.
-    absent: patterns (fnmatch) of paths that may be read and do not exist.
-    commands: result by argv; a text is the standard output of a success.
+    absent: patterns (fnmatch) of paths that may be read but do not exist.
+    commands: result by argv; a text is the standard output of a successful command.
     processes: process by argv, for start() and launch().
     reports: report of a launched helper, by argv.
     programs: path by name, for which().
-    missing: programs that may be looked up and do not exist.
+    missing: programs that may be looked up but do not exist.
     calls: every command that was run or started, in order, for tests to check.
     """
 
@@ -97,10 +97,10 @@ class FakeHost:
             raise Unexpected(f"command not in the script: {key!r}")
         self.calls.append(key)
         answer = self.commands[key]
-        said = answer(key) if callable(answer) else answer
-        if isinstance(said, Completed):
-            return replace(said, argv=key)
-        return Completed(argv=key, returncode=0, stdout=said, stderr="", seconds=0.0)
+        result = answer(key) if callable(answer) else answer
+        if isinstance(result, Completed):
+            return replace(result, argv=key)
+        return Completed(argv=key, returncode=0, stdout=result, stderr="", seconds=0.0)
 
     def start(
         self,

@@ -39,10 +39,10 @@ class SimulatedMetric:
 class Spread:
     """Standard deviations of log time.
 
-    block: shared by all trials of a block; it cancels.
+    block: common to all trials of a block; it cancels in comparisons.
     instance: of one trial.
     run: of one slice or run.
-    shared: of one slice, the same for all arms; it cancels by pairing.
+    shared: of one slice, the same for all arms; it cancels if slices are paired.
     drift: change of log time from one block to the next; not a standard deviation.
     """
 

@@ -1,5 +1,5 @@
-"""Build the C programs for this machine and its MPI, or for an image and the image's MPI. Each build is kept
-under a digest of everything that goes into it."""
+"""Builds the C programs for this machine and its MPI, or for an image and the image's MPI. Each build is
+cached under a digest of all its inputs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Builder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class _Toolchain:
-    """Paths and versions of the programs that build."""
+    """Paths and versions of the build tools."""
 
     cmake: str
     gcc: str
@@ -166,15 +166,15 @@ def _toolchain(host: Builder, versions: Callable[[str, str], Mapping[str, str]],
             f"cannot build the kernels: {', '.join(missing)} not found{only}", remedy=REMEDY
         )
     paths = {name: path for name, path in found.items() if path is not None}
-    asked = versions(paths["gcc"], paths[mpicc])
-    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths[mpicc], **asked)
+    found_versions = versions(paths["gcc"], paths[mpicc])
+    return _Toolchain(cmake=paths["cmake"], gcc=paths["gcc"], mpicc=paths[mpicc], **found_versions)
 
 
 def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
     """Return the versions of gcc and of the MPI.
 
-    They are kept in the cache as long as the path, size and modification time of both programs stay the same,
-    because asking the programs takes longer than all other steps together.
+    They are cached as long as the path, size and modification time of both programs stay the same, because
+    running the programs takes longer than all other steps together.
     """
     key = json.dumps([_stamp(gcc), _stamp(mpicc)])
     file = cache / VERSIONS
@@ -215,8 +215,8 @@ def _mpi_version(host: Builder, mpicc: str) -> str:
 
 
 def _cpu(host: Host) -> str:
-    """Return what -march=native depends on: the lines of /proc/cpuinfo with the model and flags of the first
-    CPU, by their names on several architectures."""
+    """Return the inputs of -march=native: the lines of /proc/cpuinfo with the model and flags of the first
+    CPU. Their names depend on the architecture."""
     text = host.read("/proc/cpuinfo")
     if isinstance(text, MissingValue):
         raise UnavailableError(f"the CPU is not known: {text.reason}", remedy="mount /proc")
@@ -293,9 +293,9 @@ def _step(host: Builder, argv: list[str]) -> None:
     clean = {"CFLAGS": "", "CPPFLAGS": "", "LDFLAGS": "", "MAKEFLAGS": "", "DESTDIR": ""}
     done = host.run(argv, timeout=BUILD_SECONDS, env=clean)
     if not done.ok:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        output = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
         raise RunError(
-            f"the kernels do not build ({argv[0]}: exit status {done.returncode})\n{said}", remedy=REMEDY
+            f"the kernels do not build ({argv[0]}: exit status {done.returncode})\n{output}", remedy=REMEDY
         )
 
 

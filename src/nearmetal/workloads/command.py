@@ -1,4 +1,4 @@
-"""A user's own program as a workload: make rows from its output and from the resources that it used."""
+"""A user's own program as a workload: makes rows from its output and from the resources that it used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 300
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The result of one check of a run: what was expected, and what was found."""
+    """The result of one check of a run: the expected and the actual value."""
 
     ok: bool
     expected: str
@@ -77,8 +77,10 @@ def used_rows(
     own: Container[str] = (),
     parts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
-    """Return the resources that a run used, as rows of the workload `name`: wall, user and system (seconds),
-    max_rss, and read and written (bytes of system calls; no row if 0). What was not measured has no row.
+    """Return the resources that a run used, as rows of the workload `name`.
+
+    They are wall, user and system (seconds), max_rss, and read and written (bytes of system calls; no row if
+    0). A value that was not measured has no row.
 
     own: names of metrics that the workload measures itself. They have no row here.
     parts: as in parse.
@@ -142,22 +144,25 @@ def _bounded(metric: MetricSpec, value: float | str) -> CheckResult:
 
 
 def checked_rows(rows: tuple[Row, ...], checks: Sequence[CheckResult]) -> tuple[Row, ...]:
-    """Return the rows with what was expected and found: of the failed checks if there are any, else of all
-    checks."""
+    """Return the rows with the verification result: whether it passed, the expected values and the actual
+    ones.
+
+    The values are those of the failed checks, or of all checks if none failed.
+    """
     if not checks:
         return rows
-    told = [c for c in checks if not c.ok] or checks
+    shown = [c for c in checks if not c.ok] or checks
     return verified_rows(
         rows,
         ok=all(c.ok for c in checks),
-        expected="; ".join(c.expected for c in told),
-        found="; ".join(c.found[:SHOWN] for c in told),
+        expected="; ".join(c.expected for c in shown),
+        found="; ".join(c.found[:SHOWN] for c in shown),
     )
 
 
 def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str) -> tuple[Row, ...]:
-    """Return the rows with what was expected and found. If the verification failed, they are FAILED and keep
-    their values."""
+    """Return the rows with the expected and the actual result. If the verification failed, they are FAILED
+    and keep their values."""
     verification: dict[str, JsonValue] = {"ok": ok, "expected": expected, "found": found[:SHOWN]}
     if ok:
         return tuple(replace(r, verification=verification) for r in rows)

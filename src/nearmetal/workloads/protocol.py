@@ -1,4 +1,4 @@
-"""Parse nm-micro's JSON Lines strictly, since the programs are built from nearmetal's own sources."""
+"""Parses nm-micro's JSON Lines strictly, since the programs are built from nearmetal's own sources."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class RankReport:
 
     wall, user, system: seconds.
     max_rss: bytes.
-    io: bytes of system calls (rchar, wchar), and of these from and to disks (read_bytes, write_bytes); empty
-        if the kernel does not report them.
+    io: bytes of system calls (rchar, wchar), and the part of them read from and written to disks (read_bytes,
+        write_bytes); empty if the kernel does not report them.
     status: exit status; 128 or more if a signal ended it.
     left: names of processes that it left running, which were then killed.
     """
@@ -95,11 +95,11 @@ class ReadyLine(
     tag="ready",
     rename={"init_seconds": "init_s", "prepare_seconds": "prepare_s", "placed": "places"},
 ):
-    """All ranks are prepared.
+    """nm-micro's report that all ranks are prepared.
 
     mpi: name that the MPI library reports.
     init_seconds, prepare_seconds: times of the slowest rank.
-    placed: by rank.
+    placed: where each rank runs, by rank.
     """
 
     mpi: str
@@ -190,8 +190,8 @@ def parse_report(text: str) -> RankReport:
         found = _decoded(_reports, text)
     except ValueError as e:
         raise _unreadable("nm-rank", e, text) from e
-    told = {name: getattr(found, name) for name in found.__struct_fields__}
-    return RankReport(**{**told, "place": found.place.place()})
+    values = {name: getattr(found, name) for name in found.__struct_fields__}
+    return RankReport(**{**values, "place": found.place.place()})
 
 
 def parse_offered(text: str) -> dict[str, str]:
@@ -206,7 +206,10 @@ def parse_offered(text: str) -> dict[str, str]:
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], text: bytes | str) -> T:
-    """Raises ValueError."""
+    """Decode a text as the decoder's type.
+
+    Raises ValueError if it is not valid.
+    """
     if len(text) > LONGEST:
         raise ValueError(f"longer than {LONGEST} characters")
     try:

@@ -1,5 +1,5 @@
-"""Read numbers from the output of other programs, strictly: incomplete numbers and those of other
-locales are rejected."""
+"""Parses numbers in the output of other programs, strictly: incomplete numbers and those of other locales are
+rejected."""
 
 from __future__ import annotations
 

@@ -17,9 +17,10 @@ _EXPONENT = str.maketrans("dD", "ee")
 
 
 def difference(found: BinaryIO, wanted: BinaryIO, reference: Reference) -> str:
-    """Return the first difference in words; '' if there is none.
+    """Return the first difference, as text; '' if there is none.
 
-    found, wanted: files at their beginnings.
+    found, wanted: actual and expected file, both at their beginnings.
+
     Raises OSError if one cannot be read.
     """
     if reference.numeric:
@@ -60,8 +61,10 @@ def _numbers(found: BinaryIO, wanted: BinaryIO, reference: Reference) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (text before a number, with each run of white space replaced by one space; the number). For text
-    after the last number, the number is empty."""
+    """Yield (text before a number, number). Each run of white space in the text is replaced by one space.
+
+    For text after the last number, the number is empty.
+    """
     at = 0
     for match in _NUMBER.finditer(text):
         yield " ".join(text[at : match.start()].split()), match[0]

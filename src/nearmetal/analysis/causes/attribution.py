@@ -122,10 +122,10 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str | None:
-    """Name the part that causes most of the extra (or saved) time; None if no part does.
+    """Return the name of the part that causes most of the extra (or saved) time, or None if no part does.
 
-    That is the part whose whole interval holds more than two thirds of the total. A start has several causes
-    side by side, so for an event the steps that cost most are named instead.
+    This is the part whose whole interval lies above two thirds of the total. The causes of a start run in
+    parallel, so for an event the most expensive steps are named instead.
     """
     total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
@@ -171,7 +171,7 @@ def _own_cost(cell: Cell) -> str | None:
 
 
 def amount(overhead: float) -> str:
-    """Return '+12 %', '−3.1 %', or a factor above +100 %: '×3.2'."""
+    """Return an overhead as text: '+12 %', '−3.1 %', or as a factor above +100 %: '×3.2'."""
     if overhead > 1:
         return f"×{1 + overhead:.3g}" if overhead >= 99 else f"×{1 + overhead:.2g}"
     sign = "−" if overhead < 0 else "+"

@@ -44,10 +44,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """A count that has no seconds of its own.
+    """A count of events that cannot be converted to seconds.
 
-    beside: the parts that it may have made slower.
-    least: the report mentions the count from this multiple of the baseline's count for the same work.
+    beside: the parts of the time that the events may have made longer.
+    least: the report mentions the count if it is at least this multiple of the baseline's count for the same
+        work.
     """
 
     counter: str
@@ -64,9 +65,9 @@ COUNTS: Mapping[Cause, Count] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CountedSide:
-    """One side of a comparison.
+    """One side of a comparison, the environment or the baseline.
 
-    rto: smallest retransmission timeout seen on it, in seconds.
+    rto: smallest retransmission timeout of its connections, in seconds.
     processes: number of processes that run at once.
     """
 
@@ -119,9 +120,9 @@ SECONDS: Mapping[Cause, Callable[[CountedSide], FloatArray]] = {
 class CauseTotals:
     """The costs of the causes in one comparison.
 
-    causes: cost of each cause; causes that neither side had are left out.
-    seconds: seconds in addition to the baseline's for the same work, by cause, mean over trials.
-    total: all extra time, in shares.
+    causes: cost of each cause; causes that occur on neither side are left out.
+    seconds: by cause, seconds more than the baseline for the same work, mean over trials.
+    total: all extra time, as a share of the baseline's time.
     extra: all extra time, in seconds.
     """
 
@@ -142,7 +143,7 @@ def with_causes(
     """
     arms = {arm.name: arm for arm in study.arms()}
 
-    def told(cell: Cell) -> Cell:
+    def explained(cell: Cell) -> Cell:
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
         if cell.attribution is None and not material:
             return cell
@@ -151,9 +152,9 @@ def with_causes(
             return cell
         schedule = schedules[cell.key]
         found = find(study, cell, env, base, schedule=schedule)
-        return _told(study, cell, env, base, found, schedule=schedule)
+        return _explained(study, cell, env, base, found, schedule=schedule)
 
-    return tuple(told(c) for c in cells)
+    return tuple(explained(c) for c in cells)
 
 
 def sides_of(
@@ -222,7 +223,7 @@ def _sliced(study: Study, workload: str) -> bool:
     return any(w.name == workload and w.sliced for w in study.workloads)
 
 
-def _told(
+def _explained(
     study: Study,
     cell: Cell,
     env: CountedSide,
@@ -267,15 +268,17 @@ def _told(
 
 
 def _worth_saying(found: CauseTotals, cause: Cause) -> bool:
-    """Whether the whole interval holds a part of the extra time that is large enough to mention."""
+    """Return whether the extra time of a cause is large enough to report: the whole interval must exceed the
+    limit."""
     return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
 
 
 def _times_more(
     cell: Cell, env: CountedSide, base: CountedSide, count: Count, *, schedule: Schedule
 ) -> float | None:
-    """Return a count for the same work as a multiple of the baseline's; None if unknown or not clearly
-    larger.
+    """Return a count as a multiple of the baseline's count for the same work.
+
+    Returns None if it is unknown or not clearly larger.
     """
     ours, theirs = (side.trials.timed(count.counter) / side.trials.work for side in (env, base))
     if ours.size == 0 or not bool(np.all((ours > 0) & (theirs > 0))):

@@ -1,10 +1,10 @@
-"""The work of a hypervisor besides running a guest: CPU time of its other threads, and exits by reason. Pure.
+"""Reports the work of a hypervisor outside the guest: CPU time of its other threads, and exits by reason. No
+I/O.
 
 The other threads serve emulated devices and their I/O. At an exit, the hypervisor interrupts the guest.
 Neither is a part of the extra time: the other threads run in parallel to the guest, and the cost of an exit
-is not measured. Both are therefore mentioned beside a cost if they are large enough to contribute to it, but
-no share of the cost is attributed to them.
-"""
+    is not measured. Both are therefore mentioned beside a cost if they are large enough to contribute to it,
+    but no share of the cost is attributed to them."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def with_hypervisor(
     """
     arms = {arm.name: arm for arm in study.arms()}
 
-    def told(cell: Cell) -> Cell:
+    def explained(cell: Cell) -> Cell:
         arm = arms[cell.arm]
         if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
             return cell
         env, base = sides_of(study, arms, folded, cell)
-        return cell if env is None or base is None else _told(cell, env, base, schedules[cell.key])
+        return cell if env is None or base is None else _explained(cell, env, base, schedules[cell.key])
 
-    return tuple(told(c) for c in cells)
+    return tuple(explained(c) for c in cells)
 
 
 def device_threads(side: OneSide) -> FloatArray:
@@ -70,7 +70,7 @@ def exits(side: OneSide) -> FloatArray:
     return side.timed("exits")
 
 
-def _told(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedule) -> Cell:
+def _explained(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedule) -> Cell:
     clauses = []
     threads = _more(cell, env, base, device_threads, schedule)
     if threads is not None and threads[0].low > WORTH_SAYING * _extra(env, base) > 0:
@@ -100,11 +100,10 @@ def _has_emulated_card(arm: Arm) -> bool:
 def _more(
     cell: Cell, env: CountedSide, base: CountedSide, read: Read, schedule: Schedule
 ) -> tuple[Interval, float] | None:
-    """Return how much more of a quantity a guest has than its baseline for the same work, per second of the
-    baseline, as an interval over blocks; and the mean.
+    """Return a quantity of a guest minus that of its baseline for the same work, per second of the baseline.
 
-    The quantity is 0 for the bare machine and for containers on it. Returns None if the quantity is unknown
-    in a block.
+    The first result is an interval over blocks, the second is the mean. The quantity is 0 for the bare
+    machine and for containers on it. Returns None if the quantity is unknown in a block.
     """
     own = read(env.trials)
     other = np.zeros(own.size) if base.arm.environment.guest is None else read(base.trials)
@@ -126,7 +125,7 @@ def _extra(env: CountedSide, base: CountedSide) -> float:
 
 
 def _main_reason(env: CountedSide) -> str:
-    """Return the reason of more than half of the exits; empty if there is none."""
+    """Return the exit reason that accounts for more than half of the exits; '' if there is none."""
     whole = float(np.nansum(env.trials.timed("exits")))
     for reason, counters in REASONS.items():
         if 2 * sum(float(np.nansum(env.trials.timed(c))) for c in counters) > whole > 0:

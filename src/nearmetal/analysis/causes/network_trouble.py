@@ -1,11 +1,10 @@
-"""TCP losses and timeouts by cell, where packets were dropped, and how much extra time the timeouts can
+"""TCP losses and timeouts of each cell, where packets were dropped, and how much extra time the timeouts can
 explain.
 
-The estimate is the number of timeouts in the timed part times the smallest retransmission timeout (RTO) seen,
-because each timeout waited at least that long on its connection. Backoff makes consecutive timeouts longer,
-so the sum over the connections is larger than the estimate. The program waited for less than that sum if
-several connections waited at once.
-"""
+The estimate is the number of timeouts in the timed part times the smallest retransmission timeout (RTO) of
+any connection, because each timeout waited at least that long. Backoff makes consecutive timeouts longer, so
+the sum over the connections is larger than the estimate. The program waited for less than that sum if several
+connections waited at once."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from .attribution import MAIN_SHARE, NOT_EXPLAINED
 LEAST_RTO = 0.2
 """Linux's smallest RTO (TCP_RTO_MIN) in seconds, for kernels that do not report that of a connection."""
 WORTH_SAYING = 0.1
-"""Timeouts are mentioned beside the extra time if they are at least this share of it."""
+"""Timeouts are reported with the extra time if they account for at least this share of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,8 @@ class OneSide:
 
     @property
     def part(self) -> FloatArray:
-        """The share of the cell's metric in the counted seconds of its workload; 1 if unknown."""
+        """Return the share of this metric's slices in the seconds over which the counters of its workload
+        ran; 1 if unknown."""
         counted = self.counts.counted.get(self.workload)
         if counted is None:
             return np.ones(self.at.size)
@@ -115,9 +115,9 @@ def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
     clause = timeout_clause(trouble) if cell.verdict is Verdict.SLOWER else None
     attribution = cell.attribution
     if clause is not None:
-        told = attribution or Attribution(parts=(), residual=None, sentence="")
-        before = () if told.sentence in ("", NOT_EXPLAINED) else (told.sentence,)
-        attribution = replace(told, sentence="; ".join((*before, clause)))
+        earlier = attribution or Attribution(parts=(), residual=None, sentence="")
+        before = () if earlier.sentence in ("", NOT_EXPLAINED) else (earlier.sentence,)
+        attribution = replace(earlier, sentence="; ".join((*before, clause)))
     return replace(cell, network=trouble, attribution=attribution)
 
 
@@ -150,7 +150,7 @@ def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
 
 
 def timeout_clause(t: NetworkTrouble) -> str | None:
-    """Return 'TCP time-outs: 21 × 0.2 s = 4.2 s of 4.4 s', per trial.
+    """Return a clause about the cost of timeouts per trial: 'TCP time-outs: 21 × 0.2 s = 4.2 s of 4.4 s'.
 
     Return None if the extra time in seconds is unknown, or if the timeouts are a small part of it.
     """
@@ -160,11 +160,11 @@ def timeout_clause(t: NetworkTrouble) -> str | None:
     more = t.waited - (t.baseline_waited or 0.0)
     if more < WORTH_SAYING * extra:
         return None
-    said = f"TCP time-outs: {t.timeouts:.3g} × {rto_or_least(t.rto):.2g} s"
+    text = f"TCP time-outs: {t.timeouts:.3g} × {rto_or_least(t.rto):.2g} s"
     if t.baseline_waited:
-        said += f" (baseline: {t.baseline_timeouts:.3g} × {rto_or_least(t.baseline_rto):.2g} s)"
-    said += f" = {more:.2g} s of {extra:.2g} s"
-    return said if more <= extra / MAIN_SHARE else f"{said}, several at once"
+        text += f" (baseline: {t.baseline_timeouts:.3g} × {rto_or_least(t.baseline_rto):.2g} s)"
+    text += f" = {more:.2g} s of {extra:.2g} s"
+    return text if more <= extra / MAIN_SHARE else f"{text}, several at once"
 
 
 def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:

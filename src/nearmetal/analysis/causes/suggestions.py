@@ -1,4 +1,4 @@
-"""The changes that may help against each cause, as a table. Must not know figures."""
+"""Table of the changes that may help against each cause. It must not depend on measured values."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _slow_storage(arm: Arm, _: Arm, __: Workload) -> bool:
 
 
 def _divided(arm: Arm, baseline: Arm, _: Workload) -> bool:
-    """Whether the arm's tasks could share memory as the baseline's tasks do."""
+    """Return whether the arm's tasks could share memory as the baseline's tasks do."""
     divided = arm.placement.instances > 1 and not arm.placement.emulated
     return divided and (arm.transport, baseline.transport) == (Transport.TCP, Transport.SHM)
 

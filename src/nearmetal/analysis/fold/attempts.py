@@ -20,14 +20,15 @@ Side = tuple[str, bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The trials that count, by their places in the sequence of all trials.
+    """The trials that count, as indexes into the sequence of all trials.
 
     blocks: the numbers of the complete blocks, ascending.
-    used: the trials of each of them, in the order in which they stand in the sequence.
-    present: by side, the numbers of the blocks in which the side has a trial, ascending.
+    used: for each of these blocks, its trials in the order of the sequence.
+    present: for each side, the numbers of the blocks in which the side has a trial, ascending.
     others: all other trials.
     torn: number of blocks without a complete attempt.
-    unused: why others do not count."""
+    unused: why the other trials do not count.
+    """
 
     blocks: tuple[int, ...]
     used: tuple[tuple[int, ...], ...]
@@ -122,7 +123,7 @@ class Clock:
 
 
 def _attempts(heads: Sequence[Head]) -> list[_Attempt]:
-    """Return every attempt at a block, in the order of time."""
+    """Return every attempt at a block, in order of time."""
     spans: dict[Claim, tuple[float, float]] = {}
     for h in heads:
         if h.block < 1:

@@ -1,9 +1,8 @@
-"""Joins the pieces of a run and computes comparisons: the failed blocks, and d = s ln(x_env / x_base) by
-block.
+"""Joins the pieces of a run and computes comparisons: the failed blocks, and d = s ln(x_env / x_base) for
+each block.
 
-A failed row counts as infinitely slow. A row that was left out on purpose, was too short to measure, or does
-not exist makes no block of its comparison.
-"""
+A failed row counts as infinitely slow. A comparison does not use a block in which one of its rows was left
+out on purpose, was too short to measure, or does not exist."""
 
 from __future__ import annotations
 
@@ -34,17 +33,20 @@ UNLIKE = "the two sides have different numbers of time shares"
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """A run in one value per block.
+    """A run reduced to one value per block.
+
+    A side is an arm together with whether it is the second run of the first baseline.
 
     blocks: the numbers of the complete blocks, ascending.
     torn: number of blocks without a complete attempt.
     unused: trials that do not count, and why.
     rows: names in order of appearance.
-    measured, compared: see pieces.Piece; blocks whose verification failed are not among them.
-    counts: what trials counted, by side.
-    present: blocks in which a side had a trial, by side; it was left out of the others on purpose.
+    measured, compared: see pieces.Piece; blocks whose verification failed are not included.
+    counts: counters of the trials, by side.
+    present: by side, the blocks in which the side had a trial. It was left out of the others on purpose.
     lost, silent, left_out: see pieces.Piece.
-    wrong: number of trials whose results were found to be wrong."""
+    wrong: number of trials whose results were found to be wrong.
+    """
 
     blocks: tuple[int, ...]
     torn: int
@@ -65,12 +67,13 @@ class Paired:
     """One comparison of one row, by block, ascending.
 
     both: the blocks that were measured on both sides and can be compared.
-    judged_blocks: numbers of the blocks that verdicts rest on: those, and the ones in which one side failed.
-    judged: d of these blocks, +inf where the environment failed and -inf where the baseline did.
-    env_failed, base_failed: blocks in which each side failed; a block in both is not among the judged.
-    unlike: blocks that were measured on both sides but cannot be compared; not among the judged.
-    left_out: blocks that the comparison was left out of on purpose.
-    failures: number of blocks by reason, for all that failed or cannot be compared."""
+    judged_blocks: numbers of the blocks that verdicts use: `both`, and the blocks in which one side failed.
+    judged: d of the judged blocks; +inf where the environment failed, -inf where the baseline failed.
+    env_failed, base_failed: blocks in which each side failed; a block in which both failed is not judged.
+    unlike: blocks that were measured on both sides but cannot be compared; they are not judged.
+    left_out: blocks from which the comparison was left out on purpose.
+    failures: by reason, the number of blocks that failed or cannot be compared.
+    """
 
     both: Compared
     judged_blocks: IntArray
@@ -103,11 +106,11 @@ class Paired:
         return self.env_failed | self.base_failed | self.unlike
 
 
-def fold(asked: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
+def fold(request: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Folded:
     """Fold records that are all in memory."""
     choice = choose(plan, records)
     used = (records[at] for block in choice.used for at in block)
-    return joined_pieces(choice, [fold_piece(asked, used, (records[at] for at in choice.others))])
+    return joined_pieces(choice, [fold_piece(request, used, (records[at] for at in choice.others))])
 
 
 def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
@@ -165,7 +168,7 @@ def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
 
 
 def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
-    """Compare two sides in one row, by block. Return None if no block can be compared."""
+    """Compare two sides in one row, block by block. Returns None if no block can be compared."""
     found = folded.compared.get((env, base, row))
     if found is None or not bool(found.alike.any()):
         return None
@@ -192,11 +195,12 @@ def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
 
 
 def brackets(paired: Paired) -> Brackets | None:
-    """Return the judged blocks of a comparison with both runs of its baseline; None if no block has both.
+    """Return the three-arm brackets of the judged blocks that have both runs of the baseline; None if no
+    block has both.
 
-    In each round of slices the mean of the three arms' logs is subtracted, then the medians are computed.
-    Effects common to all arms in a round cancel, and the three arms are treated alike. Slices that are not
-    paired are folded to medians first.
+    In each round of slices the mean of the logarithms of the three arms is subtracted, then the medians are
+    computed. Effects common to all arms in a round cancel, and the three arms are treated alike. Slices that
+    are not paired are reduced to medians first.
     """
     values = paired.both.brackets
     known = ~np.isnan(values[2]) if values.size else np.zeros(0, dtype=np.bool_)
@@ -287,7 +291,7 @@ def _of_measured(m: Measured, kept: BoolArray) -> Measured:
 
 
 def _one_compared(parts: Sequence[Compared]) -> Compared:
-    """Join the parts of one comparison. Shares that not all parts have are left out."""
+    """Join the parts of one comparison. Only shares that every part has are kept."""
     if len(parts) == 1:
         return parts[0]
     kinds = [kind for kind in parts[0].shares if all(kind in p.shares for p in parts)]

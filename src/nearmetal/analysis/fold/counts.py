@@ -111,7 +111,7 @@ class CountsBuilder:
         self._network = _Columns(_of_trouble)
 
     def add(self, record: TrialRecord | TrialData) -> None:
-        """Add one trial. The trial itself is not kept."""
+        """Add the counters of one trial. No reference to the trial is kept."""
         at = len(self._blocks)
         self._blocks.append(record.block)
         self._rto.append(_smallest_rto(record.connections or ()))
@@ -147,19 +147,19 @@ class CountsBuilder:
 
 
 class _Columns:
-    """Collects the wanted counters of many trials, by scope and name.
+    """Collects the counters that the analysis uses from many trials, by scope and name.
 
-    Most trials have equal counters in equal order.
+    It is fast if successive trials have the same counters in the same order, as most have.
     """
 
     def __init__(self, wanted: Callable[[Scope, str], bool] = lambda of, name: True) -> None:
         self._wanted = wanted
         self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
 
-    def add(self, at: int, told: Mapping[str, Mapping[str, float | None]]) -> None:
-        """Add the counters of the trial at place `at`."""
+    def add(self, at: int, scopes: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Add the counters of the trial with index `at`."""
         known = self._alike
-        for text, counters in told.items():
+        for text, counters in scopes.items():
             key = text, tuple(counters)
             alike = known.get(key)
             if alike is None:
@@ -185,10 +185,10 @@ class _Columns:
 
 
 class _Alike:
-    """Trials that have the same counters of a scope.
+    """The set of counters of a scope that a group of trials has in common.
 
-    names: names of the counters; None for a counter that is not wanted.
-    any: whether any counter is wanted.
+    names: names of the counters; None for a counter that is not used.
+    any: whether any counter is used.
     """
 
     def __init__(self, names: Sequence[str | None]) -> None:
@@ -243,7 +243,8 @@ def _of_trouble(of: Scope, name: str) -> bool:
 
 @cache
 def place_of(of: Scope, counter: str) -> str | None:
-    """Return in words where the drops of a counter occurred; None if the counter does not count drops."""
+    """Return where the packets that a counter counts were dropped, as text; None if it does not count
+    drops."""
     where = of.place
     words = counter.split(".")
     if counter.startswith("dev.") and words[-1] in ("rx_drops", "tx_drops", "rx_errors", "tx_errors"):

@@ -1,9 +1,8 @@
-"""Folds some whole blocks of a run (a piece) from records to one value per block.
+"""Folds a number of whole blocks of a run (a piece) from records to one value per block.
 
 The replicate is the instance: its slices or runs are folded to one value before any statistic. Everything
-that needs slices is therefore computed block by block. A long run is folded piece by piece, possibly by
-several processes, and comparisons.py joins the pieces.
-"""
+    that needs slices is therefore computed block by block. A long run is folded piece by piece, possibly by
+    several processes, and comparisons.py joins the pieces."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from .counts import BoolArray, Counts, CountsBuilder, FloatArray, IntArray
 from .slices import RowName, SideRows, Slices, as_slices, row_medians
 
 TOTAL, REST = "total", "outside of comm"
-"""Names of two shares of extra time: all of it, and the part outside MPI calls."""
+"""Names of two shares of extra time: the total, and the part outside MPI calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +126,18 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Some whole blocks of a run.
+    """The folded values of a number of whole blocks of a run.
+
+    A side is an arm together with whether it is the second run of the first baseline.
 
     rows: names in order of appearance.
     measured: metrics by side and row.
     compared: comparisons by environment, baseline and row.
     counts: counters of trials, by side.
-    lost: reason by side, row and block, for rows without a usable value.
-    silent: reason by side and block, for trials that failed as a whole.
-    left_out: blocks from which a workload was left out on purpose, by side and workload.
-    verified: whether the results of a workload were right, by side and workload and by block, for the blocks
-        in which they were verified.
+    lost: by side, row and block, the reason why a row has no usable value.
+    silent: by side and block, the reason why a trial failed as a whole.
+    left_out: by side and workload, the blocks from which the workload was left out on purpose.
+    verified: by side, workload and block, whether the results were right; only blocks with a verification.
     wrong: number of trials that did not fail but whose results were wrong.
     """
 
@@ -153,17 +153,17 @@ class Piece:
 
 
 def fold_piece(
-    asked: FoldRequest,
+    request: FoldRequest,
     used: Iterable[TrialRecord | TrialData],
     others: Iterable[TrialRecord | TrialData] = (),
 ) -> Piece:
-    """Fold whole blocks. No record is kept.
+    """Fold whole blocks to one value per block. No reference to a record is kept.
 
-    used: trials of these blocks, block by block, ascending.
-    others: trials that do not count.
+    used: the trials of these blocks that count, in ascending order of blocks.
+    others: trials that do not count. They are only searched for wrong results.
     """
     rows: dict[Side, SideRows] = {}
-    told: dict[Side, CountsBuilder] = {}
+    builders: dict[Side, CountsBuilder] = {}
     silent: dict[Side, dict[int, str]] = {}
     left_out: dict[tuple[Side, str], set[int]] = {}
     verified: dict[tuple[Side, str], dict[int, bool]] = {}
@@ -171,7 +171,7 @@ def fold_piece(
     for record in used:
         side = record.arm, record.aa
         if side not in rows:
-            rows[side], told[side] = SideRows(), CountsBuilder()
+            rows[side], builders[side] = SideRows(), CountsBuilder()
         for workload in record.left_out:
             left_out.setdefault((side, workload), set()).add(record.block)
         if record.status is Status.OK:
@@ -185,7 +185,7 @@ def fold_piece(
                 if isinstance(ok, bool):
                     of_workload = verified.setdefault((side, row.workload), {})
                     of_workload[record.block] = ok and of_workload.get(record.block, True)
-        told[side].add(record)
+        builders[side].add(record)
     wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
     lost: dict[tuple[Side, RowName], dict[int, str]] = {}
     slices: dict[tuple[Side, RowName], Slices] = {}
@@ -201,9 +201,9 @@ def fold_piece(
     names = dict.fromkeys(name for collected in rows.values() for name in collected.columns)
     return Piece(
         rows=tuple(names),
-        measured={key: _measured(asked, key, s) for key, s in slices.items() if s.blocks.size},
-        compared=dict(_comparisons(asked, slices, names)),
-        counts={side: telling.counts(rows[side].counted(telling.blocks)) for side, telling in told.items()},
+        measured={key: _measured(request, key, s) for key, s in slices.items() if s.blocks.size},
+        compared=dict(_comparisons(request, slices, names)),
+        counts={side: b.counts(rows[side].counted(b.blocks)) for side, b in builders.items()},
         lost=lost,
         silent=silent,
         left_out={key: frozenset(blocks) for key, blocks in left_out.items()},
@@ -213,14 +213,14 @@ def fold_piece(
 
 
 def _is_wrong(record: TrialRecord | TrialData) -> bool:
-    """Whether a result of the trial was verified and found to be wrong."""
+    """Return whether a result of the trial failed its verification."""
     return any(row.verification and row.verification.get("ok") is False for row in record.rows)
 
 
-def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
+def _measured(request: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
     unknown = np.full(s.blocks.size, math.nan)
     side, row = key
-    quantiles = asked.detail and row[1] in asked.quantiles.get(row[0], ())
+    quantiles = request.detail and row[1] in request.quantiles.get(row[0], ())
     return Measured(
         unit=s.unit,
         better=s.better,
@@ -228,15 +228,15 @@ def _measured(asked: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measu
         middles=s.middles,
         seconds=unknown if s.seconds is None else np.nansum(s.seconds, axis=1),
         work=unknown if s.seconds is None else np.nansum(s.work, axis=1),
-        drawn=_one_of_each_block(s, side, row, asked.seed) if quantiles else np.empty(0),
+        drawn=_one_of_each_block(s, side, row, request.seed) if quantiles else np.empty(0),
     )
 
 
 def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:
-    """Draw one value of each block, by seed and block alone; shape (blocks,).
+    """Draw one value of each block, determined by seed and block only; shape (blocks,).
 
-    The values of one block resemble each other. All of them together would look like more independent values
-    than they are, and their median would hide the tail.
+    Values of the same block are correlated. If all of them were used, the sample would seem larger than it
+    is, and their median would hide the tail.
     """
     name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
     drawn = [
@@ -248,22 +248,22 @@ def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatA
 
 
 def _comparisons(
-    asked: FoldRequest, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
+    request: FoldRequest, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
 ) -> Iterable[tuple[tuple[Side, Side, RowName], Compared]]:
     rows = tuple(names)
-    for env, base in asked.comparisons:
+    for env, base in request.comparisons:
         for row in rows:
             e, b = slices.get((env, row)), slices.get((base, row))
             if e is None or b is None:
                 continue
-            second = slices.get(((base[0], True), row)) if asked.three_arms else None
-            found = _compare(e, b, second, detail=asked.detail)
+            second = slices.get(((base[0], True), row)) if request.three_arms else None
+            found = _compare(e, b, second, detail=request.detail)
             if found is not None:
                 yield (env, base, row), found
 
 
 def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Compared | None:
-    """Compare two sides in one row. Return None if they have no block in common."""
+    """Compare two sides in one row. Returns None if they have no block in common."""
     blocks, ie, ib = np.intersect1d(e.blocks, b.blocks, assume_unique=True, return_indices=True)
     n = blocks.size
     if n == 0:

@@ -117,10 +117,10 @@ class SideRows:
                 column.parts[kind].frombytes(_packed(part))
 
     def counted(self, blocks: IntArray) -> dict[str, FloatArray]:
-        """Return by workload the seconds over which its counters ran in each of these blocks: its wall time
-        if that was measured, else the sum over its slices; nan if unknown.
+        """Return, by workload, the seconds over which its counters ran in each of these blocks.
 
-        Metrics of the same slices have equal seconds, which are added once.
+        This is the wall time of the workload if it was measured, else the sum over its slices; nan if
+        unknown. Metrics of the same slices have equal seconds, which are added only once.
         """
         sums: dict[str, FloatArray] = {}
         walls: dict[str, FloatArray] = {}

@@ -1,4 +1,4 @@
-"""Statistics: intervals of means, medians, quantiles and ratios, looks at growing data, many comparisons.
+"""Statistics: intervals of means, medians, quantiles and ratios; repeated looks at growing data; multiple
+comparisons.
 
-Must not know trials, arms or counters: numbers in, intervals out.
-"""
+The input is numbers and the output is intervals. This package must not know trials, arms or counters."""

@@ -1,7 +1,6 @@
 """The ratio of two arithmetic means with Fieller's interval, for totals of cost.
 
-The centre of ratios would not be the ratio of totals.
-"""
+The mean of the ratios would not be the ratio of the totals."""
 
 from __future__ import annotations
 

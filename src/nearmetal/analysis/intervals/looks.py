@@ -1,10 +1,9 @@
-"""When to look, how much of alpha each look may spend, and the interval carried between looks
-("look-and-carry").
+"""The blocks at which to look, the share of alpha that each look may spend, and the interval carried between
+looks ("look-and-carry").
 
-Which numbers of blocks are looked at does not depend on what was measured, and the levels spent sum to at
-most alpha. By the union bound the running intersection covers theta with probability at least 1 - alpha at
-every stopping time.
-"""
+The block numbers of the looks do not depend on measured values, and the levels spent sum to at most alpha. By
+the union bound, the running intersection covers theta with probability at least 1 - alpha at every stopping
+time."""
 
 from __future__ import annotations
 
@@ -48,11 +47,10 @@ class PlannedLook:
 
 
 def own_schedule(schedule: Schedule, left_out: Collection[int]) -> Schedule:
-    """Return the schedule of one comparison, without closing looks after blocks that it was left out of once
-    decided.
+    """Return the schedule of one comparison, without closing looks after blocks from which it was left out.
 
-    Such a comparison ended at a block that depends on the data, and a closing look must not depend on the
-    data.
+    A comparison is left out once it is decided, so the block at which it ended depends on the data. A closing
+    look must not depend on the data.
     """
     if isinstance(schedule, GrowingLooks) and schedule.closing and left_out:
         return GrowingLooks(closing=tuple(block for block in schedule.closing if block not in left_out))
@@ -138,7 +136,7 @@ def three_arm_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: 
 def least_blocks(schedule: Schedule, wanted: int) -> int:
     """Return the least number of blocks for a verdict.
 
-    wanted: the number that the study asks for; 0 if it asks for none.
+    wanted: the number that the study requests; 0 if it requests none.
     """
     return wanted or (OLD_LEAST_BLOCKS if isinstance(schedule, ExpectedLooks) else 0)
 

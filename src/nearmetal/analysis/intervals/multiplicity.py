@@ -1,4 +1,5 @@
-"""Many comparisons: Holm's adjusted p as an extra column, and the e-value form of Benjamini and Hochberg."""
+"""Multiple comparisons: Holm's adjusted p values as an extra column, and e-BH, the Benjamini-Hochberg
+procedure for e-values."""
 
 from __future__ import annotations
 

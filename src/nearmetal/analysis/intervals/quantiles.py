@@ -1,4 +1,4 @@
-"""Order-statistic intervals of quantiles. They assume no shape; there is none below the least n."""
+"""Order-statistic intervals of quantiles. They assume no distribution. For small n no interval exists."""
 
 from __future__ import annotations
 

@@ -46,8 +46,7 @@ def _critical(m: int, n: int, p: float) -> int:
 
 
 def attained(m: int, n: int, level: float) -> float:
-    """Return the level of the two-sided interval that is nearest to `level` and not above it; 0 if there is
-    none."""
+    """Return the largest level of a two-sided interval that does not exceed `level`; 0 if there is none."""
     k = _critical(m, n, level / 2)
     return 0.0 if k < 0 else 2 * float(_null_cdf(m, n)[k])
 

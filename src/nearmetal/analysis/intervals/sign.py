@@ -1,8 +1,10 @@
-"""The companion: an anytime-valid interval for the median that counts signs only, robust to one-sided jitter.
+"""Computes an anytime-valid interval of the median from the signs of the values only. It is robust to
+one-sided jitter, and is shown beside the primary interval.
 
-e_n(k) = 2^n B(k + 1/2, n - k + 1/2) / B(1/2, 1/2) is the likelihood ratio of a Beta(1/2, 1/2) mixture of
-coins against the fair coin, a nonnegative martingale at the median, so by Ville's inequality it ever reaches
-1/alpha with probability at most alpha. Everything is kept in logarithms: 2^n overflows from n = 1024."""
+e_n(k) = 2^n B(k + 1/2, n - k + 1/2) / B(1/2, 1/2) is the likelihood ratio, after k heads in n tosses, of a
+Beta(1/2, 1/2) mixture of coins against the fair coin. It is a nonnegative martingale at the median, so by
+Ville's inequality it ever reaches 1/alpha with probability at most alpha. All values are logarithms, because
+2^n overflows from n = 1024."""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ FloatArray = NDArray[np.float64]
 
 
 def log_e_value(n: int, k: int) -> float:
-    """Return ln e_n(k), the evidence against the fair coin after k of n.
+    """Return ln e_n(k), the evidence against a fair coin after k heads in n tosses (see the module
+    docstring).
 
     Raises ValueError unless 0 <= k <= n.
     """
@@ -30,9 +33,10 @@ def log_e_value(n: int, k: int) -> float:
 
 @lru_cache(maxsize=64)
 def _ranks(alpha: float, length: int) -> tuple[int, ...]:
-    """Return k_n for n = 1 .. length: the smallest k with e_n(k) < 1/alpha.
+    """Return k_n for n = 1 .. length: the smallest k with e_n(k) < 1/alpha, where e_n is the e-value of
+    log_e_value().
 
-    e_n falls up to k = n/2, and k_n never falls as n grows.
+    e_n(k) decreases up to k = n/2, and k_n never decreases as n grows.
     """
     bound = -math.log(alpha)
     ranks: list[int] = []

@@ -51,12 +51,13 @@ def _null_cdf(n: int) -> FloatArray:
 
 
 def lower_tail(n: int, k: int) -> float:
-    """Return P(T <= k), T the signed-rank statistic of n values under the null; exact for n <= 400.
+    """Return P(T <= k), where T is the signed-rank statistic of n values under the null hypothesis; exact for
+    n <= 400.
 
-    Beyond: the normal distribution with the fourth cumulant's (Cornish-Fisher) correction, taken one and a
-    half ranks higher and (1 + 1/n) times as large. For tails from 1e-7 to 0.2 and n from 400 to 2000 it was
-    found to lie between 1 and 1 + 7/n times the exact value: never below it, so intervals are never too
-    short.
+    For larger n: the normal distribution with the fourth cumulant's (Cornish-Fisher) correction, computed at
+        one and a half ranks more, and multiplied by (1 + 1/n). For tails from 1e-7 to 0.2 and n from 400 to
+        2000 it lies between 1 and 1 + 7/n times the exact value: never below it, so intervals are never too
+        short.
     """
     if k < 0:
         return 0.0
@@ -88,9 +89,9 @@ def critical(n: int, p: float) -> int:
 
 @lru_cache(maxsize=64)
 def criticals(n: int, p: float) -> tuple[IntArray, FloatArray]:
-    """Return critical(m, p) for m = 0 ..
+    """Return critical(m, p) for each m from 0 to n, and its probability, both of shape (n + 1,).
 
-    n and its probability, both of shape (n + 1,), from one distribution.
+    Both are computed from one distribution.
     """
     out, tail = np.full(n + 1, -1, dtype=np.int64), np.zeros(n + 1)
     exact = min(n, EXACT_UP_TO)
@@ -114,9 +115,8 @@ def criticals(n: int, p: float) -> tuple[IntArray, FloatArray]:
 
 
 def attained(n: int, level: float) -> float:
-    """Return the level of the two-sided interval of n values that is nearest to `level` and not above it; 0
-    if none is.
-    """
+    """Return the largest level of a two-sided interval of n values that does not exceed `level`; 0 if there
+    is none."""
     k = critical(n, level / 2)
     return 0.0 if k < 0 else 2 * lower_tail(n, k)
 
@@ -211,7 +211,10 @@ class Walsh:
         return self.lower(k + 1), self.upper(k + 1)
 
     def narrowed(self, alpha: float, low: float, high: float) -> tuple[float, float]:
-        """Return [low, high], narrowed by interval(alpha). An end that stays only costs counting."""
+        """Return the intersection of [low, high] and interval(alpha).
+
+        For an end that does not move, the Walsh averages are only counted, which is cheap.
+        """
         k = critical(self.n, alpha / 2)
         if k < 0:
             return low, high
@@ -258,7 +261,7 @@ class Walsh:
         return min(max(2 * theta / self._unit, -outermost), outermost)
 
     def _width(self, total: int) -> IntArray:
-        """Return, by i, the number of j >= i with grid[i] + grid[j] <= total."""
+        """Return, for each i, the number of j >= i with grid[i] + grid[j] <= total."""
         width: IntArray = np.zeros(self._size, dtype=np.int64)
         own = int(
             np.searchsorted(self._grid, total // 2, side="right")
@@ -268,10 +271,9 @@ class Walsh:
         return width
 
     def _select(self, rank: int) -> int:
-        """Return the rank-th smallest sum of two.
+        """Return the rank-th smallest sum of two grid values.
 
-        A bracket is narrowed by counting until its sums can be listed, or until it contains one value only
-        (ties).
+        Counting narrows a bracket until its sums can be listed, or until it contains one value only (ties).
         """
         low, high = 2 * int(self._grid[0]) - 1, 2 * int(self._grid[-1])
         below, upto = 0, self._size * (self._size + 1) // 2
@@ -310,12 +312,12 @@ class Walsh:
         return int(np.partition(sums, rank - below - 1)[rank - below - 1])
 
     def _largest(self, width: IntArray) -> int:
-        """Return the largest sum that `width` counts (at least one)."""
+        """Return the largest sum among those counted by `width`, which counts at least one."""
         i = np.flatnonzero(width)
         return int(np.max(self._grid[i] + self._grid[i + width[i] - 1]))
 
     def _smallest_beyond(self, width: IntArray) -> int:
-        """Return the smallest sum that `width` does not count (at least one)."""
+        """Return the smallest sum that is not counted by `width`; at least one is not."""
         i = np.flatnonzero(self._index + width < self._size)
         return int(np.min(self._grid[i] + self._grid[i + width[i]]))
 

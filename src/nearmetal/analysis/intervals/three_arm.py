@@ -1,16 +1,16 @@
-"""The three-arm interval: an environment against both runs of its baseline, after Quade, conditional on the
-blocks in which the environment is an extreme.
+"""The three-arm interval: an environment against both runs of its baseline, after Quade. It is conditional on
+the blocks in which the environment is an extreme.
 
-Let e be the environment's value in a block and a1, a2 those of the baseline. At theta a block counts if
-e - theta is the largest or the smallest of the three. Given its three values it is as likely to be the one as
-the other, because the order within a block is random and theta is the truth. The statistic is a signed-rank
-sum: the sign says which extreme it is, the rank is that of the block's range among the blocks that count. Its
-null distribution is that of the signed-rank statistic of as many values as there are blocks that count. The
-interval is the hull of all theta that are not rejected.
+Let e be the environment's value in a block, and a1 and a2 the baseline's values. At theta, a block counts if
+e - theta is the largest or the smallest of the three values. If theta is the true value, both cases are
+equally likely, because the order within a block is random. The statistic is a signed-rank sum: the sign says
+whether the environment is the largest or the smallest, and the rank is that of the block's range among the
+blocks that count. If m blocks count, its null distribution is that of the signed-rank statistic of m values.
+The interval is the hull of all theta that are not rejected.
 
-Of a block only two numbers matter: lower = e - max(a1, a2) and upper = e - min(a1, a2). The environment is
-the largest for theta < lower, with range upper - theta, and the smallest for theta > upper, with range
-theta - lower."""
+Only two numbers of a block matter: lower = e - max(a1, a2) and upper = e - min(a1, a2). The environment is
+    the largest for theta < lower, with range upper - theta, and the smallest for theta > upper, with range
+    theta - lower."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Brackets:
     upper: FloatArray
 
     def of(self, blocks: IntArray | slice | NDArray[np.bool_]) -> Brackets:
-        """Return some of the blocks."""
+        """Return the brackets of the selected blocks."""
         return Brackets(lower=self.lower[blocks], upper=self.upper[blocks])
 
 
@@ -70,12 +70,13 @@ def three_arm_interval(brackets: Brackets, level: float) -> tuple[float, float]:
 
 
 class _LowerEnd:
-    """Looks for the smallest theta that is not rejected for being too small.
+    """Finds the smallest theta that is not rejected as too small.
 
-    Rejected are those whose rank sum of the blocks in which the environment is the smallest is at most
-    critical(m), where m blocks count. Between two breakpoints (values of lower and upper) the same blocks
-    count and the sum only grows with theta. Over a range of breakpoints sum and m have bounds, by which most
-    of them are ruled out at once."""
+    A theta is rejected if the rank sum of the blocks in which the environment is the smallest is at most
+    critical(m), where m is the number of blocks that count. Between two breakpoints (values of lower and
+    upper), m is constant and the sum only grows with theta. Over a range of breakpoints, the sum and m have
+    bounds that exclude most breakpoints at once.
+    """
 
     def __init__(self, lower: FloatArray, upper: FloatArray, critical_of: IntArray) -> None:
         self._lower, self._upper = lower, upper

@@ -1,4 +1,3 @@
-"""Backends that start containers on this machine, one file for each, and what their programs have in common.
+"""Backends that start containers on this machine, one file for each, and the code that they share.
 
-They know nothing of virtual machines.
-"""
+They do not depend on the code for virtual machines."""

@@ -46,10 +46,11 @@ class Apptainer:
 
 
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
-    """Return the command line; pure. The container uses the network in which apptainer is started, and sees
-    no files of the machine except the binds.
+    """Return the command line. No I/O. The container uses the network in which apptainer is started. Of the
+    machine's files it sees only the binds.
 
-    lacking: capabilities that this process lacks and so cannot pass on.
+    lacking: capabilities that this process lacks and therefore cannot pass on.
+
     Raises RunError for a path that apptainer does not accept.
     """
     require_plain(given, "apptainer", without=":,")

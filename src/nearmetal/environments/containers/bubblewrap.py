@@ -33,7 +33,7 @@ class Bubblewrap:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Return the command line; pure. The container uses the network in which bwrap is started."""
+    """Return the command line. No I/O. The container uses the network in which bwrap is started."""
     argv = ["bwrap", "--die-with-parent", "--as-pid-1", "--unshare-uts", "--unshare-ipc", "--unshare-pid"]
     argv += ["--hostname", given.request.hostname, "--bind", str(given.root), "/", "--proc", "/proc"]
     argv += ["--bind", "/sys", "/sys", "--dev-bind", "/dev", "/dev"]

@@ -40,7 +40,7 @@ class Charliecloud:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Return the command line; pure.
+    """Return the command line. No I/O.
 
     Raises RunError for a path that ch-run does not accept.
     """
@@ -53,8 +53,11 @@ def container(given: Wrapped) -> list[str]:
 
 
 def entrance(tools: Tools, one: Started) -> list[str]:
-    """Return the command line that enters the instance: first the shared user namespace, then control groups,
-    network and host name, last ch-run's own namespaces."""
+    """Return the command line that enters the instance.
+
+    It enters, in this order, the shared user namespace; control groups, network and host name; ch-run's own
+    namespaces.
+    """
     request, pid = one.given.request, str(one.pid)
     argv = []
     if request.user_namespace is not None:

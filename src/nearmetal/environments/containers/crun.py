@@ -8,9 +8,9 @@ from .oci import OciBackend, OciRuntime
 class Crun(OciBackend):
     """Backend crun.
 
-    crun takes the path of a control group from the top of each hierarchy, so it could leave the groups in
-    which a batch system confines nearmetal. Its processes are therefore put in groups made by nearmetal. crun
-    also refuses a machine with both versions of control groups mounted.
+    crun interprets the path of a control group from the top of each hierarchy, so a container could leave the
+    groups in which a batch system confines nearmetal. Its processes are therefore put in groups made by
+    nearmetal. crun also refuses a machine with both versions of control groups mounted.
     """
 
     name = "crun"

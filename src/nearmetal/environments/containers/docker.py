@@ -1,8 +1,7 @@
 """Backend docker: `docker run` by the daemon at DOCKER_HOST or at the default socket.
 
-The root consists of overlays of the directories of a tree (docker_image.py): no tree is copied, and all
-backends run the same files.
-"""
+The root directory consists of overlays of the directories of a tree (docker_image.py): no tree is copied, and
+all backends run the same files."""
 
 from __future__ import annotations
 
@@ -44,8 +43,11 @@ from .wrapped import all_binds, check_program
 
 
 class Docker:
-    """Takes attachment host, none, loopback, or a seat. A seat is joined through a container that runs in it
-    (docker_seat.py), for a whole run or, if there is none yet, for one instance."""
+    """Supports the attachments host, none and loopback, and networks built by nearmetal.
+
+    An instance joins such a network through a container that runs in its namespace (docker_seat.py). That
+    container exists for a whole run or, if there is none yet, for one instance.
+    """
 
     name = "docker"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Docker")
@@ -180,7 +182,10 @@ def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
 
 @contextmanager
 def _seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str | None]:
-    """Yield the container in the seat of a request. It is started if there is none; None without a seat."""
+    """Yield the container that runs in the network namespace of a request, and start it if there is none.
+
+    Yields None if the request has no seat on a network.
+    """
     if request.seat is None:
         yield None
     elif (name := taken(request.seat, request.hostname)) is not None:

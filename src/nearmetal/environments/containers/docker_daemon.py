@@ -24,7 +24,7 @@ def socket_is_there() -> bool:
 
 
 def cgroup_driver(host: Host) -> str:
-    """Return 'cgroupfs' or 'systemd'. Each daemon is asked only once.
+    """Return the cgroup driver of the daemon: 'cgroupfs' or 'systemd'. The answer of each daemon is cached.
 
     Raises UnavailableError if no daemon answers.
     """
@@ -52,15 +52,15 @@ def pid_of(host: Host, name: str) -> int | None:
 def put_away(host: Host, name: str, clients: Sequence[Process]) -> None:
     """Remove a container unless its client has done so.
 
-    A client that ends by itself has removed its container. After a killed client, the container must be
-    removed here: its mounts must be gone before its directories are removed.
+    A client that ends by itself has removed its container. After a client was killed, the container must be
+    removed here: its mounts must be removed before its directories.
     """
     if not clients or (clients[0].poll() or 0) < 0:
         remove(host, name)
 
 
 def remove(host: Host, name: str) -> None:
-    """End and remove a container. Harmless if it is gone already.
+    """Stop and remove a container. Does nothing if it no longer exists.
 
     Raises RunError.
     """

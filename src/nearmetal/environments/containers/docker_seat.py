@@ -1,8 +1,8 @@
-"""A seat for Docker, which lets a container join only the network namespace of another container.
+"""Lets Docker containers join a network namespace of nearmetal. Docker can only join the namespace of another
+container.
 
-A container that runs no work is therefore started in the namespace of the seat, like the pause container of a
-Kubernetes pod.
-"""
+A container that runs no work is therefore started in that namespace, like the pause container of a Kubernetes
+pod."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ INSIDE = "/seat"
 
 
 def taken(seat: Seat, hostname: str) -> str | None:
-    """Return the name of the container that runs in a seat; None if there is none."""
+    """Return the name of the container that runs in the network namespace of a seat; None if there is
+    none."""
     return _taken.get((seat.netns, hostname))
 
 
 @contextmanager
 def in_seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str]:
-    """Run a container in a seat until exit. Yields its name, which is the label of the request.
+    """Run a container in the network namespace of a request until exit. Yields its name, which is the label
+    of the request.
 
-    request: has the seat, and the host name that Docker gives to all containers that share its network.
+    request: contains the seat, and the host name that Docker gives to all containers that share its network.
+
     Raises RunError, UnavailableError.
     """
     label, seat = request.label, request.seat

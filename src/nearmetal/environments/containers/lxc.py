@@ -40,7 +40,7 @@ class Lxc:
 
 
 def configuration(given: Wrapped) -> str:
-    """Return the container's config file; pure.
+    """Return the container's config file. No I/O.
 
     The container uses the network in which lxc-start runs. The name of the container's command socket also
     belongs to that network.
@@ -71,7 +71,7 @@ def configuration(given: Wrapped) -> str:
 
 
 def fstab(path: Path) -> str:
-    """Return a path as written in fstab(5)."""
+    """Return a path, escaped for fstab(5)."""
     return str(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
 
 

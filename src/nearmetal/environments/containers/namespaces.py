@@ -37,7 +37,8 @@ from ..probe import probe_as_user
 
 
 class Namespaces:
-    """Takes attachment host, a seat on a network, or loopback and none (a network with lo only)."""
+    """Supports the attachments host, loopback and none (a network with lo only), and networks built by
+    nearmetal."""
 
     name = "namespaces"
     capabilities = Capabilities(
@@ -99,9 +100,9 @@ def own_network(request: InstanceRequest) -> bool:
 
 
 def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:
-    """Return the command line that starts the instance; pure.
+    """Return the command line that starts the instance. No I/O.
 
-    Raises UnavailableError if attachment and seat do not fit.
+    Raises UnavailableError if attachment and seat do not match.
     """
     require_seat(request)
     return box_argv(tools, request, namespace_options(request), groups)

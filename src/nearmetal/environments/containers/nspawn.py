@@ -33,7 +33,7 @@ class Nspawn:
 
 
 def container(given: Wrapped) -> list[str]:
-    """Return the command line; pure. The container uses the network in which systemd-nspawn is started."""
+    """Return the command line. No I/O. The container uses the network in which systemd-nspawn is started."""
     request = given.request
     argv = ["systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--directory", str(given.root)]
     # The host name may be no valid machine name; the machine name is not visible inside.

@@ -1,5 +1,5 @@
-"""Common part of runc and crun: nearmetal writes an OCI bundle, the runtime starts it in the foreground by
-"run" and enters it by "exec". Knows no runtime by name."""
+"""Code shared by runc and crun: nearmetal writes an OCI bundle, the runtime starts it in the foreground with
+"run" and enters it with "exec". Knows no runtime by name."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ INERT = (*NO_DEVICES, "noexec")
 
 @dataclass(frozen=True, kw_only=True)
 class OciRuntime:
-    """One runtime.
+    """An OCI runtime.
 
     package: name of its Debian package.
     options: options between the program and its command.
     own_groups: whether the runtime makes the control groups of a container, at the path in its bundle. If
-        not, it is started in groups made by nearmetal, and told not to change them.
+        not, it is started in groups made by nearmetal, and configured not to change them.
     detach_unified: whether it refuses a machine that has control groups of both versions mounted; version 2
         is then hidden from it.
     """
@@ -73,7 +73,7 @@ class OciRuntime:
 
 
 class OciBackend:
-    """Takes attachment host, none, loopback, or a seat."""
+    """Supports the attachments host, none and loopback, and networks built by nearmetal."""
 
     runtime: OciRuntime
     name: str
@@ -155,7 +155,7 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str,
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """Command lines of one instance.
+    """Command lines and control groups of one instance.
 
     detached, joined: options of nm-box wrap.
     group_path: see bundle().
@@ -321,7 +321,7 @@ def _restored(
 
 
 def _delete(placed: _Placed, host: Host) -> None:
-    """Delete what the runtime keeps of a container that it could not remove itself, because it was killed."""
+    """Delete the runtime's state of a container, which remains if the runtime was killed."""
     if (placed.state / "runtime" / placed.request.label).exists():
         done = host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/"))
         if not done.ok:

@@ -2,8 +2,7 @@
 Podman's own user namespace.
 
 Podman keeps everything about an instance in the instance's own directory. The user's containers and images
-are neither seen nor changed, and the remains of a killed run go with that directory.
-"""
+are neither read nor changed, and the leftovers of a killed run are removed with that directory."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ TMPFS = {"/tmp": "1777", "/run": "0755"}
 
 
 class Podman:
-    """Takes attachment host, none, loopback, or (as root) a seat."""
+    """Supports the attachments host, none and loopback and, as root, networks built by nearmetal."""
 
     name = "podman"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Podman")
@@ -67,7 +66,7 @@ class Store:
     rootless: bool
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that separate it from the user's own Podman. Without root, this
+        """Return the environment variables that separate this Podman from the user's own. Without root, this
         includes Podman's pause process."""
         own = {"CONTAINERS_CONF": str(self.directory / "containers.conf")}
         return own | ({"XDG_RUNTIME_DIR": str(self.directory)} if self.rootless else {})
@@ -89,6 +88,7 @@ def settings(label: str, *, two_versions: bool) -> str:
     """Return the containers.conf of an instance.
 
     two_versions: whether control groups of both versions are mounted, which crun refuses.
+
     Resource limits: Podman's defaults exceed the hard limits of users without CAP_SYS_RESOURCE. For
         processes, Podman lowers its own limit to the highest PID, and then cannot set a higher one.
     Locks: locks in shared memory, of which there are 2048, would outlive a killed run, so files are used.

@@ -1,8 +1,7 @@
-"""Common part of backends whose container program does not do all that an instance needs.
+"""Code shared by backends whose container program does not support everything that an instance needs.
 
 nm-box wrap runs the program in the control groups and the network of the request, on a writable root
-directory.
-"""
+directory."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from ..program import FirstReport, first_report, running
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped:
-    """What a container program gets to run an instance.
+    """The input of a container program for one instance.
 
     request: the request, with scratch set to state.
     groups: the control groups that the program is started in.
@@ -42,7 +41,7 @@ class Wrapped:
         only to the program and its children.
     state: a directory for the program's own files.
     prefix: command line in front of the program's.
-    binds: paths seen inside at the same place, and whether each is writable.
+    binds: paths that are mounted at the same place inside, and whether each is writable.
     """
 
     request: InstanceRequest
@@ -64,8 +63,9 @@ def wrapped(
 ) -> Iterator[Wrapped]:
     """Prepare the root directory of an instance and the nm-box command line around its program.
 
-    more: options of nm-box wrap for what the program cannot do.
-    Raises UnavailableError for an image, an attachment or a seat that does not fit, and RunError.
+    more: options of nm-box wrap for features that the program lacks.
+
+    Raises UnavailableError for an image, an attachment or a seat that does not match, and RunError.
     """
     require_fitting(request)
     binds = all_binds(tools, request)
@@ -120,10 +120,12 @@ def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
 
 
 def require_plain(given: Wrapped, program: str, *, without: str) -> None:
-    """Raises RunError for a bind with a character in its path that has a special meaning on this program's
-    command line.
+    """Check that no path of a bind contains a character with a special meaning on this program's command
+    line.
 
     without: these characters.
+
+    Raises RunError if one does.
     """
     for path in given.binds:
         if set(str(path)) & set(without):
@@ -135,7 +137,7 @@ def require_plain(given: Wrapped, program: str, *, without: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A program whose payload runs.
+    """A container program whose payload runs.
 
     phases: seconds of its start by step; 'program' begins when the program is started.
     pid: PID of nm-init.
@@ -157,11 +159,12 @@ def started(
     timeout: float = START_TIMEOUT,
     find: Callable[[str], str] = find_message,
 ) -> Iterator[Started]:
-    """Start the program in its own control groups. Everything ends on exit.
+    """Start the program in its own control groups. Everything is stopped on exit.
 
     program: returns its command line.
     more: options of nm-box wrap.
-    find: picks the message that explains a failure from its output.
+    find: selects the message that explains a failure from its output.
+
     Raises UnavailableError, RunError.
     """
     begin = time.monotonic_ns()

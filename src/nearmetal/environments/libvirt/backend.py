@@ -1,5 +1,5 @@
-"""Backend libvirt: the guests of backend qemu as transient domains of libvirt, for sites that use libvirt for
-theirs."""
+"""Backend libvirt: the guests of backend qemu as transient domains of libvirt, for sites that run their
+guests with libvirt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ ASKED = "libvirt"
 
 
 class Libvirt:
-    """Takes attachment none, loopback or user; as root also a seat on a network, except that of a macvtap."""
+    """Supports the attachments none, loopback and user and, as root, networks built by nearmetal except
+    macvtap."""
 
     name = "libvirt"
     uses_kvm = True
@@ -63,8 +64,8 @@ class Libvirt:
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Check a daemon that answers, or start one. No guest is started: an image must provide what it
-        boots."""
+        """Check a daemon that answers, or start one. No guest is started, since only an image provides a
+        kernel for it."""
         found = qemu_answer(host, tools)
         if isinstance(found, Unavailable):
             return found
@@ -102,7 +103,10 @@ class Libvirt:
 
 
 def _require_expressible(host: Host, request: InstanceRequest) -> None:
-    """Raises UnavailableError for settings that libvirt does not support, and for a tap without root."""
+    """Check that libvirt supports the settings, and that nearmetal runs as root if a tap is needed.
+
+    Raises UnavailableError if not.
+    """
     name = request.environment.name
     for key, why in not_by_libvirt(settings_of(request), request.environment.attachment):
         raise UnavailableError(f"environment {name}: {key}: {why}")
@@ -113,8 +117,11 @@ def _require_expressible(host: Host, request: InstanceRequest) -> None:
 
 
 def require_rights(daemon: Daemon, settings: GuestSettings, name: str) -> None:
-    """Raises UnavailableError for what a daemon started by nearmetal cannot do: use huge pages, and lock
-    memory for a device."""
+    """Check that the settings need no privileges that a daemon started by nearmetal lacks: huge pages, and
+    locked memory for a device.
+
+    Raises UnavailableError if they do.
+    """
     asked = "huge_pages" if settings.huge_pages else "vfio" if settings.vfio is not None else ""
     if daemon.own and asked:
         raise UnavailableError(

@@ -1,9 +1,7 @@
-"""The daemons of libvirt, used through virsh: one that answers here, or else a session daemon started by
-nearmetal.
+"""The daemons of libvirt, used through virsh: a running one, or else a session daemon started by nearmetal.
 
-The latter keeps all its files in a directory of nearmetal's, and runs as long as one guest. This module also
-finds the domains of nearmetal that any daemon keeps.
-"""
+The latter keeps all its files in a directory of nearmetal, and runs as long as one guest. This module also
+finds the domains of nearmetal in any daemon."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ SYSTEM, SESSION = "qemu:///system", "qemu:///session"
 REMEDY = "apt-get install libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu"
 START_REMEDY = "systemctl start virtqemud.socket, or libvirtd; or take guest: uri out"
 ASK_SECONDS = 60.0
-"""A daemon examines every QEMU that it finds at the first request."""
+"""Time limit of a request, in seconds. At the first request, a daemon probes every QEMU that it finds."""
 LIST_SECONDS = 10.0
 """Time limit of a search: a daemon that hangs must not delay a run for longer."""
 PROGRAMS = ("virtqemud", "libvirtd")
@@ -44,7 +42,8 @@ CONFIGURATION = 'stdio_handler = "file"\nsecurity_driver = "none"\n'
 NOTE = "libvirt"
 """The file in a state directory that names the daemon of its guest."""
 LONGEST_PLACE = 40
-"""Most characters of a directory below which libvirt makes sockets: their paths must fit into sockaddr_un."""
+"""Maximum length of the path of a directory below which libvirt makes sockets: their paths must fit into
+sockaddr_un."""
 _DIRECTORIES = {"XDG_RUNTIME_DIR": "r", "XDG_CONFIG_HOME": "c", "XDG_CACHE_HOME": "k"}
 """Environment variables by which a user's daemon finds its directories, with short names for these."""
 _ANOTHER = 1
@@ -57,7 +56,7 @@ _ERROR = re.compile("^error:", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """A daemon that answers.
+    """A libvirt daemon that answers.
 
     own: whether nearmetal has started it.
     security: security models by which it would label files of guests.
@@ -77,7 +76,7 @@ def virsh_argv(uri: str, words: Sequence[str]) -> list[str]:
 
 
 def ask(host: Host, uri: str, *words: str, timeout: float = ASK_SECONDS) -> Completed:
-    """Run a virsh command. virsh starts no daemon for it."""
+    """Run a virsh command. virsh is prevented from starting a daemon."""
     # A user's virsh would otherwise start a daemon that stays.
     return host.run(virsh_argv(uri, words), timeout=timeout, env={"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"})
 
@@ -88,9 +87,9 @@ def has_failed(said: str) -> bool:
 
 
 def find_virsh_message(output: str) -> str:
-    """Return why virsh failed. It prints first what it could not do, and then why.
+    """Return why virsh failed. virsh first prints which operation failed, and then the reason.
 
-    Of several commands, the first counts.
+    If several commands failed, the first counts.
     """
     parts = _ERROR.split(output)
     errors = [" ".join(e.split()) for e in parts[1:] or parts if e.strip()]
@@ -113,12 +112,14 @@ def usual_uri(host: Host) -> str:
 def reached(
     host: Host, tools: Tools, asked: str | None, label: str, state: Path, cache: Path | None
 ) -> Iterator[Daemon]:
-    """Yield a daemon. If nearmetal started it, it is ended on exit.
+    """Yield a daemon. If nearmetal started it, it is stopped on exit.
 
-    asked: the URI of one; None for the default.
-    state: the instance's directory, where the daemon is noted.
-    cache: directory for what a daemon of nearmetal's finds out about QEMU.
-    Raises UnavailableError if the requested one does not answer, RunError if nearmetal's own does not start.
+    asked: the URI of a daemon; None for the default.
+    state: the instance's directory, where the daemon is recorded.
+    cache: directory for the results of the QEMU probes of a daemon started by nearmetal.
+
+    Raises UnavailableError if the requested daemon does not answer, RunError if nearmetal's own does not
+    start.
     """
     uri = asked or usual_uri(host)
     told = ask(host, uri, "capabilities")
@@ -180,7 +181,8 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
 
 
 def _end(daemon: Process, name: str) -> None:
-    """End the daemon. It is killed first by itself, so that its reaper can still collect its exit status."""
+    """End the daemon. The daemon process is killed alone first, so that its reaper can still collect its exit
+    status."""
     with contextlib.suppress(ProcessLookupError, TimeoutError):
         pid = processes.descendant(daemon.pid, name)
         if pid is not None:
@@ -193,7 +195,7 @@ def _as_user(host: Host) -> list[str]:
     """Return the command that starts a daemon as an ordinary user.
 
     Root's daemon would use the directories of the machine's daemon. In a user namespace in which root has
-    another number, it uses those of a user, with the same rights to files.
+    another user ID, it uses the directories of a user, with the same access to files.
     """
     if not host.is_root():
         return []
@@ -201,8 +203,8 @@ def _as_user(host: Host) -> list[str]:
 
 
 def _keep_findings(directory: Path, cache: Path) -> None:
-    """Keep what libvirt finds out about QEMU, which takes seconds and is valid until QEMU, kernel or libvirt
-    change."""
+    """Store the results of libvirt's QEMU probes. Probing takes seconds, and the results are valid until
+    QEMU, kernel or libvirt change."""
     kept = cache / "libvirt"
     kept.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / "libvirt" / "qemu").mkdir(mode=0o700)
@@ -223,9 +225,10 @@ def place_name(label: str) -> str:
 
 
 def kept_domains(host: Host, *, noted: bool = False) -> tuple[str, ...]:
-    """Return the names of all domains that the daemons here keep, running or not; empty if none answers.
+    """Return the names of all domains of the daemons on this machine, running or not; empty if no daemon
+    answers.
 
-    noted: ask only daemons that instances have noted, because a request may start a daemon through its
+    noted: ask only daemons that instances have recorded, because a request may start a daemon through its
         socket.
     """
     return tuple(dict.fromkeys(name for uri in _known(host, noted=noted) for name in _domains(host, uri)))
@@ -262,7 +265,7 @@ def _domains(host: Host, uri: str) -> tuple[str, ...]:
 
 
 def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:
-    """Return the daemons that instances have noted and, last, the default one."""
+    """Return the daemons that instances have recorded and, last, the default one."""
     uris = [uri for uri in runtime.own_notes(NOTE) if re.fullmatch(URI, uri)]
     if not noted:
         uris.append(usual_uri(host))

@@ -53,16 +53,17 @@ class Domain:
             raise RunError(f"guest {self.name} cannot be resumed: {done.failure(find_virsh_message)}")
 
     def registers(self) -> str:
-        """Return the registers of its first CPU as QEMU prints them; empty if it does not."""
+        """Return the registers of its first CPU as printed by QEMU; empty if QEMU does not print them."""
         done = ask(self.host, self.uri, "qemu-monitor-command", self.name, "--hmp", "info registers")
         return done.stdout if done.ok else ""
 
 
 @contextmanager
 def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: Path) -> Iterator[Domain]:
-    """Create a paused domain until exit.
+    """Create a paused domain, and destroy it on exit.
 
     state: the instance's directory.
+
     Raises RunError with libvirt's message.
     """
     (state / FILE).write_text(xml)

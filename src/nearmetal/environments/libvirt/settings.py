@@ -17,7 +17,7 @@ another machine, so they are rejected. So is ";", which also separates parameter
 
 @dataclass(frozen=True, kw_only=True)
 class LibvirtSettings(BackendSettings):
-    """Settings of a guest of libvirt, beyond those of every guest.
+    """Settings of a guest of libvirt, in addition to those of every guest.
 
     uri: URI of the daemon; None for the default.
     """
@@ -52,7 +52,7 @@ def settings_for(environment: Environment) -> LibvirtSettings:
 
 
 def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[tuple[str, str]]:
-    """Yield (key, reason and what to write instead)."""
+    """Yield the settings that libvirt does not support: (key, reason and what to write instead)."""
     if attachment in NOT_ATTACHED:
         yield "attachment", NOT_ATTACHED[attachment]
     if settings.machine is MachineType.MICROVM:
@@ -68,7 +68,7 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
 
 
 def misfits(environment: Environment, _given: Collection[KeyPath]) -> Misfits:
-    """Yield the same for an environment of a study file, without its attachment."""
+    """Yield the unsupported settings of an environment in a study file, without its attachment."""
     for name, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
         if name != "attachment":
             yield ("guest", name), why

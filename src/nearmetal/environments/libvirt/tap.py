@@ -1,8 +1,8 @@
 """The tap of a guest that libvirt starts.
 
-A daemon opens it by name, in the network namespace of the machine. It is then moved to the guest's seat, to
-the place that nm-box would have given it (kernels/box/tap.c). QEMU keeps it open and is not affected.
-"""
+A daemon opens the tap by name, in the network namespace of the machine. The tap is then moved to the guest's
+network namespace, where nm-box would have created it (kernels/box/tap.c). QEMU keeps it open and is not
+affected."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ...model.environments.network import Seat
 from ..guest import GuestInterface
 
 BRIDGE = "nmbridge"
-"""Name of the bridge that nm-box makes in a seat."""
+"""Name of the bridge that nm-box makes in a guest's network namespace."""
 SECONDS = 60.0
 
 
 def tap_name(label: str) -> str:
-    """Return a name of at most 15 characters, the kernel's limit."""
+    """Return a name of at most 15 characters, which is the kernel's limit."""
     return f"nmlv{crc32(label.encode()):08x}"
 
 
 @contextmanager
 def tap(host: Host, label: str) -> Iterator[str]:
-    """Make a new tap in the current network namespace and yield its name. On exit it is removed if it is
-    still there.
+    """Make a new tap in the current network namespace and yield its name. On exit it is removed if it still
+    exists there.
 
     Raises RunError.
     """
@@ -46,7 +46,8 @@ def tap(host: Host, label: str) -> Iterator[str]:
 
 @contextmanager
 def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator[None]:
-    """Connect the tap to the bridge in a seat until exit. No other guest may use the seat.
+    """Connect the tap to the bridge in a guest's network namespace until exit. No other guest may use that
+    namespace.
 
     Raises RunError.
     """
@@ -63,9 +64,9 @@ def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator
 
 @contextmanager
 def _taken(seat: Seat) -> Iterator[None]:
-    """Reserve a seat until exit by the name that nm-box uses for QEMU.
+    """Reserve a guest's network namespace until exit, with the name that nm-box uses for QEMU.
 
-    Raises RunError if another guest has it.
+    Raises RunError if another guest uses it.
     """
     with ExitStack() as stack:
         try:

@@ -1,5 +1,5 @@
-"""The domain XML of a guest: the same machine as in qemu/argv.py, with the same devices on its root bus.
-Pure. (https://libvirt.org/formatdomain.html)"""
+"""The domain XML of a guest: the same machine as in qemu/argv.py, with the same devices on its root bus. No
+I/O. (https://libvirt.org/formatdomain.html)"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..qemu.argv import AGENT, TB_CACHE, Disk, GuestPlan, Wire
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 FIRST_SLOT = 2
-"""First slot used. libvirt keeps slot 1 of q35 free for a graphics card."""
+"""First slot used. libvirt reserves slot 1 of q35 for a graphics card."""
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML cannot contain, however written (XML 1.0, Char)."""
 _CARDS = {Nic.VIRTIO: "virtio", Nic.VHOST: "virtio", Nic.E1000: "e1000", Nic.RTL8139: "rtl8139"}
@@ -24,7 +24,7 @@ _CARDS = {Nic.VIRTIO: "virtio", Nic.VHOST: "virtio", Nic.E1000: "e1000", Nic.RTL
 
 @dataclass(frozen=True, kw_only=True)
 class DomainPlan:
-    """What a domain of libvirt is made of.
+    """The data of a libvirt domain.
 
     name: name of the domain, which is the instance's label.
     cpus: CPU of the machine for each vCPU; empty if none is pinned.
@@ -89,7 +89,7 @@ def domain_xml(plan: DomainPlan) -> str:
 def security_models(capabilities: str) -> tuple[str, ...]:
     """Return the security models of a daemon, from `virsh capabilities`.
 
-    Raises ValueError for another text.
+    Raises ValueError if the text is not valid.
     """
     try:
         found = ElementTree.fromstring(capabilities).findall("host/secmodel/model")
@@ -105,7 +105,7 @@ def _text(parent: Element, tag: str, text: str, **attributes: str) -> Element:
 
 
 def _memory(domain: Element, g: GuestPlan) -> None:
-    """Add the memory settings: shared if virtiofsd reads it, in huge pages if requested."""
+    """Add the memory settings: shared if virtiofsd accesses the memory, in huge pages if requested."""
     s = g.settings
     if not g.shared_root and not s.huge_pages and s.numa == 1:
         return

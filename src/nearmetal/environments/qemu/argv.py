@@ -1,4 +1,4 @@
-"""Build the command line of QEMU for a guest. Pure."""
+"""Builds the command line of QEMU for a guest. No I/O."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Sockets:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestPlan:
-    """Everything that QEMU's command line is built from.
+    """The input from which QEMU's command line is built.
 
     vcpus: number of vCPUs; settings.vcpus may leave it open.
     cpu: CPU model; settings.cpu may leave it open.

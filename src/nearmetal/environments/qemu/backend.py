@@ -1,5 +1,5 @@
-"""Backend qemu: virtual machines by QEMU. They run on the processor (KVM) if that works, else their code is
-translated (TCG)."""
+"""Backend qemu: virtual machines run by QEMU. It uses the processor (KVM) if that works, otherwise emulation
+(TCG)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save,
 
 
 class Qemu:
-    """Starts virtual machines with attachment none, loopback or user, or with a seat on a network."""
+    """Supports the attachments none, loopback and user, and networks built by nearmetal."""
 
     name = "qemu"
     uses_kvm = True
@@ -218,7 +218,8 @@ def _running(
     argv: Sequence[str],
     state: Path,
 ) -> Iterator[Process]:
-    """Run QEMU, on a tap if the request has a seat, and kill it on exit."""
+    """Run QEMU, and kill it on exit. If the request has a seat on a network, QEMU is connected to it by a
+    tap."""
     if request.seat is not None:
         vhost = settings_of(request).nic is Nic.VHOST
         tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)

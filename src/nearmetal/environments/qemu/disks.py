@@ -76,8 +76,8 @@ def _root(base: GuestBase, settings: GuestSettings) -> str:
 
 
 def _image(base: GuestBase, settings: GuestSettings) -> tuple[Disk, ...]:
-    """Return the image itself as a disk; empty if there is none. Guests never write to the file, so many of
-    them can use it at once."""
+    """Return the image itself as a disk; empty if there is none. The file is never written to, so many guests
+    can use it at the same time."""
     if base.root is None:
         return ()
     return (

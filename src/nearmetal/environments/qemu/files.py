@@ -1,4 +1,4 @@
-"""Give guests of QEMU the machine's own root through virtiofs."""
+"""Provides the machine's own root to guests of QEMU through virtiofs."""
 
 from __future__ import annotations
 

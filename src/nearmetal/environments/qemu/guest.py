@@ -1,4 +1,4 @@
-"""Parts common to all guests of QEMU, whether nearmetal or libvirt starts QEMU: the plan of the guest, the
+"""Code shared by all guests of QEMU, whether nearmetal or libvirt starts QEMU: the plan of the guest, the
 servers of its files and its agent, and the instance after the boot."""
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def accelerator_of(host: Host, tools: Tools, settings: GuestSettings) -> Acceler
 
 
 def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
-    """Return the CPU model. By default it is the host's own under KVM, and under TCG all features that TCG
-    has.
+    """Return the CPU model. The default is the host's own model under KVM, and all features that TCG supports
+    under TCG.
 
-    Raises UnavailableError if the settings ask for the host's model under TCG.
+    Raises UnavailableError if the settings request the host's model under TCG.
     """
     if settings.cpu == "host" and accelerator is Accelerator.TCG:
         raise UnavailableError("cpu: host needs KVM", remedy="cpu: max, or a model such as Haswell")
@@ -110,9 +110,9 @@ def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
 
 
 def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> GuestInterface | None:
-    """Return the guest's own network interface; None if it has none.
+    """Return the network interface inside the guest; None if it has none.
 
-    Raises RunError if the guest cannot take its seat.
+    Raises RunError if the guest cannot be connected to its network.
     """
     attachment = request.environment.attachment
     if request.seat is not None:
@@ -139,11 +139,12 @@ def planned(
     wire: Wire,
     incoming: bool = False,
 ) -> Iterator[GuestPlan]:
-    """Return the plan for a guest, and run the processes that it needs until exit.
+    """Yield the plan for a guest, and run the processes that it needs until exit.
 
-    These are the multiplexer of its agent and, if it has no disk for its root, the server of its files.
+    These are the multiplexer of its agent and, if its root is not on a disk, the server of its files.
     state: directory of the instance for sockets and logs.
     incoming: whether QEMU waits for a checkpoint instead of booting.
+
     Raises UnavailableError if this machine lacks something that the guest needs.
     Raises RunError if a process does not start or a disk cannot be created.
     """
@@ -240,7 +241,7 @@ class Booted:
     process: process of QEMU.
     threads: thread IDs of its vCPUs on the host, by number of the vCPU.
     phases: seconds by step of its start.
-    ahead: offsets of its clocks to those of the host.
+    ahead: offsets of its clocks from those of the host.
     """
 
     plan: GuestPlan

@@ -28,7 +28,7 @@ TEMPLATE_PLACE = GuestInterface(
 MIGRATE_SECONDS = 120.0
 LOOK_AGAIN = 0.005
 KEPT = 4
-"""Number of checkpoints that are kept. Each is as large as the memory that its guest had touched."""
+"""Number of checkpoints that are kept. Each is as large as the memory that its guest had used."""
 
 
 def checkpoint(
@@ -41,9 +41,10 @@ def checkpoint(
 ) -> Path:
     """Return the file with the state of a template that has the properties of the requested guest.
 
-    It is found by a digest of everything that determines it, and created if it does not exist.
+    The file is found by a digest of all inputs, and created if it does not exist.
     make: boots a template and saves its state to a file.
-    Raises what make raises.
+
+    Raises the exceptions of `make`.
     """
     parts = [
         base.kernel,

@@ -43,7 +43,7 @@ from .settings import NOT_OF_GUEST, XenSettings, XenType, misfits, settings_for
 from .xl import CREATE_SECONDS, Facts, Xl, require_facts
 
 BRIDGE = "nmbridge"
-"""Name of the bridge that nm-box tap creates in the network namespace of a seat."""
+"""Name of the bridge that nm-box tap creates in a guest's network namespace."""
 DISKS = ("xvda", "xvdb", "xvdc")
 HVM_DISKS = ("xvde", "xvdf", "xvdg")
 """Disk names in an HVM guest. The first four names (xvda to xvdd) are not used: these disks are also emulated
@@ -53,8 +53,8 @@ LEAST_MEMORY = 64 << 20
 
 
 class Xen:
-    """Starts guests of Xen with attachment none or loopback, with a seat on a network of this machine if it
-    is the dom0, or on a bridge of dom0."""
+    """Supports the attachments none and loopback, networks built by nearmetal if this machine is the dom0,
+    and a bridge of dom0."""
 
     name = "xen"
     capabilities = Capabilities(
@@ -97,7 +97,7 @@ class Xen:
         return Available(version=f"Xen {facts.version}", notes=(note, *_notes(facts)))
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
-        """Return what the hypervisor runs in, on the dom0 that the environment names or else on this
+        """Return what the hypervisor itself runs in, on the dom0 that the environment names, or else on this
         machine."""
         label, dom0 = f"nearmetal-check-{os.getpid()}-xen", settings_for(environment).dom0
         try:
@@ -108,8 +108,11 @@ class Xen:
             return ""  # no guest can be started there either
 
     def settings_here(self, host: Host) -> XenSettings | None:
-        """Return settings for pv guests, which need no virtualisation by the processor, if this dom0 cannot
-        start guests of the default type; None for the defaults."""
+        """Return settings for pv guests if this dom0 cannot start guests of the default type; None for the
+        defaults.
+
+        pv guests need no virtualisation support by the processor.
+        """
         facts = Xl(host).facts()
         plain = isinstance(facts, Facts) and lacks(facts, XenSettings().type) is not None
         return XenSettings(type=XenType.PV) if plain else None
@@ -120,7 +123,7 @@ class Xen:
         return _start(host, tools, request)
 
     def kept(self, host: Host) -> tuple[str, ...]:
-        """Return the names of all leftovers on this dom0 and on the dom0s that runs have noted."""
+        """Return the names of all leftovers on this dom0 and on the dom0s that runs have recorded."""
         return kept_names(host)
 
     def remove_kept(self, host: Host, name: str) -> None:
@@ -206,9 +209,10 @@ def require_fitting_hypervisor(facts: Facts, request: InstanceRequest) -> None:
 
 
 def require_fitting_request(request: InstanceRequest) -> GuestBase:
-    """Check that a guest of Xen can have everything that is requested, and return what it is started from.
+    """Check that a guest of Xen supports everything that is requested, and return the files that it boots
+    from.
 
-    Raises UnavailableError if it cannot.
+    Raises UnavailableError if it does not.
     """
     _, xen = settings_of(request)
     name = request.environment.name

@@ -1,8 +1,7 @@
-"""Write the configuration of a guest in the format of xl (xl.cfg(5)). Pure.
+"""Writes the configuration of a guest in the format of xl (xl.cfg(5)). No I/O.
 
 Values are numbers or texts. A text that contains quotes, backslashes or control characters is rejected
-instead of escaped, since the versions of xl do not agree on escapes.
-"""
+instead of escaped, since the versions of xl do not agree on escapes."""
 
 from __future__ import annotations
 

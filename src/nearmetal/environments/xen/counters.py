@@ -9,7 +9,7 @@ from ...host.counters.procfiles import Counters
 from .xl import Xl
 
 LEVELS = frozenset({"memory_bytes"})
-"""Values that are not counts."""
+"""Values that are levels, not counts. They are not recorded as differences."""
 FRESH_SECONDS = 0.2
 """Time for which the counters of one call are used for the other guests too. Each call starts a process and
 returns the counters of every guest."""
@@ -17,7 +17,7 @@ returns the counters of every guest."""
 
 @dataclass
 class Looks:
-    """The counters that were last read on a dom0. Mutable, and shared by the guests there.
+    """The counters that were last read on a dom0. Mutable, and shared by all guests on this dom0.
 
     at: time of the call, in seconds of the monotonic clock.
     found: counters by domain.
@@ -42,7 +42,10 @@ _looks: dict[str, Looks] = {}
 
 
 def look(xl: Xl, name: str, *, fresh: bool = False) -> dict[str, float]:
-    """Return the counters of one guest since its start (output.counters); empty if none are known."""
+    """Return the counters of one guest since its start (output.counters); empty if none are known.
+
+    fresh: as in Looks.counters().
+    """
     return _looks.setdefault(xl.dom0.name, Looks()).counters(xl, fresh=fresh).get(name, {})
 
 

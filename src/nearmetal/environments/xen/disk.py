@@ -19,9 +19,11 @@ _MIB = 1 << 20
 def disks_made(
     dom0: Host, disk: XenDisk, label: str, *, writable: int | None, swap: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Create an ext4 file system and a swap space on dom0, and yield their paths there; empty if not wanted.
+    """Create an ext4 file system and a swap space on dom0, and yield their paths there; empty if not
+    requested.
 
-    writable, swap: sizes in bytes; None if not wanted.
+    writable, swap: sizes in bytes; None if not requested.
+
     Raises UnavailableError if dom0 lacks a program or a usable device.
     Raises RunError if a command fails.
     """
@@ -62,7 +64,7 @@ def _made(dom0: Host, disk: XenDisk, name: str, size: int) -> Iterator[str]:
 def _device(dom0: Host, disk: XenDisk, size: int) -> str:
     """Return the path of the disk's block device, after checking it.
 
-    Raises UnavailableError if it is no block device, is smaller than size, is mounted, or holds data that
+    Raises UnavailableError if it is not a block device, is smaller than size, is mounted, or holds data that
     must not be overwritten.
     Raises RunError if its size cannot be read.
     """

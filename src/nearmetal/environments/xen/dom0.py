@@ -25,7 +25,7 @@ SHORT_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Dom0Access:
-    """How an instance reaches dom0.
+    """The connection of an instance to its dom0.
 
     host: the dom0.
     ssh: the dom0 if it is another machine, else None.
@@ -58,8 +58,8 @@ class Dom0Access:
         return target
 
     def keep(self, file: Path, digest: str) -> str:
-        """Do the same as take() for a file that never changes: it is copied once and kept there under its
-        digest."""
+        """Return the path on dom0, as take() does, of a file that never changes. It is copied once and stored
+        there under its digest."""
         if self.ssh is None:
             return str(file)
         target = f"{KEPT}/{digest}{file.suffix}"
@@ -74,7 +74,7 @@ class Dom0Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Noted:
-    """Where an instance has files, as noted in its state directory.
+    """The places of an instance's files, as recorded in its state directory.
 
     dom0: None for this machine.
     disks: directory of the instance's disk files on dom0.
@@ -107,7 +107,7 @@ def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) 
 
 
 def noted() -> tuple[Noted, ...]:
-    """Return where runs of this user have guests, or had guests when the runs were killed."""
+    """Return the places where runs of this user have guests, or had guests when the runs were killed."""
     found: dict[Noted, None] = {}
     for note in runtime.own_notes(NOTE):
         try:

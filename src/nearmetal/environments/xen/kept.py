@@ -1,5 +1,5 @@
-"""Find and remove the leftovers of guests of Xen on a dom0: guests, and files and volumes of their disks. All
-of them are named after the instance."""
+"""Finds and removes the leftovers of guests of Xen on a dom0: guests, and files and volumes of their disks.
+All of them are named after the instance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORT = 20.0
 
 def kept_names(host: Host) -> tuple[str, ...]:
     """Return the names of the instances that have leftovers on this machine, or on another dom0 that a run
-    has noted and that answers now."""
+    has recorded and that answers now."""
     found: set[str] = set()
     for place in _places(host):
         try:
@@ -65,7 +65,7 @@ def _remove(dom0: Host, place: Noted, name: str) -> None:
 
 
 def _places(host: Host) -> tuple[Noted, ...]:
-    """Return the places to search: this machine if it is a dom0, and the places that runs have noted."""
+    """Return the places to search: this machine if it is a dom0, and the places that runs have recorded."""
     here = Noted(dom0=None, disks=FILES)
     own = (here,) if host.which("xl") is not None and host.is_root() else ()
     return tuple(dict.fromkeys((*own, *(n for n in noted() if n.dom0 is not None or own))))

@@ -1,5 +1,5 @@
-"""How a Xen guest is reached: a network line between its agent and dom0 that nothing else uses, and its
-console, which shows why it does not boot."""
+"""How a Xen guest is reached: by a private network between its agent and dom0, and by its console, which
+shows why a boot failed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .dom0 import Dom0Access
 from .xl import Xl
 
 PORT = 7531
-"""Port on which the agent listens, on the line only."""
+"""Port on which the agent listens, on the private network only."""
 MAC_PREFIX = "00:16:3e"
 """MAC prefix of the Xen project, for use by guests."""
 _LINK_LOCAL = int(IPv4Address("169.254.1.0"))
@@ -30,9 +30,9 @@ _PAIRS = (int(IPv4Address("169.254.255.0")) - _LINK_LOCAL) // 4
 _CONSOLE_SECONDS = 60.0
 _LOOK_AGAIN = 0.05
 _LOOK_AT_GUEST = 2.0
-"""Seconds between two checks whether it still runs. Each check is a call of xl."""
+"""Seconds between two checks whether the guest still runs. Each check is a call of xl."""
 _APART = 20.0
-"""The time until the next check is at least this many times the duration of the last one."""
+"""Minimum time until the next check, as a multiple of the duration of the last one."""
 _SHORT = 10.0
 
 
@@ -52,7 +52,7 @@ class Line:
 
 
 def line_of(dom0: Host, key: str) -> Line:
-    """Return a line with a pair of addresses that this dom0 does not use yet.
+    """Return a private network with a pair of addresses that this dom0 does not use yet.
 
     Raises RunError if dom0 does not report its addresses.
     """
@@ -142,7 +142,7 @@ def answered(
     state: Path,
     timeout: float,
 ) -> Iterator[Answered]:
-    """Wait for the agent, and keep the line to it until exit.
+    """Wait for the agent, and keep the connection to it until exit.
 
     Raises RunError with the last output of the guest's console.
     """
@@ -176,7 +176,7 @@ def answered(
 
 
 def _gone(xl: Xl, name: str, multiplexer: Process, console: Console) -> Callable[[], str]:
-    """Return a function that says why a guest no longer answers: '' while it still runs."""
+    """Return a function that returns why a guest no longer answers, or '' while it still runs."""
     again = time.monotonic() + _LOOK_AT_GUEST
 
     def gone() -> str:

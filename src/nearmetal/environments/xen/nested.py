@@ -1,5 +1,5 @@
-"""Find out whether Xen itself runs on a machine, in a virtual machine or in an emulator, to label the figures
-of its guests."""
+"""Determines whether Xen itself runs on a machine, in a virtual machine or in an emulator, to label the
+figures of its guests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ COPY_SECONDS = 60.0
 
 
 def nested(dom0: Host, tools: Tools, label: str) -> str:
-    """Return 'Xen in TCG: QEMU Standard PC', 'Xen in a virtual machine: KVM, …'.
+    """Return what Xen itself runs in: 'Xen in TCG: QEMU Standard PC', 'Xen in a virtual machine: KVM, …'.
 
     dom0: the dom0 of a Xen that reports that it is virtual (xl.Facts.virtual).
-    label: name of a temporary directory there.
+    label: name of a temporary directory on dom0.
     """
     below = [name for name in _below(dom0, tools, label) if name != XEN]
     where = machine_name(dom0)

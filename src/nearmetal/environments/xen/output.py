@@ -1,4 +1,4 @@
-"""Parse the output of xl and xentop. Pure: lines with another form are skipped, never guessed."""
+"""Parses the output of xl and xentop. No I/O. Lines with another form are skipped, never guessed."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ class XenScheduler(StrEnum):
 
 
 class XenDiskKind(StrEnum):
-    """What a guest's writable disk is on dom0: a file, a whole block device, or a volume made for it."""
+    """The storage of a guest's writable disk on dom0: a file, a whole block device, or a volume made for
+    it."""
 
     FILE = "file"
     BLOCK = "block"
@@ -87,7 +88,7 @@ class Dom0:
 
 @dataclass(frozen=True, kw_only=True)
 class XenSettings(BackendSettings):
-    """Settings of a guest under Xen, beyond those of every guest.
+    """Settings of a guest under Xen, in addition to those of every guest.
 
     dom0: None if it is this machine.
     """
@@ -165,7 +166,7 @@ def settings_for(environment: Environment) -> XenSettings:
 
 
 def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
-    """Yield what a Xen guest cannot have."""
+    """Yield the settings of an environment that a Xen guest does not support."""
     guest = environment.guest
     if environment.image == HOST and (guest is None or guest.disk is None):
         what = "a guest of Xen sees nothing of the machine, so it has no image host; write image: debian-mpi"
@@ -179,7 +180,7 @@ def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
 
 
 def _own_misfits(environment: Environment, x: XenSettings, given: Collection[KeyPath]) -> Misfits:
-    """Yield mistakes in its own keys."""
+    """Yield mistakes in the keys of the section `xen`."""
     attachment, guest = environment.attachment, environment.guest
     if x.bridge is not None and attachment.seated:
         yield ("bridge",), f"attachment {attachment} gives it an interface already; write attachment: none"
@@ -204,7 +205,8 @@ def _own_misfits(environment: Environment, x: XenSettings, given: Collection[Key
 
 
 def _path_mistake(kind: XenDiskKind, path: str) -> str:
-    """Return what is wrong with a path; '' if nothing is. In xl's disk settings, a comma ends a path."""
+    """Return an error message for an invalid path; '' if it is valid. In xl's disk settings, a comma ends a
+    path."""
     plain = all(c.isalnum() or c in "/_.+-" for c in path)
     if kind is XenDiskKind.LVM:
         wrong = not plain or "/" in path or path.startswith("-")

@@ -1,4 +1,5 @@
-"""Runs xl on a dom0, this machine or another. Every call has a timeout, and errors carry xl's own message."""
+"""Runs xl on a dom0, on this machine or another. Every call has a timeout, and errors contain xl's own
+message."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ class Xl:
     def domains(self) -> tuple[output.ListedDomain, ...]:
         """Return all domains.
 
-        Raises RunError if xl does not answer: a guest that is not listed need not be gone.
+        Raises RunError if xl does not answer, since an empty list would not mean that the guests have ended.
         """
         return output.domains(self._do(["list"], "the guests are not told"))
 
@@ -101,7 +102,7 @@ class Xl:
         return next((d for d in self.domains() if d.name == name), None)
 
     def destroy(self, name: str) -> None:
-        """End a guest at once and wait until it is gone. Harmless if there is none.
+        """End a guest at once and wait until it no longer exists. Does nothing if there is none.
 
         Raises RunError.
         """
@@ -156,7 +157,7 @@ class Xl:
         return share
 
     def save(self, name: str, file: str) -> None:
-        """Save the guest to a file on dom0. The guest is then gone.
+        """Save the guest to a file on dom0. The guest no longer runs afterwards.
 
         Raises RunError.
         """
@@ -209,7 +210,7 @@ def require_facts(found: Facts | Unavailable) -> Facts:
 
 
 def find_xl_message(output: str) -> str:
-    """Return the first error, since later ones follow from it; failing that, the first line."""
+    """Return the first error, since later ones follow from it; without an error, the first line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(_NOISE)]
     errors = [line for line in lines if "error" in line.casefold() or line.startswith("xl:")]

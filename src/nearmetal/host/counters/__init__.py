@@ -1,4 +1,3 @@
-"""Counters of the kernel: their files, parsers, and what a trial used by them.
+"""Kernel counters: their files, their parsers, and the differences over a trial.
 
-Must not know why a counter is read, or what its value means for a verdict.
-"""
+Must not know why a counter is read, or what its value means for a verdict."""

@@ -24,7 +24,7 @@ def devices(diskstats: str) -> tuple[str, ...]:
 
 
 def counts_blocks(group: Path, root: Path) -> bool:
-    """Whether groups below this one count bytes to and from disks.
+    """Return whether groups below this one count bytes to and from disks.
 
     The counting is switched on if setting and lifting a limit in a temporary group does that.
 
@@ -45,7 +45,8 @@ def counts_blocks(group: Path, root: Path) -> bool:
 
 
 def _counts(group: Path) -> bool:
-    """Whether any device is counted. A device has a line only if it is counted; the total is always there."""
+    """Return whether the group counts any device. A device has a line only if it is counted; the total always
+    has one."""
     return ":" in (group / ACCOUNT).read_text()
 
 

@@ -57,7 +57,8 @@ def cgroup_paths(cgroups: Mapping[str, Path]) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _with_groups_below(parent: Path, name: str) -> str:
-    """Return the file that also counts groups made below ours by container programs, if the kernel has it."""
+    """Return the variant of the file that includes child groups created by container programs, if the kernel
+    has it."""
     whole = f"{name}_recursive"
     return whole if (parent / whole).exists() else name
 
@@ -103,8 +104,10 @@ class CounterFiles:
         self._held: dict[str, int] | None = _opened(paths) if held else None
 
     def read(self, names: Container[str] | None = None) -> dict[str, bytes]:
-        """Return the contents by name of the files that can be read now; only these names if some are
-        given."""
+        """Return the contents of the files by name. Files that cannot be read are missing.
+
+        names: the files to read; None for all.
+        """
         if self._held is None:
             wanted = {n: p for n, p in self._paths.items() if names is None or n in names}
             return read_files(self._host, wanted)

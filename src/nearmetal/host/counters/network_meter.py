@@ -96,10 +96,10 @@ class NetworkMeter:
         return out
 
     def mark(self) -> Counters:
-        """Return the present counters of MARKED.
+        """Return the current counters of MARKED.
 
-        An expired timer sends a segment again, and so do most probes. While no segment was sent again,
-        netstat need not be read, which takes three times as long.
+        An expired timer retransmits a segment, and so do most probes. As long as no segment was
+        retransmitted, netstat need not be read, which takes three times as long.
         """
         again = segments_sent_again(self.read(("snmp",)).get("snmp", b""))
         if again is None or again != self.last_mark[RETRANSMITTED]:
@@ -164,7 +164,10 @@ class NetworkMeter:
         return out
 
     def _queues(self, qdiscs: Iterable[Qdisc], devices: Container[str] | None) -> Counters:
-        """Return 'qdisc.<device>.<kind>.drops' and so on. Queues of one kind on one device are added up."""
+        """Return the counters of queueing disciplines, named 'qdisc.<device>.<kind>.drops' and so on.
+
+        Queues of the same kind on one device are added.
+        """
         out: Counters = {}
         for q in qdiscs:
             device = self.device_name(q.device)
@@ -197,8 +200,7 @@ def open_descriptors() -> dict[str, int]:
 def grown(before: Counters, after: Counters) -> Counters:
     """Return the differences of counters; None if a value is missing or a counter has decreased.
 
-    Levels (backlog) are returned as they are afterwards. Devices, queues and CPUs that had nothing to do are
-    left out.
+    For levels (backlog) the later value is returned. Devices, queues and CPUs without activity are omitted.
     """
     out: Counters = {}
     busy: set[str] = set()
@@ -217,10 +219,10 @@ def grown(before: Counters, after: Counters) -> Counters:
 
 @lru_cache(maxsize=256)
 def _kinds(names: tuple[str, ...]) -> tuple[tuple[str, str, bool], ...]:
-    """Return for each counter its name, its device, queue or CPU ('' if it is of the whole namespace), and
-    whether it is a level.
+    """Return for each counter its name, its device, queue or CPU, and whether it is a level.
 
-    The result is cached, because a namespace always has the same counters.
+    The second value is '' if the counter covers the whole namespace. The result is cached, because a
+    namespace always has the same counters.
     """
     out = []
     for name in names:

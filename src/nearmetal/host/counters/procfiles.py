@@ -1,4 +1,4 @@
-"""Parsers of counter files of /proc and cgroups, from bytes to numbers in base units. Pure.
+"""Parsers of counter files of /proc and cgroups, from bytes to numbers in base units. No I/O.
 
 A missing value is None, never 0.
 """
@@ -222,9 +222,9 @@ def _line(text: bytes, head: bytes) -> float | None:
 
 
 def _lines(text: bytes, wanted: Iterable[tuple[bytes, str]]) -> Iterator[tuple[str, float | None]]:
-    """Call _line() for many lines, and return the numbers by name.
+    """Find the number of each line as _line() does, and yield (name, number).
 
-    wanted: (line break and head, name) of each line.
+    wanted: (newline and head, name) of each line.
     """
     text = b"\n" + text
     for head, name in wanted:
@@ -241,7 +241,8 @@ def _rest(text: bytes, head: bytes) -> bytes:
 
 
 def _behind(text: bytes, head: bytes) -> int:
-    """Return the position after `head` in the line that begins with it, or 0. `head` must not be empty."""
+    """Return the position after `head` in the line that begins with it, or 0 if there is no such line. `head`
+    must not be empty."""
     if text.startswith(head):
         return len(head)
     at = text.find(b"\n" + head)
@@ -264,7 +265,8 @@ def _pairs(text: bytes) -> list[tuple[str, float]]:
 
 
 def _number(word: bytes) -> float | None:
-    """Parse a number as kernels write it: digits, perhaps with one dot. Return None for any other text."""
+    """Parse a number as kernels write it: digits, optionally with one dot. Returns None for any other
+    text."""
     if (word.isdigit() or word.replace(b".", b"", 1).isdigit()) and len(word) <= 30:
         return float(word)
     return None

@@ -1,10 +1,8 @@
-"""Sources of counters: everything that counts for an instance of an arm, besides the files that the sampler
-holds open.
+"""Sources of counters of an instance, in addition to the files that the sampler keeps open.
 
 An instance of a backend may have further sources in an attribute `sources`: the counters inside a guest, the
 run delay of its vCPUs. Their names become scopes of the record. Their counts over timed parts are added to
-the others (see meters/inside.py).
-"""
+the others (see meters/inside.py)."""
 
 from __future__ import annotations
 

@@ -88,10 +88,10 @@ def disturbance(
     seconds: float,
     cpus: int,
 ) -> dict[str, float | None]:
-    """Return the shares of the CPU time of `cpus` CPUs over `seconds` that a trial lost to others; None if
+    """Return the shares of the CPU time of `cpus` CPUs over `seconds` that other processes took; None if
     unavailable.
 
-    other_cpu_share: the node's busy time less that of all instances and of this process. Launched ranks are
+    other_cpu_share: the node's busy time minus that of all instances and of this process. Launched ranks are
         daemons, so only their cgroups count them. Unavailable if an instance has no counter of its CPU time.
     steal_share: steal of the node.
     share_resolution: resolution of both shares.

@@ -1,8 +1,8 @@
 """The parity audit: it collects the same facts inside an instance of every arm, and finds where the arms
 differ.
 
-The facts are collected by plain programs of the image (sha256sum, ldd, grep), with one command each and no
-shell. An image need not contain Python, and a program that it lacks is a fact too."""
+The facts are collected with programs that the image contains (sha256sum, ldd, grep), one command for each and
+no shell. An image need not contain Python. A missing program is recorded as a fact too."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Difference:
 def facts(run: Run, binaries: Sequence[str]) -> dict[str, str]:
     """Collect facts by name from inside one instance.
 
-    run: executes argv there.
+    run: executes argv inside the instance.
 
     'binary <path>' and 'library <name>' are the SHA-256 of the file that a program would load (libraries as
-    the instance's own loader resolves them); further facts are CPU flags, settings and limits. A fact that
-    cannot be collected is 'unavailable: <reason>' and is never left out, because a missing fact differs from
-    a present one.
+    the instance's own loader resolves them). Further facts are CPU flags, settings and limits. A fact that
+    cannot be collected is 'unavailable: <reason>' and is never omitted, because a missing fact differs from a
+    present one.
     """
     found = _system(run)
     libraries: dict[str, str] = {}
@@ -85,7 +85,8 @@ def _uncommon(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _system(run: Run) -> dict[str, str]:
-    """Read all files by one grep: each line comes with its file's name, and missing files are left out."""
+    """Read all files with one grep: each output line contains its file's name, and missing files are
+    omitted."""
     names = (_FLAGS, *_FILES.values(), "limits")
     done = run(["grep", "-s", "-H", "", _LIMITS, *_FILES, _INFO])
     if done.returncode > 1 and not done.stdout:  # 2 with output: some files are missing
@@ -115,8 +116,8 @@ def _setting(lines: Sequence[str] | None) -> str:
 
 
 def _libraries(run: Run, binary: str) -> dict[str, str]:
-    """Return the paths of the libraries that the instance's loader would load, by name, or why they are
-    unknown."""
+    """Return the path of each library that the instance's loader would load, or why it is unknown, by
+    name."""
     done = run([*_ENGLISH, "ldd", binary])
     if not done.ok:
         if "not a dynamic executable" in done.stdout + done.stderr:

@@ -34,7 +34,7 @@ def boot_records(host: Host) -> dict[str, Any]:
     """
     absent: dict[str, str] = {}
 
-    def told(name: str, argv: list[str], read: Callable[[str], Any]) -> Any:
+    def read_from(name: str, argv: list[str], read: Callable[[str], Any]) -> Any:
         if host.which(argv[0]) is None:
             absent[name] = f"{argv[0]} is not installed"
             return None
@@ -45,12 +45,12 @@ def boot_records(host: Host) -> dict[str, Any]:
             return None
         return found
 
-    phases = told("systemd-analyze", ["systemd-analyze", "time", "--no-pager"], systemd_phases)
+    phases = read_from("systemd-analyze", ["systemd-analyze", "time", "--no-pager"], systemd_phases)
     source = "journal"
-    reboots = told(source, ["journalctl", "--utc", "--no-pager", "--list-boots"], journal_gaps)
+    reboots = read_from(source, ["journalctl", "--utc", "--no-pager", "--list-boots"], journal_gaps)
     if reboots is None:
         source = "wtmp"
-        reboots = told(source, ["last", "-x", "-F", "shutdown"], wtmp_gaps)
+        reboots = read_from(source, ["last", "-x", "-F", "shutdown"], wtmp_gaps)
     return {
         "phases": phases,
         "reboots": reboots,

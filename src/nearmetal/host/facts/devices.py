@@ -1,5 +1,5 @@
 """Network devices of the machine that a run may use exclusively: their state in /sys, virtual functions of
-SR-IOV, and the mark of a device that was taken."""
+SR-IOV, and the mark on a device in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base import Host, MissingValue
 from ..counters.network_files import device_names
 
 TAKEN = "-taken"
-"""Follows the label in the alias of a device that belongs to the machine and must not be deleted."""
+"""Suffix of the label in the alias of a device that belongs to the machine and must not be deleted."""
 
 SYS = Path("/sys")
 RECORD = "sriov-"
@@ -145,7 +145,8 @@ def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
 def make_functions(host: Host, name: str, count: int, record: Path, sys: Path = SYS) -> tuple[str, ...]:
     """Enable virtual functions of a device that has none, and return the names of their network devices.
 
-    record: file of the run that tells drop_functions() the earlier number.
+    record: file of the run that stores the earlier number for drop_functions().
+
     Raises RunError.
     """
     record.write_text(f"{_number(host, name, 'device/sriov_numvfs', sys) or 0}\n")

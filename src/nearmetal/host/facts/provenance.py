@@ -147,12 +147,12 @@ def _text(host: Host, path: str) -> str | MissingValue:
     return data if isinstance(data, MissingValue) else data.decode("utf-8", "replace").strip("\x00\n ")
 
 
-def _said(value: str | MissingValue) -> Any:
+def _as_json(value: str | MissingValue) -> Any:
     return {"unavailable": value.reason} if isinstance(value, MissingValue) else value
 
 
 def _read(host: Host, path: str) -> Any:
-    return _said(_text(host, path))
+    return _as_json(_text(host, path))
 
 
 def _chosen(host: Host, path: str) -> Any:
@@ -160,12 +160,12 @@ def _chosen(host: Host, path: str) -> Any:
     text = _text(host, path)
     if isinstance(text, str) and (found := re.search(r"\[(.+?)\]", text)):
         return found[1]
-    return _said(text)
+    return _as_json(text)
 
 
 def _field(text: str | MissingValue, key: str) -> Any:
     if isinstance(text, MissingValue):
-        return _said(text)
+        return _as_json(text)
     found = re.search(rf"^{re.escape(key)}\s*:\s*(.*)$", text, re.MULTILINE)
     return found[1].strip() if found else {"unavailable": f"no {key!r} in /proc/cpuinfo"}
 
@@ -220,7 +220,7 @@ def _caches(host: Host, cpu: int) -> list[dict[str, Any]]:
 def _memory(host: Host) -> dict[str, Any]:
     text = _text(host, "/proc/meminfo")
     if isinstance(text, MissingValue):
-        return {"bytes": _said(text)}
+        return {"bytes": _as_json(text)}
     sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE))
     missing = {"unavailable": "not in /proc/meminfo"}
     return {
@@ -244,7 +244,7 @@ def _command_line(text: str | MissingValue) -> Any:
     Other options may contain addresses or secrets and are not kept.
     """
     if isinstance(text, MissingValue):
-        return _said(text)
+        return _as_json(text)
     options = text.split(" -- ")[0].split()
     return " ".join(o for o in options if o.partition("=")[0].split(".")[0] in _TIMING_OPTIONS)
 
@@ -299,10 +299,10 @@ def _hypervisor(host: Host, info: str | MissingValue) -> dict[str, Any]:
 
 
 def _cgroup(host: Host) -> Any:
-    """Return 'v1', 'v2' or 'hybrid', depending on what is mounted."""
+    """Return the version of the mounted control groups: 'v1', 'v2' or 'hybrid'."""
     mounts = _text(host, "/proc/self/mounts")
     if isinstance(mounts, MissingValue):
-        return _said(mounts)
+        return _as_json(mounts)
     kinds = {words[2] for line in mounts.splitlines() if len(words := line.split()) > 2}
     if {"cgroup", "cgroup2"} <= kinds:
         return "hybrid (v1 controllers, v2 mounted beside)"
@@ -313,7 +313,7 @@ def _limits(host: Host) -> Any:
     """Return the soft and hard limits of this process, as the kernel prints them."""
     text = _text(host, "/proc/self/limits")
     if isinstance(text, MissingValue):
-        return _said(text)
+        return _as_json(text)
     return parse_limits(text)
 
 
@@ -330,7 +330,7 @@ def parse_limits(text: str) -> dict[str, str]:
 def _distribution(host: Host) -> Any:
     text = _text(host, "/etc/os-release")
     if isinstance(text, MissingValue):
-        return _said(text)
+        return _as_json(text)
     found = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
     return found[1] if found else {"unavailable": "no PRETTY_NAME in /etc/os-release"}
 
@@ -346,13 +346,13 @@ def _versions(host: Host) -> dict[str, Any]:
 
 
 def _mpi(host: Host) -> Any:
-    said = _first_line(host, ("mpirun", "mpiexec"), r"(.+)")
-    if isinstance(said, str):
-        if found := re.search(r"\(Open MPI\) (\S+)", said):
+    version = _first_line(host, ("mpirun", "mpiexec"), r"(.+)")
+    if isinstance(version, str):
+        if found := re.search(r"\(Open MPI\) (\S+)", version):
             return f"Open MPI {found[1]}"
-        if "HYDRA" in said:
+        if "HYDRA" in version:
             return _first_line(host, ("mpirun", "mpiexec"), r"Version:\s*(\S+)", "MPICH ")
-    return said
+    return version
 
 
 def _first_line(host: Host, programs: Iterable[str], pattern: str, prefix: str = "") -> Any:

@@ -54,7 +54,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def gap(lost: int) -> str:
-    """Return the text that replaces what was left out."""
+    """Return the text that replaces the omitted bytes."""
     return f"\n[nearmetal: {lost} bytes left out]\n"
 
 
@@ -62,20 +62,20 @@ class Drain:
     """A thread that appends the limited output of a pipe to a file. It owns the pipe and closes it."""
 
     def __init__(self, pipe: int, file: Path, most: int) -> None:
-        self._pipe, self._file, self._said = pipe, file, Bounded(most)
+        self._pipe, self._file, self._output = pipe, file, Bounded(most)
         self._thread = threading.Thread(target=self._carry, daemon=True)
         self._thread.start()
 
     def join(self, timeout: float) -> None:
-        """Wait for the end of the pipe, but only for so many seconds, because a daemon may keep the pipe
+        """Wait for the end of the pipe, at most `timeout` seconds, because a daemon may keep the pipe
         open."""
         self._thread.join(timeout)
 
     def _carry(self) -> None:
         try:
             while data := os.read(self._pipe, _READ):
-                self._said.take(data)
+                self._output.take(data)
         finally:
             os.close(self._pipe)
             with self._file.open("ab") as file:
-                file.write(self._said.content())
+                file.write(self._output.content())

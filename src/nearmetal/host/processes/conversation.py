@@ -1,8 +1,8 @@
-"""Talks with a child process over its pipes until the child has ended, without losing output at a timeout.
+"""Exchanges data with a child process over its pipes until the child has ended, without losing output at a
+timeout.
 
 Popen.communicate does the same, but it waits for the end by sleeping 0.5 ms or more between two checks. That
-delay is visible in a trial of one millisecond; a pidfd reports the end at once.
-"""
+delay is visible in a trial of one millisecond; a pidfd reports the end at once."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Conversation:
         os.close(self._end)
 
     def until(self, deadline: float, each_second: Callable[[], None] | None) -> bool:
-        """Exchange data until the child has ended and its pipes are closed. Return False if the deadline
+        """Exchange data until the child has ended and its pipes are closed. Returns False if the deadline
         comes first.
 
         deadline: CLOCK_MONOTONIC, in seconds.
-        each_second: called about once a second meanwhile.
+        each_second: called about once a second while waiting.
         """
         tick = time.monotonic() + 1
         while self._open:
@@ -75,8 +75,8 @@ class Conversation:
         return True
 
     def texts(self) -> tuple[str, str]:
-        """Return the output so far on stdout and on stderr, with every kind of line end as \\n."""
-        out, err = (said.content().decode(errors="replace") for said in self._heard.values())
+        """Return the output so far on stdout and on stderr, with all line endings converted to a newline."""
+        out, err = (output.content().decode(errors="replace") for output in self._heard.values())
         return _lines(out), _lines(err)
 
     def _attend_to(self, fd: int, event: int) -> None:

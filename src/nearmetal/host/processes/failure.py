@@ -1,8 +1,7 @@
-"""Describe why a program failed: the process that failed, how it ended, and its own message.
+"""Describes why a program failed: the process that failed, how it ended, and its own message. No I/O.
 
-Several processes and libraries may write to one standard error, so its last line is only the last resort.
-Pure.
-"""
+Several processes and libraries may write to the same standard error, so its last line is only the last
+choice."""
 
 from __future__ import annotations
 
@@ -56,8 +55,8 @@ class ErrorLine:
 def find_error_line(output: str) -> ErrorLine | None:
     """Return the first error line, since later ones often follow from it; None if there is none.
 
-    The line may begin behind the unfinished line of another process. A line that another process's output has
-    been mixed into is skipped.
+    The line may follow an unfinished line of another process. A line that is mixed with the output of another
+    process is skipped.
     """
     at = output.find(_ERROR_LINE)
     while at >= 0:
@@ -76,9 +75,9 @@ def find_error_line(output: str) -> ErrorLine | None:
 def find_message(output: str) -> str:
     """Return the line of a foreign program's output that most likely explains its failure; '' if it is empty.
 
-    That is the last line that is neither a launcher's nor chatter such as a warning; failing that, the first
-    line of the launcher, then the last line of chatter. Open MPI frames its messages by lines of dashes, and
-    MPICH begins them by "=".
+    The choices, in this order: the last line that is neither from a launcher nor a mere warning; the first
+        line of the launcher; the last warning. Open MPI frames its messages by lines of dashes, and MPICH
+        begins them by "=".
     """
     own = framed = chatter = ""
     inside = False
@@ -129,7 +128,7 @@ def launcher_of(argv: Sequence[str]) -> str:
 
 
 def outer_program(argv: Sequence[str]) -> str:
-    """Return the name of the program that our wrapper starts, such as a container program."""
+    """Return the name of the program that nearmetal's wrapper starts, such as a container program."""
     at = 0
     while PurePath(argv[at]).name in _WRAPPERS and "--" in argv[at:-1]:
         at = argv.index("--", at) + 1
@@ -156,10 +155,10 @@ def describe_failure(
 ) -> str:
     """Return one line that names the process that failed, how it ended, and its own message.
 
-    status: None if the program still runs; of the launcher if there is one.
-    launcher: the MPI launcher that started the program's ranks, empty without one.
-    seconds: that it ran, shown if it was stopped at its timeout.
-    find: picks the message from the output of this program.
+    status: exit status of the launcher if there is one, else of the program; None if it still runs.
+    launcher: the MPI launcher that started the program's ranks; '' without one.
+    seconds: running time, shown if the program was stopped at its timeout.
+    find: selects the message from the output of this program.
     """
     error = find_error_line(stderr) or find_error_line(stdout)
     if error is not None:
@@ -181,7 +180,7 @@ def describe_failure(
 
 
 def _utf8(text: str) -> str:
-    """Undo the escape of each byte beyond ASCII as a character of its own (json_string in text.c)."""
+    """Undo the escaping of each byte beyond ASCII as a single character (json_string in text.c)."""
     try:
         return text.encode("latin-1").decode()
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""A process that another program has started and that this tool ends."""
+"""A process that another program has started, but that this tool must end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _DYING_SECONDS = 30.0
 
 
 class ForeignProcess:
-    """A process that is not our child, held by a pidfd so that it cannot be confused with a later one of its
-    pid.
+    """A process that is not our child. A pidfd prevents confusion with a later process of the same pid.
 
     It is a context manager that kills the process on exit. Only the parent of a process gets its exit status,
     so the status is always reported as 0.

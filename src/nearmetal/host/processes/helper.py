@@ -51,7 +51,7 @@ class SpawnedProcess:
 
 
 def wait_for_end(child: int, timeout: float) -> bool:
-    """Whether a child that nobody has reaped yet ends within timeout seconds."""
+    """Return whether a child that nobody has reaped yet ends within timeout seconds."""
     fd = os.pidfd_open(child)
     try:
         return wait_readable(fd, timeout)
@@ -60,7 +60,7 @@ def wait_for_end(child: int, timeout: float) -> bool:
 
 
 def wait_readable(fd: int, timeout: float) -> bool:
-    """Whether fd becomes readable (or ends) within timeout seconds."""
+    """Return whether fd becomes readable (or ends) within timeout seconds."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(max(timeout, 0) * 1000))

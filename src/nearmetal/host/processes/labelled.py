@@ -57,9 +57,9 @@ def descendant(pid: int, comm: str) -> int | None:
 
 
 def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
-    """Return the label by pid of every living process with a wanted label.
+    """Return the label of every living process whose label matches, by pid.
 
-    The caller and its ancestors are left out, and so are processes whose environment the caller may not read.
+    Omitted are the caller, its ancestors, and processes whose environment the caller may not read.
     """
     mine = ancestors(os.getpid())
     found: dict[int, str] = {}
@@ -75,7 +75,9 @@ def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
 def kill_labelled(label: str, *, timeout: float = 30.0) -> None:
     """Kill every process with exactly this label, until two scans in a row find none.
 
-    One scan is not enough: while /proc is read, a process may end whose child is not listed yet.
+    One scan is not enough: while /proc is read, a process may start a child and end before the child is
+        listed.
+
     Raises RunError if processes are left after timeout seconds.
     """
     deadline = time.monotonic() + timeout
@@ -94,8 +96,8 @@ def kill_labelled(label: str, *, timeout: float = 30.0) -> None:
 def kill_younger(pids: Iterable[int], begin: float) -> None:
     """Kill those of the given processes that were started after `begin`.
 
-    begin: seconds of CLOCK_BOOTTIME. The kernel keeps it in ticks of 10 ms; a process of the same tick is
-        not killed.
+    begin: seconds of CLOCK_BOOTTIME. The kernel stores start times in ticks of 10 ms; a process that started
+        in the same tick is not killed.
     """
     tick = os.sysconf("SC_CLK_TCK")
     for pid in pids:

@@ -1,7 +1,6 @@
 """Reads the open TCP connections and shared writable memory of the ranks of a launch from /proc.
 
-The results are names of connections and mappings. This module does not judge them.
-"""
+This module only reports connections and mappings. It does not judge them."""
 
 from __future__ import annotations
 
@@ -134,8 +133,11 @@ def shared_mappings(maps: str) -> frozenset[tuple[str, str]]:
 
 
 def told_holdings(text: str) -> dict[int, RankHolds]:
-    """Parse the output of `nm-guest holdings` (kernels/guest/holdings.c), which reports the same inside a
-    guest."""
+    """Parse the output of `nm-guest holdings`, which lists the connections and shared memory of the ranks in
+    a guest.
+
+    The result maps each rank to its RankHolds. The program is kernels/guest/holdings.c.
+    """
     links: dict[int, set[Link]] = {}
     maps: dict[int, list[str]] = {}
     rank = -1

@@ -1,4 +1,4 @@
-"""Environments: the backend that workloads run in, and what its instances are given."""
+"""Environments: the backend that workloads run in, and the settings of its instances."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Transport(StrEnum):
 
 
 class TransportWish(StrEnum):
-    """The transport that an environment asks for. AUTO is TCP between instances and over loopback, else
-    shared memory."""
+    """The transport that an environment requests. AUTO means TCP between instances and over loopback,
+    otherwise shared memory."""
 
     AUTO = "auto"
     SHM = "shm"
@@ -32,8 +32,8 @@ class TransportWish(StrEnum):
 
 
 class Shared(StrEnum):
-    """A namespace that an instance can share with the machine instead of having its own. Ranks in several
-    instances need both of them in common to share memory."""
+    """A namespace that an instance can share with the machine. Ranks in different instances can use shared
+    memory only if the instances have both namespaces in common."""
 
     IPC = "ipc"
     PID = "pid"
@@ -59,12 +59,13 @@ class Attachment(StrEnum):
 
     @property
     def seated(self) -> bool:
-        """Whether an instance with this attachment has a seat on a network that is built for it."""
+        """Whether nearmetal builds a network for an instance with this attachment, and gives it an address
+        there."""
         return self not in (Attachment.HOST, Attachment.LOOPBACK, Attachment.USER, Attachment.NONE)
 
     @property
     def interfaced(self) -> bool:
-        """Whether an instance with this attachment has a network interface of its own besides loopback."""
+        """Whether an instance with this attachment has its own network interface in addition to loopback."""
         return self.seated or self is Attachment.USER
 
     @property
@@ -125,7 +126,7 @@ class Limits:
 
 
 class StorageKind(StrEnum):
-    """The kind of storage behind the directory that an instance gives its workload for files."""
+    """The kind of storage behind the directory in which the workloads of an instance write files."""
 
     OVERLAY = "overlay"
     BIND = "bind"
@@ -183,8 +184,10 @@ class Storage:
 
     @property
     def disk(self) -> str:
-        """Directory of the machine whose disk holds the files; empty if they are in memory, in the root file
-        system of an instance, on a device or on an export."""
+        """Directory of the machine whose disk holds the files.
+
+        Empty if the files are in memory, in the root file system of an instance, on a device or on an export.
+        """
         if self.kind not in (StorageKind.BIND, StorageKind.LOOP):
             return ""
         return self.path or DISKS
@@ -192,8 +195,8 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """An additional instance, of another backend but with the same image as those of an arm. A command runs
-    in it as long as the trial runs."""
+    """An additional instance that runs a command for as long as the trial runs. It has another backend but
+    the same image as the instances of the arm."""
 
     backend: str = field(metadata=key(NAME, "what wraps the companion", "namespaces"))
     argv: tuple[str, ...] = field(
@@ -214,14 +217,14 @@ class Companion:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSettings:
-    """Base class of the settings that only one backend has. The backend's package defines a frozen dataclass
-    whose fields are declared as keys (model.keys).
+    """Base class of the settings that only one backend has. The backend's package defines a frozen dataclass,
+    and declares its fields as keys (model.keys).
 
     section: key of these settings in a study file, below the environment.
     title: name of the software behind the backend, for messages and documentation.
     doc: documentation of the key.
     example: example of its value.
-    earlier: keys of these settings by the path below the environment at which older study files have them.
+    earlier: keys of these settings at their place in older study files, by path below the environment.
     """
 
     section: ClassVar[str]
@@ -233,8 +236,8 @@ class BackendSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The backend that workloads run in, with its settings. An environment inside another one has the image
-    and the guest settings of the other one."""
+    """The backend that workloads run in, with its settings. An environment inside another one uses the image
+    and the guest settings of the outer one."""
 
     name: str
     backend: str = field(metadata=key(NAME, "what wraps the work", "native", "namespaces"))
@@ -360,8 +363,8 @@ class Environment:
 
     @property
     def emulation(self) -> str:
-        """The emulator of the environment or of its guests, which is shown beside all their figures; empty if
-        nothing is emulated."""
+        """The emulator of the environment or of its guests; '' if nothing is emulated. Reports show it next
+        to all their figures."""
         return self.emulated or ("" if self.guest is None else self.guest.label)
 
     def takes(self, workload: str) -> bool:

@@ -12,8 +12,8 @@ PCI = r"^([0-9a-f]{4}:)?[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
 
 
 class Accelerator(StrEnum):
-    """What executes a guest's instructions: the processor (KVM), or a translator (TCG), which is emulation.
-    AUTO is KVM if a guest really runs under it, else TCG."""
+    """What executes a guest's instructions: the processor (KVM), or an emulator (TCG). AUTO uses KVM if a
+    test guest starts with it, otherwise TCG."""
 
     AUTO = "auto"
     KVM = "kvm"
@@ -197,8 +197,7 @@ class GuestSettings:
 
     @property
     def emulated(self) -> bool:
-        """Whether the guest's instructions are translated, so that all its figures are those of an
-        emulator."""
+        """Whether the guest's instructions are emulated. All its figures are then those of an emulator."""
         return self.accelerator is Accelerator.TCG
 
     @property

@@ -25,7 +25,8 @@ _SOURCE = matching(
 
 
 class Variant(StrEnum):
-    """The set of packages in a tree besides the requested ones, by the names of mmdebstrap."""
+    """The base set of packages of a tree, to which the requested packages are added. The names are those of
+    mmdebstrap."""
 
     EXTRACT = "extract"
     ESSENTIAL = "essential"

@@ -1,5 +1,5 @@
-"""Data about networks that several packages use: the settings of a network, and a seat on a network that
-exists."""
+"""Network data that several packages use: the settings of a network, and the address of one instance on
+it."""
 
 from __future__ import annotations
 
@@ -133,12 +133,13 @@ class NetworkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A place for one instance on a network that exists.
+    """The connection of one instance to an existing network.
 
     netns: path of the network namespace that the instance joins.
     address: IPv4 address of the interface.
     interface: name of the interface in the namespace.
-    port: device in the hub that the interface is connected to; empty if it has no device of its own there.
+    port: device in the hub that the interface is connected to; empty if the hub has no device for this
+        interface.
     """
 
     netns: str

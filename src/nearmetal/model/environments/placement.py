@@ -19,11 +19,11 @@ class Pinning(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLink:
-    """The links of emulated nodes; the settings apply at both ends of each link.
+    """Settings of the links between emulated nodes. They apply at both ends of each link.
 
     rate: B/s in each direction.
-    delay: seconds one way, from node to node.
-    queue: bytes that may wait at an end of a link before more are dropped.
+    delay: one-way delay in seconds, from node to node.
+    queue: capacity of the queue at each end of a link, in bytes. Further packets are dropped.
     """
 
     rate: float = field(
@@ -112,7 +112,7 @@ class Placement:
 
     @property
     def all_instances(self) -> int:
-        """Number of instances on all nodes together."""
+        """Number of instances on all nodes."""
         return self.nodes * self.instances
 
     @property

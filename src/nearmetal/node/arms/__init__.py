@@ -1,4 +1,3 @@
-"""The instances of an arm: how they are started, found and made reachable, and what exists beside them.
+"""The instances of an arm: how they are started, found and reached, and what runs beside them.
 
-Must not know a backend by name, or what is measured.
-"""
+Must not know a backend by name, or what is measured."""

@@ -1,5 +1,5 @@
-"""The companion of an arm: an instance of another kind in which a command (a monitor, a checkpointer) runs as
-long as the trial."""
+"""The companion of an arm: an instance of another kind that runs a command (a monitor, a checkpointer) for as
+long as the trial runs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class RunningCompanion:
     stderr: Path
 
     def require_sound(self) -> None:
-        """Raises TrialFailedError if the command has ended with an error.
+        """Check that the command has not ended with an error. Otherwise the trial did not run under the
+        conditions of the study.
 
-        The trial then did not run under the conditions that the study asks for.
+        Raises TrialFailedError if it has.
         """
         code = self.process.poll()
         if code not in (None, 0):

@@ -16,7 +16,7 @@ class Instances:
 
     @contextmanager
     def holding(self, instances: Iterable[Instance]) -> Iterator[None]:
-        """Keep these instances until exit."""
+        """Register these instances until exit."""
         labels = [i.label for i in instances]
         self._by_label |= {i.label: i for i in instances}
         try:

@@ -1,5 +1,5 @@
-"""Control groups that exist for a whole run. They are made for instances that use them only for
-accounting."""
+"""Control groups that exist for a whole run. They are made for instances that use them only to count
+resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...model.study import Arm, Limits, Study
 from .seats import hostname, slot
 
 HELD_INSTANCES = 16
-"""Up to this many instances, the counter files stay open. A process may open 1024 files, and an instance
+"""The counter files stay open for up to this many instances. A process may open 1024 files, and an instance
 needs 9."""
 
 
@@ -41,11 +41,13 @@ def kept_groups(
     scratch: Path,
     stack: ExitStack,
 ) -> dict[str, KeptGroups]:
-    """Create the control groups that exist as long as the run, by the label of the instance.
+    """Create the control groups that exist for the whole run, by the label of the instance.
 
-    There are none if the study measures starts and stops. An arm with limits is left out: a quota, for
+    None are created if the study measures starts and stops. Arms with limits are left out: a quota, for
     example, would begin in the middle of its period.
+
     stack: removes the groups when it is closed.
+
     Raises RunError.
     """
     if any(w.event for w in study.workloads):

@@ -1,4 +1,4 @@
-"""The instances of one arm of a block while they run, and what makes them reachable for the ranks."""
+"""The running instances of one arm of a block, and what the ranks need to reach them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from .starting import Surroundings, started_instances
 
 @dataclass(frozen=True, kw_only=True)
 class RunningArm:
-    """An arm whose instances run.
+    """An arm with running instances.
 
     trial: the trial that it belongs to.
     group: its instances, and how long they took to start.
-    volumes: the storage of each instance; empty if the environment asks for none.
-    companion: the instance of another kind beside them; None if the environment asks for none.
-    lodges_with: the trial in whose virtual machine its instances run; None if they run in none, or in one
-        that was booted for them alone.
-    shared_memory: directory of the machine's own /dev/shm for the ranks' segments; None if the instances do
-        not see it.
+    volumes: the storage of each instance; empty if the environment does not request any.
+    companion: the instance of another kind that runs beside them; None if the environment does not request
+        one.
+    lodges_with: the trial whose virtual machine its instances run in. None if they run in none, or in one
+        that was booted only for them.
+    shared_memory: directory in the machine's own /dev/shm for the segments of the ranks; None if the
+        instances do not see it.
     ssh: command line of the client that reaches the instances; empty if an agent reaches them.
     """
 
@@ -57,7 +58,7 @@ class RunningArm:
 
     @property
     def transport(self) -> Transport:
-        """The transport of messages between its ranks."""
+        """The transport of messages between the ranks."""
         return self.trial.arm.transport
 
     @property
@@ -66,17 +67,17 @@ class RunningArm:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        """Its instances as they run now: an instance that was moved has another process."""
+        """The instances in their current state: an instance that was moved has another process."""
         return tuple(self.node.instances[started.label] for started in self.group.instances)
 
     @property
     def guests(self) -> tuple[Guest, ...]:
-        """Those of its instances that are virtual machines."""
+        """The instances that are virtual machines."""
         return guests_among(self.instances)
 
     @property
     def hostnames(self) -> tuple[str, ...]:
-        """The host names of its instances, as their ranks report them."""
+        """The host names of the instances, as reported by their ranks."""
         return tuple(i.hostname for i in self.instances)
 
     @property
@@ -89,7 +90,7 @@ class RunningArm:
 
 
 class RunningGuard(Guard):
-    """A guard around what an arm does while its instances run."""
+    """A guard around actions of an arm while its instances run."""
 
     def __init__(self, arm: RunningArm) -> None:
         super().__init__(arm.trial)
@@ -121,10 +122,11 @@ def arm_around(trial: Trial, arms: Iterable[RunningArm]) -> RunningArm | None:
 
 @contextmanager
 def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]:
-    """Start the instances of a trial and all that they need. Everything ends on exit.
+    """Start the instances of a trial and everything that they need. All of it is stopped on exit.
 
     around: an arm whose virtual machine the instances run in; None if they run in none, or in one of their
         own.
+
     Raises RunError, TrialFailedError, UnavailableError.
     """
     environment = trial.arm.environment

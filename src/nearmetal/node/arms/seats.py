@@ -1,4 +1,5 @@
-"""What some backends prepare in a seat, once for a whole run, before instances can use it."""
+"""Preparations of network addresses that some backends make once for a whole run, before instances can use
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def slot(arms: Iterable[str], arm: str, aa: bool) -> str:
 
 
 def hostname(own: str) -> str:
-    """Return the host name of an instance whose label ends in own."""
+    """Return the host name of an instance from the last part of its label."""
     return f"nm{own}"
 
 
@@ -32,10 +33,11 @@ def prepare_seats(
     scratch: Path,
     stack: ExitStack,
 ) -> None:
-    """Let the backends prepare the seats of all networks.
+    """Let the backends prepare the network addresses of all instances.
 
     networks: by (arm name, whether it is the A/A arm).
     stack: undoes the preparation when it is closed.
+
     Raises RunError, UnavailableError.
     """
     for (name, aa), network in networks.items():

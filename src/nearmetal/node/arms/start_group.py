@@ -1,4 +1,4 @@
-"""Start and stop the instances of one arm as a group, in parallel or one after the other, and time both.
+"""Starts and stops the instances of one arm as a group, in parallel or one after the other, and times both.
 Knows only the interface of backends."""
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ...host.processes.helper import wait_readable
 Start = Callable[[], AbstractContextManager[Instance]]
 
 STOP_LIMIT = 60.0
-"""Seconds after which waiting for the end of a first process is given up."""
+"""Maximum time to wait for the end of a first process, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """Seconds counted from the request to stop.
+    """Durations of a stop, in seconds from the request.
 
     ended: until the first process of the last instance ended.
-    removed: until nothing of any instance is left.
+    removed: until everything of all instances was removed.
     """
 
     ended: float
@@ -40,9 +40,9 @@ class Group:
     """Running instances of one arm.
 
     seconds: seconds from the common request to the first instruction of each instance.
-    steps: seconds by step. If they started one after the other, sums over all instances, else of the one that
-        took longest.
-    stopped: times of the stop, set after it, if they were requested.
+    steps: seconds by step: sums over all instances if they started one after the other, else those of the
+        slowest instance.
+    stopped: durations of the stop, set after it, if they were requested.
     """
 
     instances: tuple[Instance, ...]
@@ -52,7 +52,7 @@ class Group:
 
     @property
     def has_first_process(self) -> bool:
-        """Whether its instances have first processes, whose start can be timed."""
+        """Whether the instances have first processes, whose start can be timed."""
         return bool(self.instances[-1].phases)
 
 
@@ -121,7 +121,7 @@ def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
 
 
 def _first_instruction(instance: Instance) -> float:
-    """Return seconds; 0 if the instance has no first process to be timed."""
+    """Return the time to the first instruction in seconds; 0 if the instance has no first process to time."""
     return instance.phases["first_instruction"] if instance.phases else 0.0
 
 
@@ -173,7 +173,7 @@ def _raise_first(workers: Sequence[_Worker]) -> None:
 
 @dataclass
 class _Ends:
-    """Watches the first processes of instances end, through their pidfds, in a thread of its own."""
+    """Watches through pidfds, in a separate thread, when the first processes of instances end."""
 
     instances: Sequence[Instance]
     _at: list[float] = field(default_factory=list)
@@ -202,7 +202,7 @@ class _Ends:
         self._close()
 
     def last(self) -> float:
-        """Return when the last one ended, in the time of time.monotonic().
+        """Return when the last one ended, by time.monotonic().
 
         Raises TrialFailedError if a first process still runs.
         """

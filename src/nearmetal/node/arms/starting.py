@@ -1,4 +1,4 @@
-"""The fresh instances of a trial: their requests, and their start."""
+"""The new instances of a trial: their requests, and their start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .start_group import Group, Start, started
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What instances run inside.
+    """The virtual machine that instances run inside.
 
     guest: the virtual machine; None if they run in none, or in one that is not running yet.
     alone: whether no instance of another arm runs in it.
@@ -37,9 +37,9 @@ class Surroundings:
 def started_instances(
     trial: Trial, surroundings: Surroundings, *, time_stop: bool = False
 ) -> Iterator[tuple[Group, tuple[Volume, ...]]]:
-    """Start fresh instances of a trial, with their storage.
+    """Start new instances of a trial, with their storage.
 
-    time_stop: also measure their stop. The group holds its times after exit.
+    time_stop: also measure their stop. The group contains its durations after exit.
     """
     arm, node = trial.arm, trial.node
     backend = node.backends[arm.environment.backend]
@@ -62,7 +62,10 @@ def started_instances(
 
 
 def _verify_shared(arm: Arm, instance: Instance) -> None:
-    """Raises UnavailableError if an instance has its own namespace of a kind that it should share."""
+    """Check that an instance shares the namespaces that it should share.
+
+    Raises UnavailableError if it has its own namespace of such a kind.
+    """
     for kind in arm.environment.share:
         if not same_namespace(instance.pid, kind.value):
             raise UnavailableError(
@@ -91,8 +94,8 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
 def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundings]:
     """Yield the virtual machine that the instances of a trial run inside.
 
-    If the arm needs one and none runs for it, one is booted for this trial alone, without a network. It ends
-    on exit.
+    If the arm needs one and none is running for it, one is booted for this trial only, without a network. It
+    is stopped on exit.
     """
     arm, node = trial.arm, trial.node
     name = arm.environment.inside
@@ -114,7 +117,10 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
 
 @contextmanager
 def idle_instances(trial: Trial, surroundings: Surroundings, count: int) -> Iterator[Group]:
-    """Start further instances of a trial in parallel. They have no seat on a network and run nothing."""
+    """Start idle instances of a trial in parallel, and stop them on exit.
+
+    They have no network address and run no program.
+    """
     requests = [_idle_request(trial, i) for i in range(count)]
     with (
         guest_around(trial, surroundings) as around,
@@ -143,7 +149,7 @@ def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:
 def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceRequest:
     """Return the request for one instance of a trial, with a scratch directory of its own.
 
-    number: its place among the arm's instances.
+    number: index of the instance within the arm.
     name: end of its label and host name; None for the number.
     """
     arm, node = trial.arm, trial.node

@@ -1,4 +1,3 @@
-"""What this machine can do for a study, found out before a run: backends, attachments, programs, KVM.
+"""Determines before a run what this machine can do for a study: backends, attachments, programs, KVM.
 
-Must not leave the machine changed.
-"""
+Must not leave the machine changed."""

@@ -1,4 +1,4 @@
-"""Decide before a study begins whether its virtual machines run by KVM or by an emulator. The measured
+"""Determines before a study begins whether its virtual machines run by KVM or by an emulator. The measured
 programs are then compiled for the instructions that the processors of all arms have."""
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ ANY_CPU = compiler_flags("x86-64")
 def with_accelerators(
     machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
 ) -> tuple[Machine, Study]:
-    """Settle how each guest of a study is executed, and compile the tools for the processors of all arms.
+    """Determine how each guest of a study is executed, and compile the tools for the processors of all arms.
 
-    Returns the machine with these tools, and the study with the accelerator of each guest and what else is
-    emulated.
+    Returns the machine with these tools, and the study with the accelerator of each guest and the emulators
+    of its environments.
+
     Raises UnavailableError if KVM is required and cannot run a guest.
     """
     study = with_emulation(machine, study, progress)

@@ -1,4 +1,4 @@
-"""Find out which attachments this machine can build, by building each with the requested settings."""
+"""Determines which attachments this machine can build, by building each with the requested settings."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def try_networks(
 
 
 def check_attachments(host: Host, tools: Tools, backends: Iterable[Backend]) -> dict[str, AttachmentCheck]:
-    """Check every attachment. Modes are checked one by one and named 'macvlan (vepa)'.
+    """Check every attachment. Modes are checked separately and named 'macvlan (vepa)'.
 
-    backends: asked about the attachments that only they can build.
+    backends: backends to check for the attachment `user`, which only a backend can build.
     """
     wants = {
         f"{a.value} ({mode})" if mode else a.value: NetworkRequest(

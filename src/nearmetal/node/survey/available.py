@@ -1,5 +1,5 @@
-"""Find out which backends of a study can start instances. Each backend is asked once; if an environment names
-another machine, the backend is asked about that machine."""
+"""Determines which backends of a study can start instances. Each backend is checked once; if an environment
+names another machine, the backend is also checked on that machine."""
 
 from __future__ import annotations
 
@@ -48,20 +48,21 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
     for e in study.environments:
         own = get_backend(e.backend)
         if isinstance(own, Elsewhere) and (answer := own.check_environment(machine.host, machine.tools, e)):
-            elsewhere[e.name] = _told(e.name, answer, progress)
+            elsewhere[e.name] = _reported(e.name, answer, progress)
             backends[e.backend] = own
             continue
         for name in (e.backend, *([e.beside.backend] if e.beside is not None else ())):
             if name not in here:
                 backend = get_backend(name)
-                here[name] = _told(name, backend.check(machine.host, machine.tools), progress)
+                here[name] = _reported(name, backend.check(machine.host, machine.tools), progress)
                 backends |= {name: backend} if here[name] is None else {}
     missing = {name: why for name, why in here.items() if why is not None}
     return Usable(backends=backends, missing=missing, elsewhere=elsewhere)
 
 
-def _told(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
-    """Report the answer of a backend. Returns in one line why the backend cannot be used; None if it can."""
+def _reported(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
+    """Report the result of a backend's check. Returns why the backend cannot be used, in one line; None if it
+    can."""
     if isinstance(answer, Unavailable):
         progress.note(f"{name} cannot run here: {answer.reason}. Next: {answer.remedy}")
         return f"{answer.reason}; {answer.remedy}"
@@ -75,7 +76,7 @@ def usable_arms(
 ) -> tuple[dict[str, Arm], dict[str, Backend], dict[str, str]]:
     """Return the arms that can run here, their backends, and why the others cannot (by arm name).
 
-    Raises UsageError if a placement asks for more CPUs than there are, UnavailableError if a baseline cannot
+    Raises UsageError if a placement requests more CPUs than there are, UnavailableError if a baseline cannot
     run, or if nothing is left to compare with it.
     """
     usable = usable_backends(machine, study, progress)

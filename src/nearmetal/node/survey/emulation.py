@@ -1,4 +1,4 @@
-"""Find out before a study begins whether anything it runs on is emulated, so that every figure can be
+"""Determines before a study begins whether any part of its platform is emulated, so that every figure can be
 labelled."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ..progress import Progress
 
 
 def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
-    """Return the study with the emulator of each environment's machine, or the outer hypervisor under which
-    its hypervisor runs."""
+    """Return the study with the emulator under each environment: that of its machine, or the outer hypervisor
+    of its hypervisor."""
     itself = emulator(machine.host, machine.tools)
     by_name = {e.name: e for e in study.environments}
     environments = tuple(

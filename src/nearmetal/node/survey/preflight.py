@@ -1,4 +1,4 @@
-"""Mistakes in a study that can be found before anything is started."""
+"""Checks a study for mistakes before anything is started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from ..machine import Machine
 
 
 def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
-    """Raises UsageError if a placement asks for more CPUs or more cores than the machine has."""
+    """Check that the machine has the CPUs and cores that each placement requests.
+
+    Raises UsageError if it has fewer.
+    """
     for arm in arms:
         wanted = set(arm.placement.cpus)
         shared = arm.placement.oversubscribe
@@ -36,11 +39,11 @@ def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
 
 
 def require_commands(arms: Iterable[Arm], study: Study, host: Host, directory: Path) -> None:
-    """Check the programs of a user's own that run with the machine's root file system.
+    """Check the user's own programs that run with the machine's root file system.
 
-    directory: the working directory of nearmetal, from which relative paths count.
+    directory: the working directory of nearmetal, to which paths are relative.
 
-    Raises UsageError if a program is not there or cannot be executed, or if the instances cannot have the
+    Raises UsageError if a program does not exist or cannot be executed, or if the instances cannot have the
     working directory.
     """
     for arm in arms:
@@ -77,9 +80,11 @@ def _require_command(workload: CommandWorkload, arm: Arm, host: Host, directory:
 
 
 def seen_directories(study: Study, arm: Arm, directory: Path) -> tuple[Path, ...]:
-    """Directories of the machine that the user's own programs of an arm need and that its instances would not
-    see: the working directory, and those of programs that lie where an instance has directories of its own.
+    """Return directories of the machine that the user's own programs need and the instances of an arm would
+    not see.
 
+    These are the working directory, and the directories of programs at places where an instance has
+    directories of its own.
     directory: the working directory of nearmetal.
     """
     commands = [w for w in study.commands if arm.environment.takes(w.name)]
@@ -97,17 +102,17 @@ def seen_directories(study: Study, arm: Arm, directory: Path) -> tuple[Path, ...
 
 
 def _is_fresh(path: Path) -> bool:
-    """Whether a path lies where every instance has a directory of its own."""
+    """Return whether every instance has its own directory at this place."""
     return any(path.is_relative_to(top) for top in FRESH)
 
 
 def _is_top(directory: Path) -> bool:
-    """Whether an instance has to have this directory for itself."""
+    """Return whether an instance must have its own version of this directory."""
     return directory in FRESH or directory == Path("/")
 
 
 def _around(program: Path) -> Path:
-    """The directory of a program. With a program in bin, what lies beside bin, since an interpreter needs
-    it."""
+    """Return the directory of a program. For a program in bin, this is the parent of bin, since an
+    interpreter needs its other directories."""
     above = program.parent.parent
     return above if program.parent.name == "bin" and not _is_top(above) else program.parent

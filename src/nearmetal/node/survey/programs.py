@@ -1,5 +1,5 @@
-"""Where an application runs, and whether its programs are installed there: on the machine, or in the tree of
-an image."""
+"""Determines where an application runs, and whether its programs are installed there: on the machine, or in
+the tree of an image."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Find = Callable[[str], str | None]
 def place_of(
     workload: ApplicationWorkload, arm: Arm, study: Study, machine: Hardware, directory: Path
 ) -> Place:
-    """Return the place where an arm runs an application.
+    """Return the conditions under which an arm runs an application.
 
-    The smallest memory per task of any arm bounds all arms: all must do the same work, however their tasks
-    are spread over instances.
+    The smallest memory per task of any arm is used for all arms: all must do the same work, however their
+        tasks are divided among instances.
     """
     takers = [a for a in study.arms() if a.environment.takes(workload.name)]
     of_task = [
@@ -48,7 +48,7 @@ def place_of(
 
 
 def two_ranks(machine: Hardware) -> Place:
-    """Return a placement that suits most applications, for asking whether the machine can run them at all."""
+    """Return a placement that suits most applications, to check whether the machine can run them at all."""
     here = Path("/")
     return Place(
         nodes=1,
@@ -105,8 +105,8 @@ def find_on(host: Host) -> Find:
 def lacking(needs: Needs, find: Find, host: Host | None = None) -> tuple[str, ...]:
     """Return what is missing.
 
-    find: where to look.
-    host: where to run the probe of the application; None to run nothing.
+    find: finds programs at the place of the application.
+    host: host on which the application's probe is run; None to run nothing.
     """
     missing = tuple(name for name in needs.programs if find(name) is None)
     if missing or not needs.probe or host is None:
@@ -115,10 +115,12 @@ def lacking(needs: Needs, find: Find, host: Host | None = None) -> tuple[str, ..
 
 
 def require_programs(study: Study, image: str, find: Find, host: Host | None = None) -> None:
-    """Raises UnavailableError if an application that an environment of this image runs lacks a program.
+    """Check that the programs of the applications that run in this image are present.
 
-    find: looks in that image.
+    find: finds programs in the image.
     host: as in lacking().
+
+    Raises UnavailableError if one is missing.
     """
     takers = [e for e in study.environments if e.image == image]
     for w in study.applications:

@@ -1,4 +1,5 @@
-"""The figures as Vega-Lite specifications, one grammar for the page, SVG, PNG and PDF. Draws nothing."""
+"""Charts of one cell as Vega-Lite specifications: one specification for the page, SVG, PNG and PDF. No
+drawing."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from .parts import (
 
 MOST_POINTS = 2000
 FAR_ROOF = 0.2
-"""Share of a roof below which the roof is given in words and not drawn."""
+"""Share of a roof below which the roof is mentioned as text and not drawn."""
 
 
 def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]:
@@ -118,7 +119,7 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
 def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
     """Return a chart of the absolute values of both sides by block.
 
-    Raw slices are drawn small, and the value of each block is drawn large.
+    Single slices are drawn small, and the value of each block is drawn large.
     """
     triples = list(zip(cell.blocks, cell.baseline_values, cell.values, strict=True))
     if not triples:
@@ -200,12 +201,13 @@ def attribution(cell: Cell, p: Palette) -> Chart | None:
         p,
         kind="attribution",
         title="Where the time went",
-        said="The residual is what the measured phases do not explain.",
+        ending="The residual is what the measured phases do not explain.",
     )
 
 
 def causes(cell: Cell, p: Palette) -> Chart | None:
-    """Return a chart of the extra time by cause, in shares of the baseline's time, and the rest."""
+    """Return a chart of the extra time by cause, as shares of the baseline's time; the unexplained rest is
+    one bar."""
     a = cell.attribution
     return _bars(
         cell,
@@ -214,8 +216,8 @@ def causes(cell: Cell, p: Palette) -> Chart | None:
         p,
         kind="causes",
         title="Why it went there",
-        said="Causes cut across the phases: a rank is throttled while it computes, or while it waits for one "
-        "that is.",
+        ending="Causes cut across the phases: a rank is throttled while it computes, or while it waits for "
+        "one that is.",
     )
 
 
@@ -227,7 +229,7 @@ def _bars(
     *,
     kind: str,
     title: str,
-    said: str,
+    ending: str,
 ) -> Chart | None:
     """Return a chart with a bar for each part; None if there are no parts."""
     if not measured:
@@ -264,7 +266,7 @@ def _bars(
         kind=kind,
         title=title,
         caption=f"Bars: additional time in {unit} of the baseline's, n {cell.n}; "
-        f"lines: {cell.confidence * 100:.3g} % intervals. {said}",
+        f"lines: {cell.confidence * 100:.3g} % intervals. {ending}",
         height=34 * len(rows) + 10,
         spec={"data": {"values": rows}, "layer": [bars, whiskers]},
     )

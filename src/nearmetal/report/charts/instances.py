@@ -1,5 +1,5 @@
 """Charts of the counters of guests for each second of a run, in the form of the figures of the 2009 paper on
-two virtual machine scenarios. Draws nothing."""
+two virtual machine scenarios. No drawing."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _points(section: SampleSection, window: tuple[float, float]) -> list[tuple[f
 
 
 def instances_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
-    """Return charts of each guest's CPU time, and of memory, disk traffic and system figures of all guests
-    together.
+    """Return charts of the CPU time of each guest, and of memory, disk traffic and system counters of all
+    guests.
 
-    arm: the arm in words.
+    arm: description of the arm.
     """
     shown = [r for r in runs if r.points]
     if not shown:
@@ -140,7 +140,7 @@ def _lines(
     }
     if several:
         encoding = {**encoding, "detail": dash, "strokeDash": dash}
-    said = {
+    captions = {
         "memory": "Swap used, free, inactive and active memory of each guest.",
         "disk": "What each guest read from its devices (received) and wrote to them (sent).",
         "system": "Interrupts and context switches of each guest.",
@@ -148,7 +148,7 @@ def _lines(
     return Chart(
         kind="instances",
         title=f"{title}: {arm}",
-        caption=f"{said} One typical run, second by second"
+        caption=f"{captions} One typical run, second by second"
         + (", a line style for each guest, the first drawn through." if several else "."),
         height=HEIGHT,
         spec={

@@ -1,4 +1,4 @@
-"""Parts that all charts share: colours, look, axes, bands. Pure."""
+"""Elements that all charts share: colours, style, axes, bands. No I/O."""
 
 from __future__ import annotations
 
@@ -71,23 +71,24 @@ class Chart:
 
 
 def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
-    """Return the chart, with a caption that says so if nodes or guests are emulated.
+    """Return the chart with a caption about emulation, if nodes or guests are emulated.
 
     guest: how the guests are emulated.
     """
-    said = [EMULATED] if emulated else []
-    said += [f"Guests emulated ({one_line(guest)})."] if guest else []
-    return replace(chart, caption=" ".join([chart.caption, *said])) if said else chart
+    sentences = [EMULATED] if emulated else []
+    sentences += [f"Guests emulated ({one_line(guest)})."] if guest else []
+    return replace(chart, caption=" ".join([chart.caption, *sentences])) if sentences else chart
 
 
 def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:
-    """Return the chart, with a caption that says so if nodes or guests of any of its cells are emulated."""
+    """Return the chart with a caption about emulation, if the nodes or guests of any of the cells are
+    emulated."""
     guest = next((c.guest for c in cells if c.guest), "")
     return emulation_said(chart, emulated=any(c.emulated for c in cells), guest=guest)
 
 
 def config(p: Palette) -> Spec:
-    """Return the look that all charts share."""
+    """Return the style configuration that all charts share."""
     return {
         "background": "transparent",
         "font": p.font,
@@ -157,7 +158,7 @@ class OverheadAxis:
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
     def margin_said(self, cell: Cell) -> str:
-        """Return the words about the margin for the caption."""
+        """Return the sentence about the margin for the caption."""
         margin = margin_text(cell.margin)
         return (
             f"Grey band: margin {margin}." if self.with_margin else f"The margin {margin} lies far outside."
@@ -174,9 +175,8 @@ def bands(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
 
 
 def margin_band(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
-    """Return the margin as a band and zero overhead as a dashed line; nothing if they are far outside of the
-    chart.
-    """
+    """Return the margin as a band and zero overhead as a dashed line; nothing if they are far outside the
+    chart."""
     if not y.with_margin:
         return []
     band = _band(y, -cell.margin / (1 + cell.margin), cell.margin, p.margin)
@@ -245,7 +245,7 @@ def value_unit(cell: Cell, values: Sequence[float]) -> tuple[float, str]:
 
 
 def short(value: float) -> float:
-    """Round to six significant digits. A chart cannot show more, and the page becomes half as long."""
+    """Round to six significant digits. A chart cannot show more, and this halves the size of the page."""
     return float(f"{value:.6g}")
 
 
@@ -254,7 +254,8 @@ def thinned(shown: int, of: int, what: str) -> str:
 
 
 def told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
-    """Distinguish series by colour and by shape, in one legend. Both have the same domain."""
+    """Return encodings that distinguish series by colour and by shape, in one legend. Both have the same
+    domain."""
     own = dict.fromkeys(names)
     domain: list[JsonValue] = list(own)
     long = max(map(len, own), default=0) > 12

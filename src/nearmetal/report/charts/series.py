@@ -1,4 +1,4 @@
-"""Charts of a study in parts: the packing curve, and all overheads of a part. Draws nothing."""
+"""Charts of a study in parts: the packing curve, and all overheads of a part. No drawing."""
 
 from __future__ import annotations
 

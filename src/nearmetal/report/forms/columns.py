@@ -1,4 +1,4 @@
-"""Columns of a terminal: how wide a text is, padded and wrapped."""
+"""Text in the columns of a terminal: width, padding and wrapping."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def columns(text: str) -> int:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Return the text with spaces up to the width, in front of it if right."""
+    """Return the text padded with spaces to the width; right-aligned if `right`."""
     space = " " * max(0, width - columns(text))
     return space + text if right else text + space
 
@@ -26,7 +26,8 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return the text in lines of at most so many columns, which never end between a number and its unit."""
+    """Return the text in lines of at most `width` columns. A line never ends between a number and its
+    unit."""
     # textwrap does not break at a no-break space.
     lines = textwrap.wrap(
         tight(one_line(text)), max(20, width), break_on_hyphens=False, break_long_words=False

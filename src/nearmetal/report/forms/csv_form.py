@@ -80,5 +80,5 @@ def _row(c: Cell, *, floor: bool) -> list[str]:
 
 
 def _words(text: str) -> str:
-    said = one_line(text)
-    return f"'{said}" if said.startswith(_FORMULA) else said
+    line = one_line(text)
+    return f"'{line}" if line.startswith(_FORMULA) else line

@@ -1,4 +1,4 @@
-"""The answer of a run on one screen of a terminal, at most LINES lines. Prints nothing."""
+"""The answer of a run on one terminal screen, at most LINES lines. Returns text, prints nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WIDTH = 100
 """Maximum number of columns, also on a wider terminal."""
 MOST_ROWS, MOST_ARMS = 14, 8
 MOST_REASONS = 3
-"""Most reasons of failures that are shown if there is nothing to compare."""
+"""Maximum number of reasons of failures that are shown if there is nothing to compare."""
 _GAP = "  "
 VERDICT_STYLES = {
     Verdict.SLOWER: "bold red",
@@ -95,12 +95,12 @@ def summary_text(
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
     trust = trust_in(study, analysis.noise_floor)
     _labelled(out, "Noise", trust.sentence, width, alert=trust.alert)
-    said, command = _next(analysis, found, results_dir)
-    if said:
-        _labelled(out, "Next", said, width, command=command)
+    step, command = _next(analysis, found, results_dir)
+    if step:
+        _labelled(out, "Next", step, width, command=command)
     if report is not None:
-        said = f"{report}; every figure"
-        _labelled(out, "Report", said, width, command=analyze_line(results_dir))
+        step = f"{report}; every figure"
+        _labelled(out, "Report", step, width, command=analyze_line(results_dir))
     return out
 
 
@@ -144,7 +144,7 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
 
 
 def _table(out: Text, found: Answer, width: int) -> bool:
-    """Print the table, and return whether it shows intervals."""
+    """Append the table to `out`, and return whether it shows intervals."""
     arms = found.arms[:MOST_ARMS]
     rows = found.table[:MOST_ROWS]
     intervals = True
@@ -213,7 +213,7 @@ def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tupl
 
 
 def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:
-    """Return, for each row, the arms in the order of their overhead.
+    """Append, for each row, the arms in the order of their overhead.
 
     base: name of the baseline.
     """
@@ -255,8 +255,8 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
         if not changes:
             return "nothing: every figure is decided", ""
         tried = "it" if changes == 1 else "the first"
-        said = f"{plural(changes, 'change')} may help; trying {tried} takes about {show_length(TRY_SECONDS)}"
-        return said, try_line(results_dir)
+        step = f"{plural(changes, 'change')} may help; trying {tried} takes about {show_length(TRY_SECONDS)}"
+        return step, try_line(results_dir)
     rows = found.rows if found is not None else ()
     deciding = {c.key for row in rows if not row.beside for cells in row.cells.values() for c in cells}
     wanted = [c for c in open_cells if c.key in deciding]
@@ -270,10 +270,10 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
     undecided = plural(len(open_cells), "undecided figure")
-    said = f"about {show_length(2 * soonest)} more settle {count} of {undecided}"
+    step = f"about {show_length(2 * soonest)} more settle {count} of {undecided}"
     if settled:
-        said = f"the sentences above are settled; {said}"
-    return said + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command
+        step = f"the sentences above are settled; {step}"
+    return step + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command
 
 
 def _labelled(

@@ -88,7 +88,8 @@ def terminal_text(
 
 
 def _failed(analysis: Analysis, results_dir: str) -> list[str]:
-    """Return what has no value because it failed, by reason, and where its logs are."""
+    """Return the results that have no value because of failures, by reason, and the directory of their
+    logs."""
     by_reason: dict[str, list[str]] = {}
     for u in analysis.unused:
         if u.failed:
@@ -248,8 +249,8 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _command_wrapped(text: str, width: int) -> list[str]:
-    """Return a step on one line, or with its command unbroken on a line of its own, so that it can be
-    copied."""
+    """Return a step on one line. If it is too wide, its command is on a separate line, unbroken, so that it
+    can be copied."""
     said, gap, command = text.partition(":  ")
     if _columns(text) <= width or not gap:
         return [text]

@@ -1,4 +1,4 @@
-"""The detail view of one cell: its numbers in words, its charts, and its counters."""
+"""The detail view of one cell: its numbers in sentences, its charts, and its counters."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _facts(c: Cell) -> Markup:
         ("note", one_line(c.reason)),
         *_quantiles(c.quantiles, c.unit),
     ]
-    said = [part for name, value in facts if value for part in (tag("dt", name), tag("dd", tight(value)))]
-    return join(tag("h4", "Numbers"), tag("dl", *said, class_="facts"))
+    parts = [part for name, value in facts if value for part in (tag("dt", name), tag("dd", tight(value)))]
+    return join(tag("h4", "Numbers"), tag("dl", *parts, class_="facts"))
 
 
 def _decided(c: Cell) -> str:
@@ -80,8 +80,8 @@ def _decided(c: Cell) -> str:
 def _failed(c: Cell) -> str:
     """Describe the failed blocks. A block in which one side failed counts in n as infinitely slow."""
     sides = (("this environment", c.failed_blocks), ("the baseline", c.baseline_failed_blocks))
-    said = [f"{who} in {plural(len(blocks), 'round')}" for who, blocks in sides if blocks]
-    return "; ".join(said) or (f"{plural(c.failed, 'round')} cannot be compared" if c.failed else "")
+    parts = [f"{who} in {plural(len(blocks), 'round')}" for who, blocks in sides if blocks]
+    return "; ".join(parts) or (f"{plural(c.failed, 'round')} cannot be compared" if c.failed else "")
 
 
 def _total(c: Cell) -> str:
@@ -92,7 +92,7 @@ def _total(c: Cell) -> str:
 
 
 def _published(c: Cell) -> str:
-    """Return the overhead as a paper that prints (base - env) / base would print it."""
+    """Return the overhead as in a paper that defines it as (base - env) / base."""
     if c.better is Better.LOWER or not bounded(c):
         return ""
     f = published_column(c)
@@ -104,28 +104,28 @@ def _spread(c: Cell) -> str:
     if s is None:
         return ""
     one, beyond = (100 * math.sqrt(max(v, 0.0)) for v in (s.slice_variance, s.block_variance))
-    told = f"one measurement {one:.2g} %, rounds beyond that {beyond:.2g} %; {s.slices} measurements a round"
+    shown = f"one measurement {one:.2g} %, rounds beyond that {beyond:.2g} %; {s.slices} measurements a round"
     if s.slice_seconds <= 0 or s.other_seconds <= 0:
-        return told
+        return shown
     best = kalibera_jones_plan(
         costs=(s.slice_seconds, s.other_seconds),
         t2=(s.slice_variance, s.block_variance),
         r_max=MOST_SLICES,
     )
-    return f"{told}, {best.repetitions[0]} would make most of the time (Kalibera and Jones; a guide)"
+    return f"{shown}, {best.repetitions[0]} would make most of the time (Kalibera and Jones; a guide)"
 
 
 def _discovery(c: Cell) -> str:
     if c.discovered is None or c.e is None:
         return ""
-    told = "differs from 0" if c.discovered else "no difference claimed"
-    return f"{told} at a false discovery rate of 5 % over all comparisons (e {c.e:.2g})"
+    shown = "differs from 0" if c.discovered else "no difference claimed"
+    return f"{shown} at a false discovery rate of 5 % over all comparisons (e {c.e:.2g})"
 
 
 def _roof(c: Cell) -> str:
     sides = ((c.roof, ""), (c.baseline_roof, "baseline: "))
-    told = [(who, roof) for roof, who in sides if roof is not None and roof.share <= 1]
-    return "; ".join(f"{who}{share_figure(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in told)
+    shown = [(who, roof) for roof, who in sides if roof is not None and roof.share <= 1]
+    return "; ".join(f"{who}{share_figure(roof.share)} of {roof_text(roof, c.unit)}" for who, roof in shown)
 
 
 def _smallest(c: Cell) -> str:
@@ -156,11 +156,11 @@ def _seen(c: Cell, records: RecordIndex) -> Markup:
     for arm in (c.baseline, c.arm):
         seen = records.seen(arm)
         for title, found in (("transport", seen.transports), ("placement", seen.places)):
-            said = [f"{text} ({share_text(count, seen)})" for text, count in found[:3]]
+            parts = [f"{text} ({share_text(count, seen)})" for text, count in found[:3]]
             more = f"; and {len(found) - 3:,} more" if len(found) > 3 else ""
             rows += [
                 tag("dt", f"{one_line(arm)}: {title}"),
-                tag("dd", ("; ".join(said) or "no records") + more),
+                tag("dd", ("; ".join(parts) or "no records") + more),
             ]
         pages = pages_text(records.trials(arm), c.workload)
         if pages != "not reported":

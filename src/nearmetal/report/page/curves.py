@@ -1,8 +1,5 @@
-"""Curves: metrics of one workload that differ only by a number in their names, such as a block or message
-size.
-
-Pure.
-"""
+"""Curves: metrics of one workload that differ only by a number in their names, such as a block size or
+message size. No I/O."""
 
 from __future__ import annotations
 
@@ -59,20 +56,20 @@ class Curve:
     emulated: bool
 
     def sentence(self) -> str:
-        """Return 'hpl over nb: best in native/1x2 at 256 (23.0 GFLOP/s), in lxc/1x2 at 128 (20.7 GFLOP/s)'.
+        """Return a sentence about the best points, empty if the curve has none.
 
-        It is empty if the curve has no best point.
+        Example: 'hpl over nb: best in native/1x2 at 256 (23.0 GFLOP/s), in lxc/1x2 at 128 (20.7 GFLOP/s)'.
         """
         if not self.best:
             return ""
-        said = []
+        words = []
         for side in dict.fromkeys(p.side for p in self.points):
             own = [p for p in self.points if p.side == side and math.isfinite(p.value.centre)]
             if own:
                 pick = max if self.better is Better.HIGHER else min
                 top = pick(own, key=lambda p: p.value.centre)
-                said.append(f"in {side} at {top.at} ({show(top.value.centre, self.unit)})")
-        return one_line(f"{self.workload} over {self.over}: best {', '.join(said)}") if said else ""
+                words.append(f"in {side} at {top.at} ({show(top.value.centre, self.unit)})")
+        return one_line(f"{self.workload} over {self.over}: best {', '.join(words)}") if words else ""
 
 
 def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
@@ -103,7 +100,7 @@ def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
 
 def sentences(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the sentences of the curves that have a best point."""
-    return tuple(said for curve in curves(cells) if (said := curve.sentence()))
+    return tuple(words for curve in curves(cells) if (words := curve.sentence()))
 
 
 def section(cells: Sequence[Cell], draw: Draw) -> Markup:
@@ -115,7 +112,8 @@ def section(cells: Sequence[Cell], draw: Draw) -> Markup:
 
 
 def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
-    """Return the points of all arms, and those of the baseline once, though every arm is compared with it."""
+    """Return the points of all arms, and the points of the baseline only once, although every arm is compared
+    with it."""
     base = {at: Point(side=c.baseline, at=at, value=c.baseline_value) for at, c in cells}
     own = {(c.arm, at): Point(side=c.arm, at=at, value=c.value) for at, c in cells}
     arms = list(dict.fromkeys(arm for arm, _ in own))
@@ -124,7 +122,8 @@ def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
 
 
 def chart(curve: Curve, p: Palette) -> Chart | None:
-    """Return a line for each side over the number, with the intervals of its points if they are known."""
+    """Return a chart with one line per side over the number, and the intervals of its points if they are
+    known."""
     shown = [point for point in curve.points if math.isfinite(point.value.centre)]
     if not shown:
         return None
@@ -170,12 +169,12 @@ def chart(curve: Curve, p: Palette) -> Chart | None:
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
         },
     ]
-    said = curve.sentence()
+    words = curve.sentence()
     made = Chart(
         kind="curve",
         title=f"{one_line(curve.workload)} over {one_line(curve.over)}",
         caption=f"Medians over rounds in {one_line(name)}, n {curve.n} or more; bars are their intervals."
-        + (f" {said}." if said else ""),
+        + (f" {words}." if words else ""),
         height=220,
         spec={"data": {"values": rows}, "layer": layers},
     )

@@ -28,7 +28,7 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
     warnings = [tag("p", text, class_="alert", role="note") for text in emulation_warnings(analysis)]
     found = answer(study, analysis)
     trust = trust_in(study, analysis.noise_floor)
-    said = tag(
+    caption = tag(
         "p",
         tag("b", "Noise "),
         tight(trust.sentence),
@@ -36,10 +36,10 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
         role="note" if trust.alert else None,
     )
     if found is None:
-        return join(meta, *warnings, tag("p", NOTHING, class_="answer"), said)
+        return join(meta, *warnings, tag("p", NOTHING, class_="answer"), caption)
     missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
     sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
-    return join(meta, *warnings, sentences, *missing, forest(found), said)
+    return join(meta, *warnings, sentences, *missing, forest(found), caption)
 
 
 def _sentence(arm: ArmAnswer) -> tuple[Markup, Markup]:
@@ -55,7 +55,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     found = answer(study, analysis)
     if found is None or not found.table:
         return Markup("")
-    said = "The same figures. They compare times, for rates too: ×2 is twice as long."
+    caption = "The same figures. They compare times, for rates too: ×2 is twice as long."
     heads = ("", found.baseline.environment, *(arm.name for arm in found.arms))
     rows = [
         tag(
@@ -69,7 +69,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     ]
     whole = tag(
         "table",
-        tag("caption", said),
+        tag("caption", caption),
         tag(
             "thead",
             tag("tr", *(tag("th", h, scope="col", role="columnheader") for h in heads), role="row"),
@@ -79,7 +79,7 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
         class_="cards answer-table",
         role="table",
     )
-    return scrolled(whole, said)
+    return scrolled(whole, caption)
 
 
 def _figure(row: AnswerRow, arm: ArmAnswer, numbers: Mapping[tuple[str, str, str], int]) -> Markup:

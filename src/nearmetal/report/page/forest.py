@@ -1,4 +1,4 @@
-"""The forest plot: all comparisons in one figure, as SVG that needs no script. Pure."""
+"""The forest plot: all comparisons in one figure, as SVG without scripts. No I/O."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class _Line:
 class _Group:
     """Lines below one heading.
 
-    note: the value of the baseline; '' if it is not known or not one value.
+    note: the value of the baseline; '' if it is unknown, or if the lines have different baseline values.
     """
 
     title: str
@@ -169,7 +169,7 @@ def _ranked(row: AnswerRow, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
 
 
 def _theta(overhead: float) -> float:
-    """Return the logarithm of the ratio of times; infinite if a side never ended."""
+    """Return the logarithm of the ratio of times; infinite if a side did not finish."""
     return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
 
 
@@ -255,7 +255,7 @@ def _heading(group: _Group, top: int, layout: Layout) -> Iterable[Markup]:
 
 
 def _line(line: _Line, y: int, at: Callable[[float], float], layout: Layout) -> Iterable[Markup]:
-    said = figures(line.cells)
+    texts = figures(line.cells)
     label = _cut(line.label, layout.plot[0] - layout.label, layout.letter)
     yield _text(layout.label, y + 4, label, "label")
     for cell in line.cells:
@@ -264,17 +264,17 @@ def _line(line: _Line, y: int, at: Callable[[float], float], layout: Layout) -> 
             yield _segment(at(cell.low), y, at(cell.high), y, f"interval {kind}")
         if bounded(cell) or cell.verdict is not Verdict.NONE:
             yield _mark(at(cell.overhead), y, cell.verdict, small=len(line.cells) > 1)
-    kind = _CLASSES[said.verdict]
-    overhead = said.overhead or "no interval"
+    kind = _CLASSES[texts.verdict]
+    overhead = texts.overhead or "no interval"
     yield tag(
         "text",
-        overhead if layout.interval is not None else f"{overhead} {said.symbol}",
+        overhead if layout.interval is not None else f"{overhead} {texts.symbol}",
         x=str(layout.overhead),
         y=str(y + 4),
         class_=f"end {kind}",
     )
     if layout.interval is not None:
-        yield _text(layout.interval, y + 4, f"{said.interval} {said.symbol}".strip(), kind)
+        yield _text(layout.interval, y + 4, f"{texts.interval} {texts.symbol}".strip(), kind)
 
 
 def _cut(text: str, room: int, letter: float) -> str:

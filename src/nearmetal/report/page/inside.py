@@ -23,10 +23,10 @@ def roofs(analysis: Analysis) -> Markup:
     lines = roof_lines(analysis)
     if not lines:
         return Markup("")
-    said = "Each upper bound was measured on bare metal. No result is expected above it."
+    text = "Each upper bound was measured on bare metal. No result is expected above it."
     return folded(
         "roofs",
         "Upper bounds",
-        tag("p", said),
+        tag("p", text),
         table(HEADS, [line.cells() for line in lines], label="Upper bounds"),
     )

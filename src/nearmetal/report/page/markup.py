@@ -25,14 +25,14 @@ def tag(name: str, *children: str, **attributes: str | bool | None) -> Markup:
     attributes: '_' becomes '-', and a trailing '_' is dropped (class_). None and False omit the attribute;
         True gives it no value.
     """
-    said = ""
+    written = ""
     for key, value in attributes.items():
         if value is None or value is False:
             continue
         label = key.rstrip("_").replace("_", "-")
-        said += f" {label}" if value is True else f' {label}="{escape(value)}"'
+        written += f" {label}" if value is True else f' {label}="{escape(value)}"'
     inner = "".join(escape(c) for c in children)
-    return Markup(f"<{name}{said}>" if name in _VOID else f"<{name}{said}>{inner}</{name}>")
+    return Markup(f"<{name}{written}>" if name in _VOID else f"<{name}{written}>{inner}</{name}>")
 
 
 def join(*parts: str) -> Markup:

@@ -70,17 +70,19 @@ def _verdict_table(group: ComparisonGroup, number: int) -> Markup:
             e = line.entries.get(c.side.arm)
             cells.append(tag("td", _entry(e) if e else "no figure", role="cell", data_label=c.side.full))
         rows.append(tag("tr", *cells, role="row"))
-    said = f"Overhead in time, with interval, against {group.baseline.full} (its median in the first column)."
+    explanation = (
+        f"Overhead in time, with interval, against {group.baseline.full} (its median in the first column)."
+    )
     verdict_rows = tag(
         "table",
-        tag("caption", said),
+        tag("caption", explanation),
         tag("thead", tag("tr", *head, role="row"), role="rowgroup"),
         tag("tbody", *rows, role="rowgroup"),
         class_="cards verdicts",
         role="table",
         id=f"verdicts-{number}",
     )
-    return scrolled(verdict_rows, said)
+    return scrolled(verdict_rows, explanation)
 
 
 def _column_head(of: ArmLabel, *, number: bool = False) -> Markup:
@@ -191,7 +193,7 @@ def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup
     if not lines:
         return Markup("")
     rows = [[one_line(text) for text in replace(line, arm=names[line.arm]).cells()] for line in lines]
-    said = (
+    explanation = (
         "One full run of each workload, as the MPI profile of its ranks counted it: medians over trials, "
         "seconds as means over ranks, calls and messages of all ranks. Messages are those between two ranks; "
         "what a collective call sends inside is counted as the call alone."
@@ -199,7 +201,7 @@ def time_spent(study: Study, analysis: Analysis, records: RecordIndex) -> Markup
     return folded(
         "time-spent",
         "Where the time went",
-        tag("p", said),
+        tag("p", explanation),
         table(HEADS, rows, label="Where the time went", numbers=True),
     )
 
@@ -233,7 +235,7 @@ def parity(differences: Sequence[Mapping[str, JsonValue]]) -> Markup:
     else:
         heads = list(dict.fromkeys(k for d in differences for k in d))
         inner = table(
-            heads, [[one_line(_said(d.get(k))) for k in heads] for d in differences], label="Differences"
+            heads, [[one_line(_as_text(d.get(k))) for k in heads] for d in differences], label="Differences"
         )
     return folded("parity", "Differences between the sides", inner)
 
@@ -243,7 +245,7 @@ def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
     rows = [[u.what, str(u.count), u.reason] for u in analysis.unused]
     absent = provenance.get("not_here")
     if isinstance(absent, dict):
-        rows += [[arm, "all", _said(why)] for arm, why in absent.items()]
+        rows += [[arm, "all", _as_text(why)] for arm, why in absent.items()]
     counts = (
         f"{plural(analysis.torn_blocks, 'torn round')} run again or left out, "
         f"{plural(analysis.failed_trials, 'failed trial')}."
@@ -259,7 +261,7 @@ def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
 
 def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Markup:
     """Return the command lines that repeat the measurement."""
-    said = (
+    explanation = (
         f"The order of all trials follows from the study and the seed {analysis.seed:x} "
         f"({analysis.seed}); the results directory holds both."
     )
@@ -275,14 +277,14 @@ def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Mark
         "reproduce",
         "How to measure this again",
         tag("pre", tag("code", "\n".join(one_line(c) for c in commands)), tabindex="0") if commands else "",
-        tag("p", said),
+        tag("p", explanation),
         definition_list(facts),
     )
 
 
 def provenance(found: Mapping[str, JsonValue]) -> Markup:
     """Return the contents of provenance.json, with one fold per part: hardware, kernel, versions, digests."""
-    plain = [(k, _said(v)) for k, v in found.items() if not isinstance(v, (dict, list))]
+    plain = [(k, _as_text(v)) for k, v in found.items() if not isinstance(v, (dict, list))]
     deep = [(k, v) for k, v in found.items() if isinstance(v, (dict, list)) and v and k != "not_here"]
     folds = [
         tag("details", tag("summary", one_line(k)), definition_list(_flat(v)), class_="plain")
@@ -351,15 +353,15 @@ def _share(value: float | None) -> str:
     return "unavailable" if value is None else f"{value * 100:.2g} %"
 
 
-def _said(value: JsonValue) -> str:
+def _as_text(value: JsonValue) -> str:
     if value is None:
         return "unavailable"
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        return "; ".join(f"{k}: {_said(v)}" for k, v in value.items())
+        return "; ".join(f"{k}: {_as_text(v)}" for k, v in value.items())
     if isinstance(value, list):
-        return ", ".join(_said(v) for v in value)
+        return ", ".join(_as_text(v) for v in value)
     return json.dumps(value)
 
 
@@ -369,4 +371,4 @@ def _flat(value: JsonValue, prefix: str = "") -> list[tuple[str, str]]:
         return [pair for k, v in value.items() for pair in _flat(v, f"{prefix}.{k}" if prefix else k)]
     if isinstance(value, list) and any(isinstance(v, (dict, list)) for v in value):
         return [pair for i, v in enumerate(value) for pair in _flat(v, f"{prefix}[{i}]")]
-    return [(prefix, _said(value))]
+    return [(prefix, _as_text(value))]

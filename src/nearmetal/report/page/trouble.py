@@ -1,4 +1,4 @@
-"""TCP trouble of one cell in words and as tables, if something was lost."""
+"""TCP losses and timeouts of one cell as texts and tables, if anything was lost."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def trouble_sentence(t: NetworkTrouble) -> str:
     """Describe the TCP trouble in a trial, its cost, and where packets were dropped."""
     timeouts, sent = _number(t.timeouts), _number(t.retransmitted)
     before = f"{_number(t.baseline_timeouts)} and {_number(t.baseline_retransmitted)}"
-    said = [
+    texts = [
         f"In the timed part of a trial {timeouts} TCP time-outs and {sent} segments sent again "
         f"(baseline: {before})."
     ]
     if t.timeouts and t.waited is not None:
         rto = f"{_time(t.rto)} (the smallest RTO seen)" if t.rto is not None else "0.2 s (Linux's least RTO)"
         extra = f", of {_time(t.extra_seconds)} more in all" if t.extra_seconds is not None else ""
-        said.append(f"At {rto} each, the time-outs waited {_time(t.waited)}{extra}.")
+        texts.append(f"At {rto} each, the time-outs waited {_time(t.waited)}{extra}.")
     if t.drops:
         place, count = next(iter(t.drops.items()))
-        said.append(f"Most packets were dropped by {place}: {_number(count)} in a trial.")
+        texts.append(f"Most packets were dropped by {place}: {_number(count)} in a trial.")
     elif t.timeouts:
-        said.append("No drop was counted in the devices, queues and buffers of this machine that were read.")
+        texts.append("No drop was counted in the devices, queues and buffers of this machine that were read.")
     if t.shared:
-        said.append(OWN_NETWORK)
-    return one_line(" ".join(said))
+        texts.append(OWN_NETWORK)
+    return one_line(" ".join(texts))
 
 
 def trouble_lines(analysis: Analysis) -> list[tuple[str, str]]:

@@ -33,12 +33,12 @@ from .markup import Markup, escape, join, tag
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The data of a page besides study and analysis.
+    """The data of a page, apart from study and analysis.
 
     provenance: as in provenance.json.
     differences: differences that the parity audit found, one mapping each.
     commands: command lines that repeat the measurement.
-    when: the day of the run, for the reader.
+    when: the day of the run, as text.
     inside: counters that were read during the run.
     """
 

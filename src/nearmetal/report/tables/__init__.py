@@ -1,4 +1,3 @@
-"""What each table of a report shows: its rows, figures and words.
+"""The contents of each table of a report: its rows, figures and words.
 
-Must not know the syntax of any form: HTML, Markdown, LaTeX or terminal text.
-"""
+Must not know the syntax of any format: HTML, Markdown, LaTeX or terminal text."""

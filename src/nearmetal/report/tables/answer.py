@@ -1,5 +1,5 @@
-"""The answer of a run on one screen, as data: a sentence for each environment, and few rows of figures. Pure;
-knows no format."""
+"""The answer of a run on one screen, as data: a sentence for each environment, and a few rows of figures. No
+I/O; independent of the output format."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text
 from .floors import kind_of_work
 
 USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
-"""Metrics that nearmetal measures of every program beside its wall time."""
+"""Metrics that nearmetal measures for every program in addition to its wall time."""
 MOST_METRICS = 6
-"""Metrics of one workload that have rows of their own."""
+"""Maximum number of metrics of one workload that have rows of their own."""
 _WORDS = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
@@ -38,10 +38,11 @@ _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALE
 class AnswerRow:
     """One metric, or several similar metrics in one row.
 
-    baseline: the value of the baseline; for several metrics, the range of their values if they have one unit.
+    baseline: the value of the baseline; for several metrics, the range of their values if they have the same
+        unit.
     cells: cells by arm, one or several.
-    beside: whether the row is secondary: it decides the word of an environment only if there are no other
-        rows. Rows of a program's resource use beside its own metrics are secondary, and so are events of
+    beside: whether the row is secondary: it determines the word of an environment only if there are no other
+        rows. The resource use of a program that has its own metrics is secondary, and so are events of
         instances.
     """
 
@@ -82,12 +83,13 @@ class ArmAnswer:
 
     @property
     def name(self) -> str:
-        """Return 'container, 2 instances'."""
+        """Return the name of the arm in a table: 'container, 2 instances'."""
         return f"{self.environment}, {self.where}" if self.where else self.environment
 
     @property
     def sentence(self) -> str:
-        """Return 'container on 2 instances is slower: cg.S ×3.90; ep.S within 3 %.'."""
+        """Return the result as a sentence: 'container on 2 instances is slower: cg.S ×3.90; ep.S within 3
+        %.'."""
         on = f" on {self.where}" if self.where else ""
         return f"{self.environment}{on} is {self.word}: {'; '.join(self.parts)}."
 
@@ -251,7 +253,8 @@ def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
 
 
 def _where(study: Study, arm: str) -> str:
-    """Return '2 instances' if the environment of an arm runs on several placements; else ''."""
+    """Return the number of instances, '2 instances', if the environment of an arm runs on several placements;
+    else ''."""
     places = {a.placement.name for a in study.arms() if a.environment.name == arm.partition("/")[0]}
     return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
 
@@ -292,7 +295,7 @@ def _changed(rows: Sequence[AnswerRow], arm: str) -> tuple[str, ...]:
 
 
 def _listed(labels: Sequence[str]) -> str:
-    """Join labels to less than a line. Not all labels are listed, because the table below contains all."""
+    """Join as many labels as fit on a line. The table below contains all of them."""
     shown = labels if len(labels) <= _MOST_LISTED else labels[: _MOST_LISTED - 1]
     more = len(labels) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
@@ -338,7 +341,8 @@ def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...
 
 
 def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
-    """Return 'memory (2 of 9)' if 2 of 9 figures have the verdict, 'memory (9)' if all have it."""
+    """Return the label with the number of figures that have the verdict: 'memory (2 of 9)', or 'memory (9)'
+    for all."""
     count = sum(c.verdict is verdict for c in cells)
     return label.replace(f"({len(cells)})", f"({count} of {len(cells)})") if count < len(cells) else label
 

@@ -1,7 +1,6 @@
-"""Figures that a paper printed, each beside the corresponding value that was measured here. Pure.
+"""Figures printed in a paper, next to the corresponding values that were measured here. No I/O.
 
-No value of a paper is used in an estimate.
-"""
+No value of a paper is used in an estimate."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ WHOLE = ("rate", "bandwidth", "wall")
 class OwnValue:
     """One of our values, in base units.
 
-    what: the workload; '' if the value is one of all workloads.
+    what: the workload; '' if the value is that of all workloads.
     low, high: its interval; infinite if it has none yet, and equal to the value if it cannot have one.
     """
 
@@ -49,7 +48,7 @@ class PrintedComparison:
     """A printed figure and our values.
 
     found: our values; empty if nothing was measured.
-    lacking: why found is empty.
+    lacking: why there are none.
     """
 
     figure: PublishedFigure
@@ -58,7 +57,7 @@ class PrintedComparison:
 
     @property
     def printed(self) -> str:
-        """Return '15 to 67 %', '1.04 s', '20'."""
+        """Return the paper's figure as text: '15 to 67 %', '1.04 s', '20'."""
         return printed_text(self.figure)
 
     @property
@@ -153,7 +152,8 @@ def _one(
 
 
 def _walls(analysis: Analysis, arm: str, wanted: Set[str]) -> list[Interval]:
-    """Return the wall times of the first cell that has the arm on either side."""
+    """Return the wall time of an arm, from the first cell that has it on either side. The list is empty if no
+    workload in `wanted` has one."""
     for c in analysis.cells:
         if c.workload in wanted and c.metric == "wall" and arm in (c.arm, c.baseline):
             return [c.value if arm == c.arm else c.baseline_value]
@@ -191,7 +191,8 @@ def phases(line: ProfileLine) -> dict[str, float]:
 
 
 def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
-    """Return the timeouts of a trial, or the time that they waited; empty if nothing was lost."""
+    """Return the number of timeouts in a trial, or the time spent waiting for them; empty if nothing was
+    lost."""
     t = c.network
     counted = 0.0 if t is None else (t.timeouts if f.quantity is Quantity.COUNT else t.waited)
     value = math.nan if counted is None else counted

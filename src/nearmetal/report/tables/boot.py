@@ -73,7 +73,7 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
 
 
 def _steps(backend: str) -> dict[str, str]:
-    """Return the words for each step of a start, in order. Those of the backend follow the first."""
+    """Return a description of each step of a start, in order. The steps of the backend follow the first."""
     can = capabilities_of(backend)
     own = {} if can is None else can.steps
     first, *others = _STEPS.items()
@@ -88,13 +88,13 @@ def steps_of(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
     """
     out: dict[str, list[float]] = {}
     for t in trials:
-        told = {k.removeprefix(_START): v for k, v in t.phases.items() if k.startswith(_START)}
+        steps = {k.removeprefix(_START): v for k, v in t.phases.items() if k.startswith(_START)}
         row = next((r for r in t.rows if r.metric == "start" and READY in _parts(r.parts)), None)
         if row is not None:
             for name, values in {**_parts(row.parts), WHOLE: row.values}.items():
                 out.setdefault(name, []).extend(values)
-            told = {k: v for k, v in told.items() if k == FIRST_COMMAND}
-        for name, value in told.items():
+            steps = {k: v for k, v in steps.items() if k == FIRST_COMMAND}
+        for name, value in steps.items():
             out.setdefault(name, []).append(value)
     return out
 
@@ -126,8 +126,8 @@ def _physical(boots: JsonValue) -> list[Block]:
         out.append(Grid(title="This node itself", heads=HEADS, rows=tuple(rows), numbers=True))
     absent = boots.get("absent")
     if isinstance(absent, dict) and absent:
-        said = "; ".join(one_line(f"{name}: {why}") for name, why in absent.items())
-        out.append(Words(text=f"Records of this node's own boots that are absent: {said}.", quiet=True))
+        reasons = "; ".join(one_line(f"{name}: {why}") for name, why in absent.items())
+        out.append(Words(text=f"Records of this node's own boots that are absent: {reasons}.", quiet=True))
     return out
 
 
@@ -145,7 +145,7 @@ def _printed() -> list[Block]:
         Grid(
             title=f"As printed in {paper.paper.year}: {one.source}",
             heads=HEADS[:-1],
-            rows=tuple((arm, *(told[n] for n in names)) for arm, told in rows.items()),
+            rows=tuple((arm, *(steps[n] for n in names)) for arm, steps in rows.items()),
             numbers=True,
         ),
         Words(

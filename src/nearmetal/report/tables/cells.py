@@ -1,4 +1,5 @@
-"""The verdict table as data: one wording for every form of the report. Pure; knows no format."""
+"""The verdict table as data, with the same wording in every format of the report. No I/O; independent of the
+format."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def margin_text(margin: float) -> str:
-    """Return '±3 %'."""
+    """Return the margin as text: '±3 %'."""
     return f"±{margin * 100:.3g} %"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmLabel:
-    """An arm in words: 'container', '2 instances × 1 task', 'veth-bridge'.
+    """The description of an arm: 'container', '2 instances × 1 task', 'veth-bridge'.
 
     If the study does not contain the arm, only its name is given, and shape and network are ''.
     """
@@ -62,7 +63,7 @@ class ArmLabel:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One cell in words.
+    """The texts of one cell.
 
     interval: such as '[−0.5 … +0.8]'.
     cause: the likely cause, or what is missing for a verdict.
@@ -106,12 +107,12 @@ class ComparisonGroup:
 
 
 def metric_label(cell: Cell) -> str:
-    """The label of a cell on one line."""
+    """Return the label of a cell on one line."""
     return one_line(cell.label)
 
 
 def side(study: Study, arm_name: str) -> ArmLabel:
-    """Return an arm in words; only its name if the study does not contain it."""
+    """Return the description of an arm; only its name if the study does not contain it."""
     for arm in study.arms():
         if arm.name == arm_name:
             p, emulation = arm.placement, one_line(arm.environment.emulation).partition(":")[0]
@@ -125,9 +126,8 @@ def side(study: Study, arm_name: str) -> ArmLabel:
 
 
 def shape_text(p: Placement) -> str:
-    """Return '2 instances × 1 task', and anything unusual about the arm. Emulated nodes are always named as
-    such.
-    """
+    """Return the shape of an arm, '2 instances × 1 task', and anything unusual about it. Emulated nodes are
+    always named as such."""
     pinned = {
         Pinning.RANK: "",
         Pinning.INSTANCE: ", pinned by instance",
@@ -139,22 +139,24 @@ def shape_text(p: Placement) -> str:
 
 
 def failure_text(cell: Cell) -> str:
-    """Return 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'; empty if no round failed."""
+    """Return the numbers of failed rounds as text, empty if none failed.
+
+    Example: 'fails in 3 of 12 rounds; its baseline fails in 1 of 12 rounds'.
+    """
     sides = (("fails", cell.failed_blocks), ("its baseline fails", cell.baseline_failed_blocks))
     return "; ".join(f"{who} in {len(blocks)} of {cell.tried} rounds" for who, blocks in sides if blocks)
 
 
 def cause_text(cell: Cell) -> str:
-    """Return how often a side failed, and the likely cause; without a verdict, return what is missing for
-    one.
-    """
+    """Return how often a side failed, and the likely cause. Without a verdict, return what is still needed
+    for one."""
     if cell.verdict is Verdict.NONE and not math.isfinite(_seconds_needed(cell)):
         return one_line(cell.reason)
     return "; ".join(text for text in (failure_text(cell), _cause(cell)) if text)
 
 
 def _seconds_needed(cell: Cell) -> float:
-    """Seconds until the cell probably has its verdict; infinite if that is not known."""
+    """Return the estimated seconds until the cell has its verdict; infinite if unknown."""
     return math.inf if cell.seconds_needed is None else cell.seconds_needed
 
 
@@ -169,31 +171,36 @@ def _cause(cell: Cell) -> str:
 
 
 def cause_sentence(found: Attribution) -> str:
-    """Return 'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2 ms'; no change if none may help."""
+    """Return the causes and a suggested change: 'TCP time-outs: 18 × 0.2 s = 3.6 s of 4 s; try: rto_min 2
+    ms'.
+
+    The change is omitted if none may help.
+    """
     return f"{found.sentence}; try: {found.suggestion.words}" if found.suggestion else found.sentence
 
 
 def bounded(cell: Cell) -> bool:
-    """Whether both ends of the interval are finite; -1, which is exp(-inf) - 1, is not a finite end."""
+    """Return whether both ends of the interval are finite. -1 is exp(-inf) - 1, so it is not a finite end."""
     return cell.low > -1 and math.isfinite(cell.high)
 
 
 def has_interval(cell: Cell) -> bool:
-    """Whether at least one end of the interval is known. Tables have no cells without it."""
+    """Return whether at least one end of the interval is known. Tables have no cells without it."""
     return cell.low > -1 or cell.high < math.inf
 
 
 def left_out_text(analysis: Analysis) -> str:
-    """Return 'Left out: 6 figures (there is no interval yet; the first comes after 8 rounds)'.
+    """Return how many figures the table omits, and why; empty if all figures have an interval.
 
-    It is empty if all figures have an interval.
+    Example: 'Left out: 6 figures (there is no interval yet; the first comes after 8 rounds)'.
     """
     counted = counted_by_reason("figure", (c.reason for c in analysis.cells if not has_interval(c)))
     return f"Left out: {counted}" if counted else ""
 
 
 def counted_by_reason(noun: str, reasons: Iterable[str]) -> str:
-    """Return '6 figures (there is no interval yet), 1 figure (2 of at least 8 rounds)'."""
+    """Return the number of items for each reason: '6 figures (there is no interval yet), 1 figure (2 of at
+    least 8 rounds)'."""
     found = Counter(map(one_line, reasons)).most_common()
     return ", ".join(f"{plural(count, noun)} ({why})" for why, count in found)
 
@@ -229,7 +236,7 @@ def difference_text(cell: Cell) -> str:
 
 
 def entry(cell: Cell, number: int) -> Entry:
-    """Return a cell in words."""
+    """Return the texts of a cell."""
     overhead, interval = effect(cell)
     return Entry(
         cell=cell,
@@ -278,9 +285,9 @@ def verdict_table(
 
 def question_text(study: Study, analysis: Analysis) -> str:
     """Return the question of the study; without one, a question made from its environments' names."""
-    asked = one_line(analysis.question or study.question)
-    if asked:
-        return asked
+    question = one_line(analysis.question or study.question)
+    if question:
+        return question
     others = [e.name for e in study.environments if e.name not in study.design.baselines]
     if len(others) == 1:
         return one_line(f"What does {others[0]} cost compared with {study.design.baselines[0]}?")
@@ -296,7 +303,7 @@ def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
 def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return sentences about emulated environments.
 
-    found: names, each with how it is emulated; empty if it is not.
+    found: names of environments, each with how it is emulated; empty if it is not.
     """
     emulated = "is emulation: its figures say nothing of what runs on a processor"
     inner = "is nested: its figures say nothing of guests on a machine"
@@ -335,8 +342,8 @@ def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     if not found or results_dir is None:
         return ()
     tried = "it" if len(found) == 1 else "the first"
-    said = f"{plural(len(found), 'change')} suggested; trying {tried} takes about {show_length(TRY_SECONDS)}"
-    return (f"{said}:  {try_line(results_dir)}",)
+    step = f"{plural(len(found), 'change')} suggested; trying {tried} takes about {show_length(TRY_SECONDS)}"
+    return (f"{step}:  {try_line(results_dir)}",)
 
 
 def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The noise floor in words, by kind of work. Pure; knows no format."""
+"""The noise floor as text, by kind of work. No I/O; independent of the format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class Floor:
 
 
 def kind_of_work(study: Study, workload: str) -> str:
-    """'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own."""
+    """Return the kind of work of a workload.
+
+    It is 'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own.
+    """
     for w in study.workloads:
         if w.name == workload:
             if w.event:

@@ -63,17 +63,18 @@ class InsideRecord:
 
 
 def events_words(found: Mapping[str, JsonValue]) -> str:
-    """Return 'task_clock; absent: cycles, instructions (No such file or directory)'.
+    """Return the counted and the absent events: 'task_clock; absent: cycles, instructions (No such file or
+    directory)'.
 
     found: as in InsideRecord.
     """
     counted, absent = found.get("perf_events"), found.get("perf_events_absent")
-    said = ", ".join(map(str, counted)) if isinstance(counted, list) else ""
+    events = ", ".join(map(str, counted)) if isinstance(counted, list) else ""
     reasons: dict[str, list[str]] = {}
     for name, why in absent.items() if isinstance(absent, dict) else ():
         reasons.setdefault(str(why), []).append(name)
     missing = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
-    return one_line("; ".join(s for s in (said, f"absent: {missing}" if missing else "") if s)) or "none"
+    return one_line("; ".join(s for s in (events, f"absent: {missing}" if missing else "") if s)) or "none"
 
 
 NOTHING = InsideRecord(found={}, cost=None)

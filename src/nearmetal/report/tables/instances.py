@@ -102,24 +102,24 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
 
 
 def _meaning(figures: Sequence[InstanceFigures]) -> str:
-    said = (
+    note = (
         "A node's user and system time are the sums of its instances'; what is left is divided in the "
         "ratio of their wait to wait + idle + steal."
     )
     if any(f.kernels for f in figures):
-        said += (
+        note += (
             " CPU time counted: by the guest's kernel, of what its vCPU threads ran on the machine. "
             "Run delay: of the time that vCPUs wanted to run, the share they waited for a CPU, which a guest "
             "sees as steal only where its hypervisor tells it."
         )
     if any(f.node.get("excess", 0.0) > 0.005 for f in figures):
-        said += (
+        note += (
             " Where the guests of a node count more busy time than the node has, they saw no steal: their "
             "shares are not the node's."
         )
     if not all(f.kernels for f in figures):
-        said += " An instance without a kernel of its own tells user and system time only."
-    return said
+        note += " An instance without a kernel of its own tells user and system time only."
+    return note
 
 
 def _cpu_rows(f: InstanceFigures) -> Iterable[tuple[str, Mapping[str, float]]]:
@@ -182,11 +182,11 @@ def printed_grids(
     counted: Sequence[InstanceFigures],
     marks: Mapping[str, str],
 ) -> list[Grid]:
-    """Return tables of the values that a paper printed of its instances, with our values beside them.
+    """Return tables of the values that a paper printed about its instances, with our values beside them.
 
     Each table of the paper gives one table.
-    places: our arm, by the paper's word for it.
-    marks: how an arm is emulated, by the paper's word for it.
+    places: our arm, by the paper's name for it.
+    marks: how an arm is emulated, by the paper's name for it.
     """
     ours = {f.arm: f for f in counted}
     out = []

@@ -1,4 +1,4 @@
-"""MPI time and traffic by workload and arm: medians over trials of the ranks' profiles. Pure."""
+"""MPI time and traffic by workload and arm: medians over trials of the ranks' profiles. No I/O."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ProfileLine:
     """One workload on one arm, medians over trials.
 
     init, compute, communication: seconds, means over the ranks.
-    calls, messages, bytes: of all ranks together.
-    slowest_call: name of the call that took longest.
+    calls, messages, bytes: totals of all ranks.
+    slowest_call: name of the call that took the most time.
     """
 
     workload: str

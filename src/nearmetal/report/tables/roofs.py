@@ -1,4 +1,4 @@
-"""Results as shares of their upper bounds, in words: one line for each metric of each arm."""
+"""Results as shares of their upper bounds, as text: one line for each metric of each arm."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ class RoofLine:
 
 
 def share_figure(share: float) -> str:
-    """Return '97 %'."""
+    """Return a share in percent: '97 %'."""
     return f"{share * 100:.3g} %"
 
 
 def roof_text(roof: Roof, unit: str) -> str:
-    """Return '75 GB/s, memory bandwidth, STREAM Triad of 2 ranks'."""
+    """Return value and description of an upper bound: '75 GB/s, memory bandwidth, STREAM Triad of 2
+    ranks'."""
     return one_line(f"{show(roof.value, unit)}, {roof.words}")
 
 

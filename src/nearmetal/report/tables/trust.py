@@ -1,5 +1,5 @@
-"""How far a run can be trusted: a grade, the sentence that every form of the report shows, and the cause.
-Pure; knows no format."""
+"""How far a run can be trusted: a grade, the sentence that every format of the report shows, and the cause.
+No I/O; independent of the format."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Grade(StrEnum):
 class Trust:
     """How far a run can be trusted.
 
-    sentence: grade, figures and cause in words.
-    cause: what disturbed the machine most; empty if nothing did, or nothing is known.
+    sentence: grade, figures and cause as a sentence.
+    cause: the strongest disturbance of the machine; empty if there was none, or nothing is known.
     """
 
     grade: Grade
@@ -50,27 +50,27 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
     known = [f for f in floors(study, noise) if math.isfinite(f.half_width)]
     cause = one_line(noise.cause)
     if not noise.cells:
-        said = "the baseline was not compared with itself"
-        return Trust(grade=Grade.UNKNOWN, sentence=f"{Grade.UNKNOWN}: {said}", cause="")
+        reason = "the baseline was not compared with itself"
+        return Trust(grade=Grade.UNKNOWN, sentence=f"{Grade.UNKNOWN}: {reason}", cause="")
     if noise.trusted and not known:
-        said = "there are too few rounds to compare the baseline with itself"
-        return Trust(grade=Grade.UNKNOWN, sentence=f"{Grade.UNKNOWN} yet: {said}", cause="")
+        reason = "there are too few rounds to compare the baseline with itself"
+        return Trust(grade=Grade.UNKNOWN, sentence=f"{Grade.UNKNOWN} yet: {reason}", cause="")
     base = one_line(noise.cells[0].environment)
     figures = ", ".join(map(_figure, known))
     if not noise.trusted:
-        grade, said = Grade.NOT_TRUSTWORTHY, one_line(noise.reason)
-        said += f"; it differs by: {figures}" if figures else ""
+        grade, reason = Grade.NOT_TRUSTWORTHY, one_line(noise.reason)
+        reason += f"; it differs by: {figures}" if figures else ""
     elif noise.proven:
         margin = margin_text(max(c.margin for c in noise.cells)).removeprefix("±")
         grade = Grade.SOUND
-        said = f"{base} differs from itself by less than {margin}: {figures}"
+        reason = f"{base} differs from itself by less than {margin}: {figures}"
     else:
         grade = Grade.NOISY
         # What is apart from its group is named only if it is the reason for this grade.
         widest = ", ".join(f.text if any(_is_open(c) for c in f.apart) else _figure(f) for f in known)
-        said = f"{base} may differ from itself by: {widest}; smaller costs cannot be seen yet"
-        said += f"; likely cause: {cause}" if cause else ""
-    return Trust(grade=grade, sentence=f"{grade}: {said}", cause=cause)
+        reason = f"{base} may differ from itself by: {widest}; smaller costs cannot be seen yet"
+        reason += f"; likely cause: {cause}" if cause else ""
+    return Trust(grade=grade, sentence=f"{grade}: {reason}", cause=cause)
 
 
 def _figure(floor: Floor) -> str:

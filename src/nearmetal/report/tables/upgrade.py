@@ -1,4 +1,5 @@
-"""The answer to 'Did the upgrade hurt?' from a comparison over boots, as data. Pure; knows no format."""
+"""The answer to 'Did the upgrade hurt?' from a comparison over boots, as data. No I/O; independent of the
+format."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ MEANING = (
 UPGRADED = ("kernel", "distribution", "libc", "kernel command line", "firmware", "microcode")
 """Properties that an upgrade of the system may change.
 
-Any other difference means that the sides are not alike.
+If any other property differs, the sides cannot be compared directly.
 """
 MOST_EFFECTS = 3
 """Maximum number of metrics of one arm in a sentence."""
@@ -67,14 +68,14 @@ class SystemChange:
 class Upgrade:
     """A comparison of the runs before and after an upgrade.
 
-    boots, runs: their numbers (before, after).
+    boots, runs: numbers of boots and of runs (before, after).
     shared_boots: number of boots with runs on both sides.
     least: the least numbers of boots on each side.
-    margin_exploratory: whether the margin was given after the data.
-    primary: whether the studies name primary metrics, which alone decide.
+    margin_exploratory: whether the margin was chosen after the data were measured.
+    primary: whether the studies name primary metrics. Only these decide then.
     machine: the machine of the runs, in one line.
-    not_compared: what could not be compared, with reasons.
-    lost: what of it was measured before and not after, so that nobody knows whether it was hurt.
+    not_compared: workloads and arms that could not be compared, with reasons.
+    lost: those of them that were measured before but not after. It is unknown whether the upgrade hurt them.
     failed_trials: number of failed trials on both sides.
     """
 
@@ -126,7 +127,7 @@ class UpgradeRow:
 
 
 def bounded(c: StateCell) -> bool:
-    """Whether the interval has two ends."""
+    """Return whether the interval has two ends."""
     return c.low > -1
 
 
@@ -156,26 +157,26 @@ def _row(c: StateCell) -> UpgradeRow:
 
 
 def more_text(rows: Sequence[UpgradeRow]) -> str:
-    """Return '14 rows more (12 equal, 2 undecided)'."""
-    counts = {said: sum(r.cell.verdict is v for r in rows) for v, said in _COUNTED.items()}
-    each = ", ".join(f"{count} {said}" for said, count in counts.items() if count)
+    """Return a summary of the rows that are not shown: '14 rows more (12 equal, 2 undecided)'."""
+    counts = {words: sum(r.cell.verdict is v for r in rows) for v, words in _COUNTED.items()}
+    each = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     return f"{plural(len(rows), 'row')} more ({each})"
 
 
 def subject(c: StateCell) -> str:
-    """Return 'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
+    """Return the arm that is compared, as text: 'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
     if c.baseline:
         return f"cost of {one_line(c.arm)}"
     return one_line(c.arm if c.other == c.arm else f"{c.arm} → {c.other}")
 
 
 def metric(c: StateCell) -> str:
-    """Return 'cg.rate'; only the workload if the metric repeats its name."""
+    """Return the name of a metric, 'cg.rate', or only the workload if the metric has the same name."""
     return one_line(c.workload if c.metric in ("", c.workload) else f"{c.workload}.{c.metric}")
 
 
 def sentence(u: Upgrade) -> str:
-    """Whether it hurt, what, and how much; and what else may be the reason."""
+    """Return whether it hurt, what, and how much; and what else may be the reason."""
     other = ", ".join(one_line(c.name) for c in _other(u)[:MOST_EFFECTS])
     beside = f" The sides differ in more than the upgrade: {other}." if other else ""
     lost = ", ".join(one_line(name) for name in u.lost[:MOST_EFFECTS])
@@ -226,20 +227,21 @@ def _too_few(u: Upgrade) -> str:
 
 
 def _effects(cells: Iterable[StateCell]) -> str:
-    """Return 'native/1x2: cg +5.1 %, ep +4.0 %; cost of podman/1x2: cg +3.0 %', the largest first."""
+    """Return the effects as text, the largest first: 'native/1x2: cg +5.1 %, ep +4.0 %; cost of podman/1x2:
+    cg +3.0 %'."""
     groups: dict[str, list[StateCell]] = {}
     for c in sorted(cells, key=lambda c: -abs(c.overhead)):
         groups.setdefault(subject(c), []).append(c)
-    said = []
+    words = []
     for name, own in groups.items():
         shown = ", ".join(f"{metric(c)} {show_overhead(c.overhead)}" for c in own[:MOST_EFFECTS])
         more = f" and {len(own) - MOST_EFFECTS} more" if len(own) > MOST_EFFECTS else ""
-        said.append(f"{name}: {shown}{more}")
-    return "; ".join(said)
+        words.append(f"{name}: {shown}{more}")
+    return "; ".join(words)
 
 
 def percent(share: float) -> str:
-    """Return '3 %'."""
+    """Return a share in percent: '3 %'."""
     return f"{share * 100:.3g} %"
 
 
@@ -253,7 +255,7 @@ def basis(u: Upgrade) -> str:
 
 
 def changes_text(changes: Sequence[SystemChange]) -> str:
-    """Return 'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
+    """Return the changes of the system as text: 'kernel 6.1.0 → 6.18.0; MPI unknown → Open MPI 4.1.4'."""
     return "; ".join(f"{one_line(c.name)} {_values(c.before)} → {_values(c.after)}" for c in changes)
 
 
@@ -270,9 +272,10 @@ def _short(value: str) -> str:
 
 
 def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
-    """Return labelled lines below the table: upgraded properties, other differences, skipped comparisons.
+    """Return lines with a label for below the table: upgraded properties, other differences, comparisons that
+    were skipped.
 
-    Comparisons without an interval are counted only beside others; otherwise sentence() says why.
+    If no comparison has an interval, they are not counted here; sentence() then gives the reason.
     """
     without = [c.reason for c in u.cells if not bounded(c)]
     failed = f"{plural(u.failed_trials, 'trial')}, which are not compared" if u.failed_trials else ""

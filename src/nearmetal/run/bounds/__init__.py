@@ -1,4 +1,3 @@
-"""Upper bounds: what the bare machine gives at most, measured between the blocks of a run.
+"""Upper bounds: the best values that the bare machine reaches, measured between the blocks of a run.
 
-Must not change a verdict.
-"""
+They must not change a verdict."""

@@ -18,10 +18,11 @@ _LIMIT = 120.0
 def measure_dgemm(
     machine: Machine, cpus: Sequence[int], blas: Blas = Blas.OPENBLAS, core: str | None = None
 ) -> Peak:
-    """Measure on all these CPUs at once, in about 1.5 s.
+    """Measure the peak rate of DGEMM with all the given CPUs computing at once. Takes about 1.5 s.
 
-    core: OpenBLAS core type whose kernels are used; None for the one that suits this machine's CPU flags, as
-        for applications.
+    core: OpenBLAS core type whose kernels are used; None selects it from the machine's CPU flags, as for
+        applications.
+
     Raises UnavailableError if this BLAS is not installed, or fails.
     """
     wanted, name = library(blas), package(blas) or "libopenblas0-pthread"

@@ -1,9 +1,8 @@
-"""Upper bounds: the most that the bare machine gives, measured between the blocks of a run, as far as its
-study needs them.
+"""Upper bounds: the best values that the bare machine reaches, measured between the blocks of a run. Only the
+bounds that the study needs are measured.
 
-Each is measured several times, at different times. The results are kept beside the compiled tools, for the
-same boot, tools, MPI and CPUs, so that a later run need not measure them again.
-"""
+Each is measured several times, at different times. The results are stored with the compiled tools and reused
+by later runs with the same boot, tools, MPI and CPUs."""
 
 from __future__ import annotations
 
@@ -41,9 +40,9 @@ from .socket import by_sockets
 
 KEPT = "roofs.json"
 ROUNDS = 3
-"""How often each upper bound is measured."""
+"""Number of times that each upper bound is measured."""
 SHARE = 0.05
-"""Greatest fraction of the run's time that may be spent on upper bounds."""
+"""Maximum fraction of the run's time that may be spent on upper bounds."""
 
 
 Measure = Callable[[Machine, RoofRequest, str, Path], MeasuredRoof]
@@ -81,7 +80,7 @@ def by_kernel(machine: Machine, roof: RoofRequest, label: str, scratch: Path) ->
 
 
 def by_dgemm(machine: Machine, roof: RoofRequest, label: str, scratch: Path) -> MeasuredRoof:
-    """Measure an upper bound by OpenBLAS, with one process on each CPU of the ranks at once.
+    """Measure an upper bound with OpenBLAS, with one process on each CPU of the ranks, all at the same time.
 
     Raises NearmetalError.
     """
@@ -141,8 +140,8 @@ class RoofMeter:
         """Measure the upper bound with the fewest rounds once more. Returns whether anything was measured.
 
         Nothing is measured if every bound has ROUNDS rounds, or if the fraction SHARE of the elapsed seconds
-        is used up. Nothing else may run meanwhile. A bound that cannot be measured is reported once and left
-        out.
+        is used up. Nothing else may run during the measurement. A bound that cannot be measured is reported
+        once and not tried again.
         """
         lacking = self._lacking(ROUNDS)
         if not lacking or self._spent > SHARE * elapsed:
@@ -183,7 +182,7 @@ class RoofMeter:
 
 
 def _key(machine: Machine) -> str:
-    """Return a key of what an upper bound depends on: this boot, these tools, this MPI, these CPUs."""
+    """Return a key of the conditions of an upper bound: this boot, these tools, this MPI, these CPUs."""
     boot = machine.host.read(BOOT_ID)
     named = "" if isinstance(boot, MissingValue) else boot.decode().strip()
     return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
@@ -199,7 +198,7 @@ def _read(file: Path, key: str) -> tuple[MeasuredRoof, ...]:
 
 def _keep(file: Path, key: str, roofs: Sequence[MeasuredRoof]) -> None:
     """Write the upper bounds to the file, replacing those of another boot. If the disk is full, nothing is
-    kept."""
+    written."""
     with contextlib.suppress(OSError):
         text = json.dumps({"of": key, "roofs": [roof_record(r) for r in roofs]}, indent=1)
         write_file(file, f"{text}\n".encode())

@@ -1,5 +1,6 @@
-"""Measures the latency of plain TCP sockets, over loopback and between the first two seats of an arm, while
-nothing else runs: the lower bound for a message between its ranks."""
+"""Measures the latency of plain TCP sockets: the lower bound for a message between ranks.
+
+It is measured over loopback and between the first two addresses of an arm, while nothing else runs."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ LOOPBACK = "127.0.0.1"
 def by_sockets(
     networks: Mapping[str, Network], machine: Machine, wanted: RoofRequest, label: str, scratch: Path
 ) -> MeasuredRoof:
-    """Measure the latency.
+    """Measure the latency of plain TCP sockets.
 
-    networks: by arm; only of arms whose instances take seats.
-    Raises RunError.
+    networks: networks by arm; only of arms whose instances have an address on one.
+
+    Raises RunError if the measurement fails.
     """
     argv = [machine.tools / "nm-box", "trip", "--cpus", ",".join(map(str, machine.cpus[:2]))]
     network = networks.get(wanted.place)

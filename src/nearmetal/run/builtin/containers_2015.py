@@ -1,4 +1,5 @@
-"""Finds what the study of 2015 needs: containers that work here, and attachments that can be built."""
+"""Finds what the study of 2015 needs on this machine: containers that work, and attachments that can be
+built."""
 
 from __future__ import annotations
 
@@ -49,8 +50,11 @@ def containers_here(machine: Machine, progress: Progress, backend: str | None) -
 
 
 def containers_planned(cores: int, backend: str | None) -> AvailableMachine:
-    """Return what a plan assumes: the containers of the paper if their backend is known here. Nothing is
-    started."""
+    """Return what a plan assumes: the containers of the paper if nearmetal has their backend, else the first
+    other container backend.
+
+    Nothing is started.
+    """
     first, *others = [backend] if backend else [name for name in CONTAINERS if name in backend_names()]
     notes = (f"{first} where it works here, else {' or '.join(others)}: the run finds out",) if others else ()
     likely = tuple(a for a in CURES if not a.on_device)

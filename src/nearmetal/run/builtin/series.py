@@ -21,9 +21,9 @@ from .two_vm_2009 import PROGRAM, two_vm_here, two_vm_planned
 
 
 class Make(Protocol):
-    """Makes a series for the machine that was found.
+    """Makes a series for a machine that was examined before.
 
-    only: keys of the parts to run; all if it is empty.
+    only: keys of the parts to run; empty for all.
     """
 
     def __call__(self, *, scale: Scale, seed: int, max_time: float, only: Sequence[str] = ()) -> Series: ...
@@ -33,10 +33,10 @@ class Make(Protocol):
 class SeriesKind:
     """A built-in study in parts.
 
-    parts: their keys.
+    parts: keys of the parts.
     usual_time: default time in seconds.
-    here: makes the series after testing on this machine what works. The last argument is the requested
-        backend.
+    here: makes the series after testing which backends work on this machine. The last argument is the
+        requested backend.
     planned: makes the series without starting anything. The last argument is the requested backend.
     """
 
@@ -52,7 +52,7 @@ def kind(name: str) -> SeriesKind:
 
 
 def make_here(name: str, machine: Machine, progress: Progress, backend: str | None) -> Make:
-    """Prepare a series after testing on this machine what works.
+    """Prepare a series after testing which backends work on this machine.
 
     Raises UsageError if the backend does not exist.
     """
@@ -97,9 +97,10 @@ _KINDS = {
 
 
 def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
-    """Return the seconds for a part: its share of the time that is left for all parts that still wait.
+    """Return the time for a part in seconds: its share of the time left for all waiting parts.
 
-    waiting: these parts, including this one. Time that a part does not use is thus left to the others.
+    waiting: the parts that have not run yet, including this one. Time that a part does not use is thus left
+        to the others.
     """
     shares = sum(p.share for p in waiting)
     return max(left, 1.0) * part.share / shares

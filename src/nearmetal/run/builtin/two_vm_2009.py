@@ -1,5 +1,5 @@
-"""Finds what the study of two virtual machine scenarios needs: virtual machines that work here, or the
-requested substitute, and an image with LAMMPS."""
+"""Finds what the study of two virtual machine scenarios needs on this machine: virtual machines that work, or
+the requested substitute, and an image with LAMMPS."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Repeats the study 'Performance evaluation of containers for HPC' (2015) on one machine, as one study per
 part.
 
-Pure: the caller passes in the properties of the machine.
-"""
+No I/O: the caller passes in the properties of the machine."""
 
 from __future__ import annotations
 
@@ -41,10 +40,10 @@ def containers_2015(
 ) -> Series:
     """Return the parts of the study as a series.
 
-    only: keys of the wanted parts; all if it is empty.
+    only: keys of the requested parts; empty for all.
     """
-    asked = PartRequest(setting=setting, scale=scale, seed=seed)
-    parts = tuple(make(asked) for key, make in _PARTS.items() if not only or key in only)
+    request = PartRequest(setting=setting, scale=scale, seed=seed)
+    parts = tuple(make(request) for key, make in _PARTS.items() if not only or key in only)
     return Series(
         name=NAME,
         title=TITLE,

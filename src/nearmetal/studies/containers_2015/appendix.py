@@ -1,4 +1,4 @@
-"""What the paper left for later: limits of memory, and files."""
+"""The part on topics that the paper left for future work: limits of memory, and files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .made import CLASSES, CONTAINER, NATIVE, Heading, PartRequest, container, n
 WRITTEN = 32 << 20
 
 
-def appendix(asked: PartRequest) -> Part:
-    """What the paper left for later: limits of memory, and files."""
+def appendix(request: PartRequest) -> Part:
+    """Return the part on topics that the paper left for future work: limits of memory, and files."""
     one = placement(instances=1, tasks=1)
     limit = 1 << 30
     computing = ("stream", "mg", "start")
@@ -28,10 +28,10 @@ def appendix(asked: PartRequest) -> Part:
         "tmpfs": Storage(kind=StorageKind.TMPFS, size=4 * WRITTEN),
         "loop": Storage(kind=StorageKind.LOOP, size=4 * WRITTEN),
     }
-    setting = asked.setting
+    setting = request.setting
     heading = Heading(key="appendix", title="Appendix: what the paper left for later", share=0.1)
     return heading.part(
-        asked,
+        request,
         "What do a memory limit that is not reached, files and the start of a container cost?",
         [
             native([one], storage=overlay),
@@ -51,7 +51,7 @@ def appendix(asked: PartRequest) -> Part:
         [one],
         [
             KernelWorkload(name="stream", kernel="stream", params={"elements": 2_000_000}),
-            KernelWorkload(name="mg", kernel="mg", params={"class": CLASSES[asked.scale]["mg"]}),
+            KernelWorkload(name="mg", kernel="mg", params={"class": CLASSES[request.scale]["mg"]}),
             EventSubject(name="start", facts=START),
             CommandWorkload(
                 name="write",

@@ -1,4 +1,5 @@
-"""What the parts are made of: the machine's setting, sizes, and environments as the study has them."""
+"""Building blocks of the parts: the properties of the machine, problem sizes, and environments as in the
+paper."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ NATIVE, CONTAINER = "native", "container"
 class AvailableMachine:
     """The properties of the machine that the study uses.
 
-    cores: usable cores; a run has at most as many containers.
+    cores: usable cores, which is also the maximum number of containers in a run.
     container: backend of the containers.
     attachments: attachments of CURES that can be built.
     lacking: why the other attachments cannot be built.
@@ -56,12 +57,13 @@ class AvailableMachine:
 
     @property
     def ranks(self) -> int:
-        """The largest power of two that leaves every rank a core, as the benchmarks want it."""
+        """The largest power of two that leaves every rank a core, as the benchmarks require."""
         return min(MOST_RANKS, 1 << (self.cores.bit_length() - 1))
 
 
 def placement(*, nodes: int = 1, instances: int, tasks: int) -> Placement:
-    """Named by its numbers: 2x1, or emulated-2x1x1, nodes first."""
+    """Return a placement that is named by its numbers: 2x1, or emulated-2x1x1 with the number of nodes
+    first."""
     shape = f"{instances}x{tasks}"
     return Placement(
         name=shape if nodes == 1 else f"emulated-{nodes}x{shape}",
@@ -73,7 +75,7 @@ def placement(*, nodes: int = 1, instances: int, tasks: int) -> Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class PartRequest:
-    """What every part is made from."""
+    """The input from which every part is made."""
 
     setting: AvailableMachine
     scale: Scale
@@ -97,7 +99,7 @@ class Heading:
 
     def part(
         self,
-        asked: PartRequest,
+        request: PartRequest,
         question: str,
         environments: Sequence[Environment],
         placements: Sequence[Placement],
@@ -109,7 +111,10 @@ class Heading:
         profile: bool = False,
         slices: int = SLICES,
     ) -> Part:
-        """places: environment and placement by the paper's words for them."""
+        """Return the part with its study.
+
+        places: environment and placement, by the paper's name for them.
+        """
         study = Study(
             name=f"{NAME}-{self.key}",
             question=question,
@@ -120,7 +125,7 @@ class Heading:
                 baselines=tuple(baselines),
                 margin=0.03,
                 confidence=0.95,
-                seed=asked.seed,
+                seed=request.seed,
                 slices=slices,
                 warm_up=0,  # the verified run of each instance warms its slices up
                 profile=profile,

@@ -1,4 +1,5 @@
-"""The parts of the study on the network: the retransmission timeout, and the cures for it."""
+"""The parts of the study on the network: the retransmission timeout, and alternatives that avoid the
+timeouts."""
 
 from __future__ import annotations
 
@@ -27,18 +28,18 @@ LOSSY = NodeLink(rate=400e6 / 8, queue=16_000)
 CURES = (Attachment.MACVLAN, Attachment.OVS, Attachment.SRIOV)
 
 
-def rto(asked: PartRequest) -> Part:
+def rto(request: PartRequest) -> Part:
     """Return the part that compares TCP's default smallest RTO with the one that the paper set, with packet
     loss.
     """
     heading = Heading(key="rto", title="The retransmission time-out", share=0.12)
-    setting, ranks = asked.setting, asked.setting.ranks
+    setting, ranks = request.setting, request.setting.ranks
     if ranks < 2:
         return heading.lacking(ONE_CPU)
     lossy = replace(placement(nodes=2, instances=1, tasks=ranks // 2), link=LOSSY)
     small = {"cg": ("iterations", 2), "is": ("rounds", 2)}
     return heading.part(
-        asked,
+        request,
         "Where a small queue loses packets, what does TCP's least time-out of 0.2 s cost, and what 2 ms?",
         [
             native([lossy]),
@@ -48,7 +49,7 @@ def rto(asked: PartRequest) -> Part:
         [lossy],
         [
             *(
-                KernelWorkload(name=k, kernel=k, params={"class": CLASSES[asked.scale][k], key: count})
+                KernelWorkload(name=k, kernel=k, params={"class": CLASSES[request.scale][k], key: count})
                 for k, (key, count) in small.items()
             ),
             KernelWorkload(
@@ -72,28 +73,29 @@ def rto(asked: PartRequest) -> Part:
     )
 
 
-def cures(asked: PartRequest) -> Part:
-    """The attachments that the paper names in place of veth and a bridge, each as an arm."""
+def cures(request: PartRequest) -> Part:
+    """Return the part with the attachments that the paper proposes in place of veth and a bridge, each as an
+    arm."""
     heading = Heading(key="cures", title="The cures: other attachments", share=0.08)
-    return _attachments(asked, heading, "macvlan or SR-IOV", [a for a in CURES if a is not Attachment.OVS])
+    return _attachments(request, heading, "macvlan or SR-IOV", [a for a in CURES if a is not Attachment.OVS])
 
 
-def ovs(asked: PartRequest) -> Part:
+def ovs(request: PartRequest) -> Part:
     """Return the part on Open vSwitch alone.
 
-    If Open vSwitch carries packets in user space, its blocks take up to ten times as long as those of the
-    other cures. In one study, they would leave the other cures without a verdict.
+    If Open vSwitch forwards packets in user space, its blocks take up to ten times as long as those of the
+    other attachments. In the same study, they would leave the others without a verdict.
     """
     heading = Heading(key="ovs", title="The cures: Open vSwitch", share=0.14)
-    if Attachment.OVS not in asked.setting.attachments:
-        return heading.lacking(asked.setting.lacking.get(Attachment.OVS, "Open vSwitch was not looked for"))
-    return _attachments(asked, heading, "Open vSwitch", [Attachment.OVS], slices=1)
+    if Attachment.OVS not in request.setting.attachments:
+        return heading.lacking(request.setting.lacking.get(Attachment.OVS, "Open vSwitch was not looked for"))
+    return _attachments(request, heading, "Open vSwitch", [Attachment.OVS], slices=1)
 
 
 def _attachments(
-    asked: PartRequest, heading: Heading, words: str, named: Sequence[Attachment], slices: int = SLICES
+    request: PartRequest, heading: Heading, words: str, named: Sequence[Attachment], slices: int = SLICES
 ) -> Part:
-    setting, ranks = asked.setting, asked.setting.ranks
+    setting, ranks = request.setting, request.setting.ranks
     if ranks < 2:
         return heading.lacking(ONE_CPU)
     shared = placement(instances=1, tasks=ranks)
@@ -102,7 +104,7 @@ def _attachments(
     here = [a for a in named if a in setting.attachments]
     missing = [f"{a.value}: {setting.lacking[a]}" for a in named if a in setting.lacking]
     return heading.part(
-        asked,
+        request,
         f"What do messages between containers cost by {words}, against veth + bridge?",
         [
             native([shared], attachment=Attachment.LOOPBACK),
@@ -115,7 +117,7 @@ def _attachments(
         [shared, own],
         [
             *(
-                KernelWorkload(name=k, kernel=k, params={"class": CLASSES[asked.scale][k]})
+                KernelWorkload(name=k, kernel=k, params={"class": CLASSES[request.scale][k]})
                 for k in ("cg", "is")
             ),
             KernelWorkload(name="latency", kernel="pingpong", params={"bytes": 8, "measure": "latency"}),

@@ -1,4 +1,3 @@
-"""The environments of a study file: reads and checks them, and asks backends what they take.
+"""The environments of a study file: reads and checks them, and asks backends which keys they accept.
 
-Must not start anything.
-"""
+Must not start anything."""

@@ -30,7 +30,7 @@ def settings_for(node: Node) -> tuple[type[BackendSettings], ...]:
 
 
 def move_keys(root: MapNode) -> None:
-    """Move keys of backends' settings in a file to where they belong now. Older files have them elsewhere
+    """Move keys of backends' settings to their current place. In older files they are elsewhere
     (BackendSettings.earlier)."""
     for _, node in entries_of(root, "environments").values():
         if not isinstance(node, MapNode):

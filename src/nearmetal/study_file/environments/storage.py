@@ -50,7 +50,8 @@ def check_told_storage(
     writers: frozenset[str],
     problems: Problems,
 ) -> None:
-    """Check that an environment has storage if a program that it runs refers to it, or a kernel needs it.
+    """Check that an environment has storage if one of its programs refers to the storage, or a kernel needs
+    it.
 
     writers: kernels that need storage.
     """

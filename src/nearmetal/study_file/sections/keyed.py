@@ -17,7 +17,7 @@ from ..fields import Name, Taken
 class Section(BaseModel):
     """The base class of all sections. Unknown keys are mistakes.
 
-    stands_for: the dataclass whose keys it has.
+    stands_for: the dataclass that the section corresponds to.
     """
 
     stands_for: ClassVar[type[Any]]
@@ -58,7 +58,8 @@ def _configured(config: ConfigDict) -> type[Section]:
 
 
 def _fields(kind: type[Any], own: Own = ()) -> dict[str, Any]:
-    """Return the fields of the model for the keys of a dataclass, and for those that stand beside them."""
+    """Return the fields of the model for the keys of a dataclass, including keys of nested dataclasses at the
+    same level."""
     fields: dict[str, Any] = {}
     for f, key in keys_of(kind):
         if key.kind is BackendSettings:

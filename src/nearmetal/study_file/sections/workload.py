@@ -26,7 +26,7 @@ _SUBJECT = Key(
 
 
 def _sweeps(matrix: Mapping[str, Any], together: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys `matrix` and `zip` with an example of each."""
+    """Return the fields of the model for the keys `matrix` and `zip`, with an example of each."""
     words = "one workload for every {}, named after its values: cg-S, cg-W"
     return {
         name: (

@@ -1,4 +1,4 @@
-"""Workloads: read their entries, expand sweeps, and check what concerns several keys."""
+"""Reads the entries of workloads, expands sweeps, and checks combinations of keys."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A user's own NAS Parallel Benchmarks as commands: find the binary, read its output, and check the number of
-ranks.
+"""A user's own NAS Parallel Benchmarks as commands: finds the binary, parses its output, and checks the
+number of ranks.
 
 The output has the same form from NPB 2 to 3.4, in Fortran and C: a summary of `name = value` lines at the
-end. Up to NPB 3.3, the number of ranks is fixed at compile time and is part of the file's name.
-"""
+end. Up to NPB 3.3, the number of ranks is fixed at compile time and is part of the file's name."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ class Size(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NpbBinary:
-    """Which of the user's binaries a workload runs."""
+    """The user's binary that a workload runs."""
 
     bin: str = field(
         metadata=key(
@@ -61,7 +60,7 @@ class NpbBinary:
 
 @dataclass(frozen=True, kw_only=True)
 class NpbEntry:
-    """A workload of a study file that is one of the NAS Parallel Benchmarks as the user built it."""
+    """A workload of a study file that runs one of the NAS Parallel Benchmarks, built by the user."""
 
     npb: NpbBinary = field(
         metadata=key(
@@ -96,7 +95,7 @@ class Program:
     built: frozenset[int] | None
 
     def misfit(self, ranks: int) -> str | None:
-        """Return why it cannot run on this number of ranks; None if it can."""
+        """Return why the program cannot run on this number of ranks; None if it can."""
         allowed = ranks_of(self.benchmark)
         if not allowed.allow(ranks):
             return f"{self.benchmark} runs on {allowed} ranks, not on {ranks}"
@@ -149,7 +148,7 @@ def npb_command(name: str, program: Program, *, env: Mapping[str, str], time_lim
 
 
 def misfits(name: str, program: Program, arms: Iterable[Arm]) -> tuple[str, ...]:
-    """Return why a workload cannot run on arms that it is meant for, one text for each cause."""
+    """Return why a workload cannot run on the arms that are to run it, one text for each cause."""
     found: dict[str, dict[str, None]] = {}
     for arm in arms:
         what = program.misfit(arm.placement.ranks) if arm.environment.takes(name) else None

@@ -1,4 +1,4 @@
-"""Users' own programs: read their entries, and check what concerns several keys."""
+"""Reads the entries of users' own programs, and checks combinations of keys."""
 
 from __future__ import annotations
 
@@ -47,8 +47,11 @@ def read_program(piece: Piece, catalog: Catalog | None, problems: Problems) -> C
 
 
 def _argv(written: CommandWorkload) -> tuple[str, ...]:
-    """Return the command line. If the program has a directory of its own, a relative path to it is made
-    absolute, unless the file is one of those that are put into that directory."""
+    """Return the command line.
+
+    If the program has its own directory, a relative path in it is made absolute, unless the file is one of
+    those copied into that directory.
+    """
     if not written.argv:
         return ()
     program, *arguments = written.argv
@@ -120,7 +123,7 @@ class _Checks:
         self._output(metric.file, (*at, "file"))
 
     def verify(self, verify: VerifySpec, *, look: bool) -> None:
-        """Check what a verification searches for, and what it compares it with.
+        """Check the search text and the reference of a verification.
 
         look: whether to check that the reference file exists.
         """
@@ -159,7 +162,8 @@ class _Checks:
             self._add((*at, "min"), f"{bounds.least:g} is more than max, {bounds.most:g}")
 
     def _output(self, name: str | None, at: Path) -> None:
-        """Check that a file the program should write is not one of those that are put there for it."""
+        """Check that an output file of the program is not one of the files that are copied into its
+        directory."""
         if name is not None and meets(name, self._brought):
             self._add(at, f'"{name}" is put there by us; name a file that the program writes')
 

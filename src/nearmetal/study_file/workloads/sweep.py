@@ -1,9 +1,8 @@
-"""Expand `matrix` and `zip` of a workload: one entry of the file becomes several workloads, which are named
+"""Expands `matrix` and `zip` of a workload: one entry of the file becomes several workloads, which are named
 after their values.
 
-The two keys are beside `kernel` or `subject`, or inside `npb`. The expansion works on nodes with positions,
-so that a mistake in a swept value is reported at the position of the value.
-"""
+The two keys are at the same level as `kernel` or `subject`, or inside `npb`. The expansion works on nodes
+with positions, so that a mistake in a swept value is reported at the position of the value."""
 
 from __future__ import annotations
 

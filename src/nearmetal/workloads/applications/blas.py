@@ -1,10 +1,9 @@
-"""The BLAS library that a program loads, and the kernels that it uses, set in the environment alike for every
-arm.
+"""The BLAS library that a program loads, and the kernels that it uses. Both are set by environment variables,
+the same for every arm.
 
-Debian's programs are linked to libblas.so.3, which the alternatives system points at one of several
-libraries, each in its own directory. OpenBLAS chooses its kernels by the processor's flags, of which a guest
-may see fewer. With OPENBLAS_CORETYPE, they are the same on both sides.
-"""
+Debian's programs are linked to libblas.so.3, which the alternatives system links to one of several libraries,
+each in its own directory. OpenBLAS chooses its kernels by the processor's flags, of which a guest may see
+fewer. With OPENBLAS_CORETYPE, they are the same on both sides."""
 
 from __future__ import annotations
 
@@ -60,13 +59,14 @@ PARAMETERS = (
 
 
 def core_for(cpu_flags: Set[str]) -> str | None:
-    """Return OpenBLAS's core type for a processor with these flags, as in /proc/cpuinfo; None if OpenBLAS has
-    to choose."""
+    """Return OpenBLAS's core type for a processor with these flags, as in /proc/cpuinfo; None to let OpenBLAS
+    choose."""
     return next((core for core, needed in _CORES if needed <= cpu_flags), None)
 
 
 def library(blas: Blas) -> Path | None:
-    """Return the path of a library's libblas.so.3 in Debian; None for as-found."""
+    """Return the path of a library's libblas.so.3 in Debian; None if the installed default is used
+    (as-found)."""
     if blas is Blas.AS_FOUND:
         return None
     return Path(f"/usr/lib/{os.uname().machine}-linux-gnu") / _DIRECTORY[blas] / "libblas.so.3"
@@ -101,24 +101,24 @@ def variables(blas: Blas, core: str | None) -> dict[str, str]:
 
 
 def facts(choices: Choices, stderr: str) -> dict[str, JsonValue]:
-    """Return for the record which BLAS was requested, and the core type that OpenBLAS reported."""
-    return {"blas": chosen(choices).value, "openblas_core": " ".join(_said(stderr)) or None}
+    """Return facts for the record: the requested BLAS, and the core type that OpenBLAS reported."""
+    return {"blas": chosen(choices).value, "openblas_core": " ".join(_reported_cores(stderr)) or None}
 
 
 def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
     """Return why the loaded library is not the requested one; None if it is."""
-    blas, said = chosen(choices), _said(stderr)
-    if blas is Blas.OPENBLAS and not said:
+    blas, cores = chosen(choices), _reported_cores(stderr)
+    if blas is Blas.OPENBLAS and not cores:
         return "OpenBLAS was asked for and did not report itself: another BLAS was loaded"
-    if blas is Blas.REFERENCE and said:
+    if blas is Blas.REFERENCE and cores:
         return "the reference BLAS was asked for, OpenBLAS was loaded"
     core = environment(choices, cpu_flags).get("OPENBLAS_CORETYPE")
-    others = [name for name in said if core is not None and name.lower() != core.lower()]
+    others = [name for name in cores if core is not None and name.lower() != core.lower()]
     return (
         f"OpenBLAS was told to use its kernels for {core}, and used those for {others[0]}" if others else None
     )
 
 
-def _said(stderr: str) -> list[str]:
-    """Return the core types that the ranks' OpenBLAS reported, each once."""
+def _reported_cores(stderr: str) -> list[str]:
+    """Return the core types that the ranks' OpenBLAS reported, without duplicates."""
     return sorted(set(_SAID.findall(stderr)))

@@ -133,9 +133,9 @@ class Blast(Application):
         steps.append(_made("blastdbcmd", "-db", database, "-dbtype", kind, "-info", "-out", INFO))
         if choices.word("verify") == "yes":
             search = ("-db", database, "-query", _query(choices, place))
-            told = ("-evalue", choices.word("evalue"), "-max_target_seqs", EVERY_HIT, "-outfmt", "6")
+            result = ("-evalue", choices.word("evalue"), "-max_target_seqs", EVERY_HIT, "-outfmt", "6")
             threads = ("-num_threads", str(place.tasks))
-            steps.append(_made(choices.word("program"), *search, *told, *threads, "-out", WHOLE))
+            steps.append(_made(choices.word("program"), *search, *result, *threads, "-out", WHOLE))
         return tuple(steps)
 
     def command(self, choices: Choices, place: Place) -> Invocation:
@@ -157,21 +157,21 @@ class Blast(Application):
         return (("search", "s", Better.LOWER),)
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
-        told = first_object(output.stdout, "search_s")
-        search = number_at(told, "search_s")
+        result = first_object(output.stdout, "search_s")
+        search = number_at(result, "search_s")
         if search is not None and search <= 0:
             search = None
         reason = "" if search is not None else "nm-blast did not tell how long the search took"
         ok, expected, found = None, "", ""
         if choices.word("verify") == "yes":
-            ok, expected, found = _verified(told)
+            ok, expected, found = _verified(result)
         return Parsed(
             metrics=(Metric(name="search", unit="s", better=Better.LOWER, value=search, reason=reason),),
             ok=ok,
             expected=expected,
             found=found,
-            parts=_parts(told, search),
-            facts=_facts(told),
+            parts=_parts(result, search),
+            facts=_facts(result),
         )
 
 
@@ -200,8 +200,10 @@ def _too_much(choices: Choices) -> str | None:
 
 
 def _room(place: Place) -> Path:
-    """Return a directory for large files that all ranks see. Storage serves only if there is one instance,
-    since each instance has its own."""
+    """Return a directory for large files that all ranks see.
+
+    The storage can be used only if there is one instance, since each instance has its own storage.
+    """
     alone = place.nodes * place.instances == 1
     return place.storage if alone and place.storage is not None else place.directory
 
@@ -234,51 +236,51 @@ def _made(*argv: str) -> Invocation:
     return Invocation(argv=argv, env=ENV)
 
 
-def _verified(told: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
-    unsplit, hits = number_at(told, "unsplit"), number_at(told, "hits")
+def _verified(result: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
+    unsplit, hits = number_at(result, "unsplit"), number_at(result, "hits")
     if unsplit is None or hits is None:
         return False, "the hits of an unsplit search", "none told"
-    missing, extra = number_at(told, "missing"), number_at(told, "extra")
+    missing, extra = number_at(result, "missing"), number_at(result, "extra")
     found = f"{hits:.0f} hits"
     if missing or extra:
         found += (
-            f", {missing or 0:.0f} missing, {extra or 0:.0f} beside, the first: {told.get('first')!s:.200}"
+            f", {missing or 0:.0f} missing, {extra or 0:.0f} beside, the first: {result.get('first')!s:.200}"
         )
     # A search without hits verifies nothing.
-    ok = told.get("ok") is True and not missing and not extra and unsplit == hits and hits > 0
+    ok = result.get("ok") is True and not missing and not extra and unsplit == hits and hits > 0
     return ok, f"{unsplit:.0f} hits, those of an unsplit search", found
 
 
-def _pieces(told: Mapping[str, JsonValue]) -> list[tuple[int, float]]:
+def _pieces(result: Mapping[str, JsonValue]) -> list[tuple[int, float]]:
     """Return (rank, seconds) of each fragment that nm-blast reported."""
-    listed = told.get("fragments")
+    listed = result.get("fragments")
     pairs = (
         (number_at(f, "rank"), number_at(f, "seconds")) for f in (listed if isinstance(listed, list) else ())
     )
     return [(int(r), s) for r, s in pairs if r is not None and s is not None and r >= 0 and s >= 0]
 
 
-def _parts(told: Mapping[str, JsonValue], search: float | None) -> dict[str, float]:
+def _parts(result: Mapping[str, JsonValue], search: float | None) -> dict[str, float]:
     """Return parts of the search time: the mean time that a rank spent searching, and waiting."""
-    ranks = number_at(told, "ranks")
+    ranks = number_at(result, "ranks")
     if search is None or not ranks or ranks < 1:
         return {}
-    busy = sum(seconds for _, seconds in _pieces(told)) / ranks
+    busy = sum(seconds for _, seconds in _pieces(result)) / ranks
     return {"compute": busy, "comm": max(0.0, search - busy)}
 
 
-def _facts(told: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _facts(result: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the size of the database, the hits, and how many fragments each rank searched."""
     facts: dict[str, JsonValue] = {
         key: int(value)
         for key in ("sequences", "letters", "hits")
-        if (value := number_at(told, key)) is not None
+        if (value := number_at(result, key)) is not None
     }
     by_rank: dict[int, int] = {}
-    for rank, _ in _pieces(told):
+    for rank, _ in _pieces(result):
         by_rank[rank] = by_rank.get(rank, 0) + 1
     if by_rank:
         facts["fragments_by_rank"] = {str(rank): by_rank[rank] for rank in sorted(by_rank)}
-    if (merge := number_at(told, "merge_s")) is not None:
+    if (merge := number_at(result, "merge_s")) is not None:
         facts["merge_s"] = merge
     return facts

@@ -112,8 +112,8 @@ class Bonnie(Application):
         size = size_of(choices, place)
         facts: dict[str, JsonValue] = {"size": size, "meets": _meets(choices, size, place.memory)}
         if fields is None:
-            said = [line.strip() for line in output.stderr.splitlines() if line.startswith("Can't")]
-            missing = said[0][:200] if said else "the output holds no line of bonnie++'s results"
+            errors = [line.strip() for line in output.stderr.splitlines() if line.startswith("Can't")]
+            missing = errors[0][:200] if errors else "the output holds no line of bonnie++'s results"
         else:
             missing = ""
             facts["version"] = fields[1][:20]
@@ -162,7 +162,7 @@ def _number(text: str) -> float | None:
 
 
 def _cpu(fields: list[str]) -> dict[str, JsonValue]:
-    """Return the fraction of one CPU that each test took, if reported."""
+    """Return the fraction of one CPU that each test used, if reported."""
     shares = {name: _number(fields[at + 1]) for name, (at, *_) in COLUMNS.items()}
     return {name: share / 100 for name, share in shares.items() if share is not None}
 
@@ -171,8 +171,8 @@ def _longest(fields: list[str]) -> dict[str, JsonValue]:
     """Return the seconds of the longest operation of each test, if reported."""
     out: dict[str, JsonValue] = {}
     for n, name in enumerate(COLUMNS):
-        if told := _DURATION.fullmatch(fields[FIRST_LATENCY + n]):
-            out[name] = int(told[1]) * _SCALE[told[2]]
+        if duration := _DURATION.fullmatch(fields[FIRST_LATENCY + n]):
+            out[name] = int(duration[1]) * _SCALE[duration[2]]
     return out
 
 

@@ -18,13 +18,15 @@ from ..parameter import Choices, Parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where an application runs; the same for every arm with as many instances and tasks.
+    """The conditions under which an application runs. They are the same for all arms with the same numbers of
+    instances and tasks.
 
     directory: its working directory, on the machine's own disk and at the same path in every instance; empty
         except for staged files.
-    storage: storage of the first instance if the application needs it, else None. In argv, `{storage}` stands
-        for the storage of each rank.
-    memory: bytes that each instance may use. Per task, it is the least that any arm gives to a task.
+    storage: storage of the first instance if the application needs it, else None. In argv, `{storage}` is
+        replaced by the storage of each rank.
+    memory: bytes that each instance may use. Per task, it is the smallest amount that any arm gives to a
+        task.
     cpu_flags: flags of the machine's processors, as in /proc/cpuinfo; empty if there are none.
     rdma: names of the machine's RDMA devices.
     """
@@ -52,10 +54,10 @@ class Invocation:
     mpi: whether mpirun starts it, one rank for each task; otherwise it is one process in the first instance
         on all its CPUs.
     env: additional environment variables.
-    files: contents of files that are first written into the directory, by name.
-    copies: files and directories of the machine that are first copied there; names by path.
-    fresh: whether the directory is emptied before.
-    outputs: names of files in it that are read afterwards; missing ones are left out.
+    files: contents of files to write into the directory before the launch, by name.
+    copies: files and directories of the machine to copy into the directory before the launch; names by path.
+    fresh: whether the directory is emptied before the launch.
+    outputs: names of files in the directory that are read after the launch; missing ones are ignored.
     """
 
     argv: tuple[str, ...]
@@ -74,7 +76,7 @@ class Output:
 
     stdout, stderr: text, decoded with replacement characters; at most workloads.program_output.SEARCHED
         characters.
-    files: contents of the files in Invocation.outputs, by name, decoded likewise.
+    files: contents of the files in Invocation.outputs, by name, decoded in the same way.
     """
 
     stdout: str
@@ -105,9 +107,9 @@ def metrics_of(
 ) -> tuple[Metric, ...]:
     """Return the metrics with their values.
 
-    named: (name, unit, better) of each.
-    values: by name, in base units; None, or left out, if there is no value.
-    missing: returns why the metric of a name has no value.
+    named: (name, unit, better) of each metric.
+    values: values by name, in base units; None or missing if a metric has no value.
+    missing: returns the reason why a metric, given by name, has no value.
     """
     return tuple(
         Metric(
@@ -135,11 +137,11 @@ def parts_of(kinds: Iterable[tuple[str, str]], values: Mapping[str, float | None
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What parse() has read.
+    """The result of parse().
 
     ok: whether the result is right, as checked by the program or by nearmetal; None if nothing can be
         checked.
-    expected, found: the expected and the found result, in words.
+    expected, found: the expected and the actual result, as text.
     parts: seconds of the wall time by kind ('compute', 'comm', 'io', ...); empty if not reported.
     facts: further facts for the record (BLAS, grid, N, version).
     """
@@ -154,13 +156,13 @@ class Parsed:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What must be installed, on the host or in an image's tree.
+    """Programs that must be installed, on the host or in an image's tree.
 
     programs: names searched on PATH, or absolute paths.
     packages: Debian packages that contain them.
-    probe: a command that succeeds if `probed` is installed, for things that no file shows. It is run on the
-        host only.
-    remedy: what to do if no Debian package has it.
+    probe: a command that succeeds if `probed` is installed, if this cannot be determined from a file. It is
+        run on the host only.
+    remedy: what to do if no Debian package contains them.
     storage: whether its environments must have storage (`storage:` in the study file; overlay by default on a
         command line).
     """
@@ -174,7 +176,7 @@ class Needs:
 
 
 class Application(Protocol):
-    """An application. All its methods are pure: none touches the machine.
+    """An application. Its methods do no I/O: none uses the machine.
 
     name: name in the study file (`application: lammps`).
     parameters: its keys. In addition to its metrics, wall, user, system and max_rss are measured for every
@@ -188,8 +190,10 @@ class Application(Protocol):
     def needs(self, choices: Choices) -> Needs: ...
 
     def problem(self, choices: Choices, place: Place) -> str | None:
-        """Return why it cannot run on this placement with these keys; None if it can. It is called before
-        anything starts."""
+        """Return why the application cannot run on this placement with these keys; None if it can.
+
+        Called before anything is started.
+        """
 
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
         """Return launches that run once for each arm and block before the measurement, in the same directory
@@ -202,5 +206,5 @@ class Application(Protocol):
         """Return (name, unit, better) of each metric that parse() gives, in order, for any output."""
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
-        """Parse the output. It never raises, whatever a program may print: half of it, nothing, NaN, binary
-        data."""
+        """Parse the output. Must not raise, whatever the program printed: incomplete output, nothing, NaN, or
+        binary data."""

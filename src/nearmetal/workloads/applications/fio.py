@@ -1,4 +1,5 @@
-"""fio: reads and writes of an instance's storage, past the page cache or through it, block by block."""
+"""fio: measures reads and writes of an instance's storage by block size, with direct I/O or through the page
+cache."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def _fio(size: int) -> tuple[str, ...]:
 
 
 def _ended(job: FioJob) -> tuple[str, ...]:
-    """Flush the writes of a job at its end, so that they do not disturb the next measurement."""
+    """Return arguments that flush the writes of a job at its end, so that they do not disturb the next
+    measurement."""
     return ("--end_fsync=1",) if job.operation == "write" else ()
 
 
@@ -215,10 +217,10 @@ def _read(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) ->
 def _missing(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) -> str:
     """Return why a metric has no value, with fio's own message if there is one."""
     if found is None:
-        said = [
+        errors = [
             line for line in (*output.stderr.splitlines(), *output.stdout.splitlines()) if "fio: " in line
         ]
-        return said[0][:200] if said else f"the output holds no measurement {job.name}"
+        return errors[0][:200] if errors else f"the output holds no measurement {job.name}"
     error = number_at(found, "error")
     if error:
         refused = ": this file system refuses O_DIRECT" if error == 22 else ""
@@ -232,8 +234,8 @@ def _facts(
     document: Mapping[str, JsonValue],
     found: Mapping[str, Mapping[str, JsonValue]],
 ) -> dict[str, JsonValue]:
-    """Return the version, the size of the file, the device that the kernel counted, and what served the
-    requests."""
+    """Return facts for the record: the version, the size of the file, the device that the kernel counted, and
+    whether a device or a cache served the requests."""
     size = size_of(choices, place)
     facts: dict[str, JsonValue] = {"size": size}
     if version := at_path(document, "fio version"):
@@ -270,12 +272,13 @@ def _cached(size: int, memory: int) -> str:
 
 
 def _direct(
-    asked: Sequence[FioJob],
+    all_jobs: Sequence[FioJob],
     seconds: float,
     found: Mapping[str, Mapping[str, JsonValue]],
     devices: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """Return what served requests with O_DIRECT, as far as it can be seen from outside the file system.
+    """Return what served requests with O_DIRECT (a device or a cache), as far as it can be determined from
+    outside the file system.
 
     seconds: duration of each job.
     """
@@ -283,7 +286,7 @@ def _direct(
         return "not known: there is no block device below this file system (memory, network or an overlay)"
     counted = False
     for side in ("read", "write"):
-        own = [j for j in asked if j.operation == side]
+        own = [j for j in all_jobs if j.operation == side]
         made = sum(number_at(found.get(j.name), side, "total_ios") or 0 for j in own)
         seen = sum(device[side] for device in devices.values())
         if len(own) * seconds >= TOLD_FROM:

@@ -1,4 +1,4 @@
-"""The measurements that fio makes: patterns and block sizes, by the keys of a workload."""
+"""The measurements of fio: access patterns and block sizes, from the keys of a workload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATTERNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FioJob:
-    """One measurement.
+    """One measurement of fio.
 
     rw: pattern in fio's notation.
     block: bytes of a request.
@@ -42,7 +42,7 @@ class FioJob:
 
 
 def read_blocks(text: str) -> tuple[int, ...] | str:
-    """Return the block sizes in bytes, smallest first, or what is wrong with the text; empty for 'auto'."""
+    """Return the block sizes in bytes, smallest first, or an error message; empty for 'auto'."""
     if text == AUTO:
         return ()
     ends = text.split("..")

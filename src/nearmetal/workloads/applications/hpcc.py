@@ -23,8 +23,8 @@ INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
 class _Figure:
     """A metric and its key in HPCC's summary.
 
-    scale: number of base units in one printed unit. HPCC's G is 10^9, also for bytes, and one update counts
-        as one operation.
+    scale: number of base units in one printed unit. HPCC's G is 10^9, also for bytes. One update counts as
+        one operation.
     """
 
     name: str
@@ -90,16 +90,16 @@ class Hpcc(Application):
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         text = output.files.get(OUTPUT, "")
-        told = summary(text)
-        wrong = _wrong(choices, place, output, text, told)
+        results = summary(text)
+        wrong = _wrong(choices, place, output, text, results)
         return Parsed(
             metrics=metrics_of(
-                self.metrics(choices), _values(told or {}), lambda name: _missing(name, told, place)
+                self.metrics(choices), _values(results or {}), lambda name: _missing(name, results, place)
             ),
             ok=not wrong,
             expected="HPCC's own checks passed, with the BLAS asked for",
             found="; ".join(wrong) or "HPCC's own checks passed, with the BLAS asked for",
-            facts=_facts(choices, place, output, told or {}),
+            facts=_facts(choices, place, output, results or {}),
         )
 
 
@@ -122,35 +122,35 @@ def _input(choices: Choices, place: Place) -> hpcc_input.Input:
 
 
 def _wrong(
-    choices: Choices, place: Place, output: Output, text: str, told: dict[str, str] | None
+    choices: Choices, place: Place, output: Output, text: str, results: dict[str, str] | None
 ) -> list[str]:
-    if told is None:
+    if results is None:
         what = f"{OUTPUT} has no summary; {ending(text)}" if text else f"there is no {OUTPUT}"
         return [what]
     hpl = section(text, "HPL")
     checks = (
         hpl_fault(solved(hpl), _input(choices, place).blocks, hpl),
         blas.mismatch(choices, place.cpu_flags, output.stderr),
-        *faults(text, told),
+        *faults(text, results),
     )
     return [found for found in checks if found is not None]
 
 
-def _values(told: dict[str, str]) -> dict[str, float]:
-    """Return values by metric, in base units. HPCC prints -1 for what it did not measure."""
-    read = ((figure, number(told.get(figure.key, ""))) for figure in _FIGURES)
+def _values(results: dict[str, str]) -> dict[str, float]:
+    """Return values by metric, in base units. HPCC prints -1 for a metric that it did not measure."""
+    read = ((figure, number(results.get(figure.key, ""))) for figure in _FIGURES)
     return {f.name: value * f.scale for f, value in read if value is not None and value > 0}
 
 
-def _missing(name: str, told: dict[str, str] | None, place: Place) -> str:
-    if told is not None and place.ranks == 1 and name.startswith("RandomRing"):
+def _missing(name: str, results: dict[str, str] | None, place: Place) -> str:
+    if results is not None and place.ranks == 1 and name.startswith("RandomRing"):
         return "a ring needs two ranks"
     return f"HPCC's summary gives no {name}"
 
 
-def _facts(choices: Choices, place: Place, output: Output, told: dict[str, str]) -> dict[str, JsonValue]:
-    version = [told.get(f"Version{part}") for part in ("Major", "Minor", "Micro")]
-    sizes: dict[str, JsonValue] = {key: number(told.get(key, "")) for key in _SIZES}
+def _facts(choices: Choices, place: Place, output: Output, results: dict[str, str]) -> dict[str, JsonValue]:
+    version = [results.get(f"Version{part}") for part in ("Major", "Minor", "Micro")]
+    sizes: dict[str, JsonValue] = {key: number(results.get(key, "")) for key in _SIZES}
     return {
         **input_facts(_input(choices, place)),
         **blas.facts(choices, output.stderr),

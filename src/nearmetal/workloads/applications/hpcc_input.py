@@ -123,8 +123,9 @@ def problem_size(total_bytes: float, share: float) -> int:
     """Return N = sqrt(n D U), rounded down to hundreds as in the paper: 10300 for one CPU with 1 GiB, 58600
     for 32.
 
-    The n nodes have D doubles each, of which the share U = 0.8 is left to user processes: equation 1 of a
-    study of a KVM virtual organization cluster, 2009.
+    Each of the n nodes has memory for D doubles, and user processes may use the share U = 0.8: equation 1 of
+    a study of a KVM virtual organization cluster, 2009.
+
     total_bytes: n x D x 8; for virtual machines the study's equation 2 uses 1 GiB x CPUs x virtual nodes.
     """
     n = math.isqrt(int(total_bytes / DOUBLE * share))
@@ -132,7 +133,8 @@ def problem_size(total_bytes: float, share: float) -> int:
 
 
 def total_memory(choices: Choices, place: Place) -> int:
-    """Return the bytes that `n: auto` uses: of each CPU if the workload states it, else of all instances."""
+    """Return the bytes that `n: auto` uses: the memory per CPU of the workload times the CPUs, or else the
+    memory of all instances."""
     each = choices.whole("memory")
     return place.nodes * place.instances * place.memory if each is None else each * place.ranks
 
@@ -155,7 +157,7 @@ def input_of(choices: Choices, place: Place, blocks: tuple[int, ...]) -> Input:
 
 
 def misfit(given: Input, place: Place) -> str | None:
-    """Return why it cannot run on this placement; None if it can."""
+    """Return why this input cannot run on this placement; None if it can."""
     if given.p * given.q > place.ranks:
         grid = f"{given.p} x {given.q}"
         return f"a grid of {grid} needs {given.p * given.q} ranks, the placement has {place.ranks}"

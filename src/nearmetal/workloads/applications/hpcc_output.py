@@ -73,7 +73,7 @@ def hpl_fault(lines: Sequence[Solved], blocks: Sequence[int], text: str) -> str 
 
 
 def section(text: str, name: str) -> str:
-    """Return HPCC's output of one part, to its end or to where it breaks off; empty if the part did not
+    """Return HPCC's output of one part, up to its end or the end of the output; empty if the part did not
     begin."""
     begin = text.rfind(f"Begin of {name} section.")
     if begin < 0:
@@ -82,16 +82,16 @@ def section(text: str, name: str) -> str:
     return text[begin:] if end < 0 else text[begin:end]
 
 
-def faults(text: str, told: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what HPCC's own checks found wrong, in words; empty if nothing.
+def faults(text: str, results: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the faults that HPCC's own checks found, as text; empty if there are none.
 
-    told: its summary.
+    results: HPCC's summary.
     """
     checks = (
-        None if told.get("Success") == "1" else "HPCC does not report success",
+        None if results.get("Success") == "1" else "HPCC does not report success",
         _ptrans(section(text, "PTRANS")),
-        _random_access(told, "MPIRandomAccess"),
-        _fft(told),
+        _random_access(results, "MPIRandomAccess"),
+        _fft(results),
         *(
             _nodes(section(text, name), name)
             for name in ("StarRandomAccess", "StarDGEMM", "SingleDGEMM", "StarSTREAM", "StarFFT")
@@ -117,16 +117,16 @@ def _ptrans(text: str) -> str | None:
     return None
 
 
-def _random_access(told: Mapping[str, str], name: str) -> str | None:
-    wrong = number(told.get(f"{name}_ErrorsFraction", ""))
+def _random_access(results: Mapping[str, str], name: str) -> str | None:
+    wrong = number(results.get(f"{name}_ErrorsFraction", ""))
     if wrong is None or wrong < 0:
         return f"{name} does not tell its errors"
     return f"{name}: {100 * wrong:g} % of the table is wrong" if wrong > ERRORS_ALLOWED else None
 
 
-def _fft(told: Mapping[str, str]) -> str | None:
+def _fft(results: Mapping[str, str]) -> str | None:
     """Return why an FFT failed. Its error must be below 16 x eps x log2 of its length."""
-    error, length = number(told.get("MPIFFT_maxErr", "")), number(told.get("MPIFFT_N", ""))
+    error, length = number(results.get("MPIFFT_maxErr", "")), number(results.get("MPIFFT_N", ""))
     if error is None or length is None or error < 0 or length < 2:
         return "MPIFFT does not tell its error"
     limit = THRESHOLD * _EPSILON * math.log2(length)

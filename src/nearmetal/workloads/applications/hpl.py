@@ -1,8 +1,7 @@
-"""HPL, the Linpack benchmark (Petitet and others), at one or several block sizes (NB) in one run.
+"""HPL, the Linpack benchmark (Petitet and others), with one or several block sizes (NB) in one run.
 
-Debian has it as a part of HPCC. HPCC's other parts run before it and cannot be left out; they count in
-`wall`, but in no other metric. A user's own xhpl runs by itself and reads the same input.
-"""
+Debian's HPL is a part of HPCC. HPCC's other parts run before it and cannot be disabled; they count in `wall`,
+but in no other metric. A user's own xhpl runs alone and reads the same input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find JSON in a program's output among other text."""
+"""Finds JSON in a program's output among other text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""LAMMPS (molecular dynamics): the Lennard-Jones melt, by default with 32,000 atoms, with its times."""
+"""LAMMPS (molecular dynamics): the Lennard-Jones melt, by default with 32,000 atoms. The metrics are the
+times that LAMMPS reports."""
 
 from __future__ import annotations
 
@@ -173,7 +174,8 @@ class Lammps(Application):
 def _melt(choices: Choices, place: Place) -> str:
     """Return the input: LAMMPS's documented Lennard-Jones benchmark, with another size.
 
-    Velocities are drawn by position (loop geom), so that any number of ranks computes the same melt.
+    Initial velocities depend on the position only (loop geom), so that any number of ranks computes the same
+    melt.
     """
     x, y, z = box(choices, place)
     steps, every = choices.whole("steps"), choices.whole("write_every")
@@ -261,8 +263,11 @@ def _near(value: float | None, known: float, share: float) -> bool:
 
 
 def _facts(text: str) -> dict[str, JsonValue]:
-    """Return further facts for the record: version, atoms, processor grid, memory of a rank by LAMMPS's count
-    (bytes, largest), and its '% CPU use'. Less than 100 % means that ranks waited for a CPU."""
+    """Return further facts for the record: version, atoms, processor grid, largest memory of a rank as
+    reported by LAMMPS (bytes), and its '% CPU use'.
+
+    A CPU use of less than 100 % means that ranks waited for a CPU.
+    """
     out: dict[str, JsonValue] = {}
     if version := _VERSION.search(text):
         out["version"] = version[1]

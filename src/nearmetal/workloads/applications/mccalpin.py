@@ -1,8 +1,7 @@
-"""McCalpin's STREAM at the path of a user's own build: reads the table that stream.c prints.
+"""McCalpin's STREAM, as built by the user: parses the table that stream.c prints.
 
-The kernel `stream` is built in, with slices and MPI. This application is for a build whose figures are known
-from elsewhere.
-"""
+The built-in kernel `stream` supports slices and MPI. This application is for a build whose results are
+already known from other measurements."""
 
 from __future__ import annotations
 

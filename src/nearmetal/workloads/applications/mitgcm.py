@@ -1,4 +1,5 @@
-"""MITgcm (an ocean model): a user's own executable and run directory, with the timers that it prints."""
+"""MITgcm (an ocean model), with the user's own executable and run directory. The metrics are the timers that
+it prints."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ class Mitgcm(Application):
                 )
         if choices.word("mpi") == "no" and place.ranks > 1 and place.tasks != place.ranks:
             return "without MPI it runs in one instance; write mpi: yes, or take a placement of one"
-        if _wanted(choices) is None and choices.word("theta") != "any":
+        if _expected_theta(choices) is None and choices.word("theta") != "any":
             return f"theta is a number of degrees, or any, not {choices.word('theta')[:40]!r}"
         return None
 
@@ -125,7 +126,7 @@ class Mitgcm(Application):
 
 
 def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]]:
-    """Wall seconds and starts by section, and the last means that the monitor printed."""
+    """Return wall seconds and number of starts by section, and the last means printed by the monitor."""
     walls: dict[str, float] = {}
     starts: dict[str, int] = {}
     means: dict[str, float] = {}
@@ -151,19 +152,19 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
 
 
 def _finite(text: str) -> float | None:
-    """As Fortran prints one; None for anything else."""
+    """Parse a number as Fortran prints it. Returns None if it is not a finite number."""
     if not _REAL.fullmatch(text):
         return None
     value = float(text.translate(str.maketrans("dD", "ee")))
     return value if math.isfinite(value) else None
 
 
-def _wanted(choices: Choices) -> float | None:
+def _expected_theta(choices: Choices) -> float | None:
     return None if choices.word("theta") == "any" else _finite(choices.word("theta"))
 
 
 def _verified(choices: Choices, theta: float | None, *, ended: bool) -> tuple[bool, str, str]:
-    wanted = _wanted(choices)
+    wanted = _expected_theta(choices)
     low, high = COLDEST, WARMEST
     if wanted is not None:
         away = choices.real("tolerance") * abs(wanted)

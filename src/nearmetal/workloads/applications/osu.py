@@ -1,8 +1,7 @@
-"""OSU micro-benchmarks (Ohio State University) by a user's path: latency or bandwidth by message size.
+"""OSU micro-benchmarks (Ohio State University), as built by the user: latency or bandwidth by message size.
 
-Their table is a line for each size, the size first and what is measured second, under comment lines; a
-benchmark without sizes (osu_barrier) prints one number alone.
-"""
+They print a table after comment lines, with the message size in the first column and the result in the
+second. A benchmark without sizes (osu_barrier) prints one number only."""
 
 from __future__ import annotations
 
@@ -77,7 +76,8 @@ def _alone(choices: Choices) -> bool:
 
 
 def _by_size(text: str) -> Mapping[str, float]:
-    """The second column by the first, of lines that are both; positive ones alone."""
+    """Return the second column by the first, for lines with two numbers. Values that are not positive are
+    ignored."""
     rows = ((words[0], number(words[1])) for words in words_of_lines(text) if len(words) >= 2)
     return {
         size: value for size, value in rows if whole(size) is not None and value is not None and value > 0
@@ -85,7 +85,10 @@ def _by_size(text: str) -> Mapping[str, float]:
 
 
 def _alone_value(text: str) -> Mapping[str, float]:
-    """The first number that begins a line, by no size; with '-f' the least, greatest and so on follow."""
+    """Return the first positive number at the beginning of a line, with '' in place of the size.
+
+    With '-f', the minimum, maximum and so on follow in further columns.
+    """
     values = (number(words[0]) for words in words_of_lines(text))
     first = next((value for value in values if value is not None and value > 0), None)
     return {} if first is None else {"": first}

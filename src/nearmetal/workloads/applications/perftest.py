@@ -1,8 +1,7 @@
-"""RDMA between two ranks by Debian's perftest: ib_write_bw, ib_write_lat and their like.
+"""RDMA between two ranks, measured by Debian's perftest: ib_write_bw, ib_write_lat and similar programs.
 
-Each is a server and a client, which find each other over TCP: rank 0 leaves its address in the directory that
-all instances share, rank 1 waits for it.
-"""
+Each program runs as server and as client, which find each other over TCP: rank 0 writes its address to the
+directory that all instances share, and rank 1 waits for it."""
 
 from __future__ import annotations
 
@@ -132,8 +131,11 @@ def _latency(choices: Choices) -> bool:
 
 
 def _row(text: str) -> Mapping[str, float]:
-    """The last line of the table, in base units by the last word of its column (the first of two alike: the
-    99th percentile); positive ones alone."""
+    """Return the last line of the table, in base units, by the last word of each column's heading.
+
+    If two headings end in the same word (99th percentile), the first is used. Values that are not positive
+    are ignored.
+    """
     columns: list[tuple[str, float]] = []
     found: dict[str, float] = {}
     for line in text.splitlines():

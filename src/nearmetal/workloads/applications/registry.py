@@ -1,5 +1,5 @@
-"""The applications by name: entry points of the group nearmetal.workloads, ours and those of other packages;
-rows out of what one found."""
+"""Finds applications by name, and makes rows from their results. Applications are entry points of the group
+nearmetal.workloads, including those of other packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "nearmetal.workloads"
 
 
 def application_names() -> tuple[str, ...]:
-    """Names in order of the alphabet; loads none."""
+    """Return the names of all applications in alphabetical order, without loading them."""
     return tuple(plugins.points(GROUP))
 
 
@@ -30,18 +30,18 @@ def application(name: str) -> Application:
 
 
 def parameters(name: str) -> dict[str, Parameter]:
-    """The keys that an application takes. Raises UsageError for an unknown one."""
+    """Return the parameters of an application by name. Raises UsageError for an unknown application."""
     return {p.name: p for p in application(name).parameters}
 
 
 def choices(workload: ApplicationWorkload) -> Choices:
-    """The workload's own values over the defaults."""
+    """Return the workload's own values, with defaults for the others."""
     defaults = {p.name: p.default for p in application(workload.application).parameters}
     return Choices(values={**defaults, **workload.params})
 
 
 def needs_storage(workload: ApplicationWorkload) -> bool:
-    """Whether its environments must have storage."""
+    """Return whether the environments of the workload must have storage."""
     return application(workload.application).needs(choices(workload)).storage
 
 
@@ -65,9 +65,9 @@ def rows(
 ) -> tuple[Row, ...]:
     """Return the rows of a run: the resources that it used, and the results that it reported.
 
-    If the results were verified as wrong, every row is FAILED.
-    parts: parts of a profiled run; they replace those that the application reports.
-    accounts: the kernel's accounts, used if the application reports none.
+    If the verification of the results failed, every row is FAILED.
+    parts: parts of the time of a profiled run; they replace those that the application reports.
+    accounts: parts of the time as counted by the kernel, used if the application reports none.
     """
     own = {
         m.name: value_row(workload.name, m.name, m.unit, m.better, m.value, m.reason) for m in found.metrics

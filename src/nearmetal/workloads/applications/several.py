@@ -1,4 +1,5 @@
-"""Several values of one parameter for one run: block sizes, message sizes; and a user's program by path."""
+"""Parameters with several values for one run (block sizes, message sizes), and the parameter for a user's own
+program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Veros (an ocean model in Python): an idealised global ocean of ours, 4 degrees and 20 layers, offline."""
+"""Veros (an ocean model in Python): an idealised global ocean with a resolution of 4 degrees and 20 layers.
+It needs no downloaded data."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def _number(name: str, default: int, most: int, doc: str, least: int = 1) -> Par
 
 
 class Veros(Application):
-    """By the user's Python, which has veros."""
+    """Veros, run by the user's Python interpreter, in which it is installed."""
 
     name = "veros"
     doc = "ocean model: an idealised global ocean, section times, snapshots and checkpoints"
@@ -104,15 +105,15 @@ class Veros(Application):
         )
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
-        told = _told(output.files.get(_RESULT, ""))
-        seconds = told.get("seconds")
+        result = _parse_result(output.files.get(_RESULT, ""))
+        seconds = result.get("seconds")
         timers = seconds if isinstance(seconds, dict) else {}
-        steps, main = _real(told.get("steps")), _real(timers.get("main"))
-        values = {"run": _real(told.get("run")), "main": main}
+        steps, main = _real(result.get("steps")), _real(timers.get("main"))
+        values = {"run": _real(result.get("run")), "main": main}
         # Its timers leave out the first step, in which everything is set up.
         values["steps"] = (steps - 1) / main if steps is not None and main else None
         values |= {name: _real(timers.get(timer)) for timer, (name, _) in SECTIONS.items()}
-        ok, expected, found = _verified(choices, told)
+        ok, expected, found = _verified(choices, result)
         parts = parts_of(SECTIONS.values(), values)
         return Parsed(
             metrics=metrics_of(
@@ -123,7 +124,7 @@ class Veros(Application):
             found=found,
             parts=parts,
             facts={
-                key: told[key] for key in ("veros", "steps", "written", "means", "current") if key in told
+                key: result[key] for key in ("veros", "steps", "written", "means", "current") if key in result
             },
         )
 
@@ -137,12 +138,12 @@ def _program() -> str:
     return (Path(__file__).parent / _PROGRAM).read_text(encoding="utf-8")
 
 
-def _told(text: str) -> dict[str, JsonValue]:
+def _parse_result(text: str) -> dict[str, JsonValue]:
     try:
-        told = json.loads(text)
+        result = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _real(value: JsonValue) -> float | None:
@@ -156,13 +157,12 @@ def _real(value: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _verified(choices: Choices, told: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
-    """Check that heat and salt are conserved; at the usual size also that the final state of the ocean is
-    right.
+def _verified(choices: Choices, result: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
+    """Check that heat and salt are conserved. At the default size, also check the final state of the ocean.
 
-    Returns (whether they are, expected, found).
+    Returns (whether they are right, expected, found).
     """
-    astray, means = told.get("astray"), told.get("means")
+    astray, means = result.get("astray"), result.get("means")
     own = {
         name: (_real(astray.get(name)), _real(means.get(name)))
         for name in ("temp", "salt")
@@ -175,7 +175,7 @@ def _verified(choices: Choices, told: Mapping[str, JsonValue]) -> tuple[bool, st
     found.append(", ".join(f"{name} {a:.1e}" for name, a, _ in known))
     ok = all(abs(a) < CLOSED for _, a, _ in known)
     if _grid(choices) == GRID and choices.whole("steps") == STEPS:
-        ends = {"temp": known[0][2], "current": _real(told.get("current"))}
+        ends = {"temp": known[0][2], "current": _real(result.get("current"))}
         for name, wanted in ENDS.items():
             value = ends[name]
             expected.append(f"{name} {wanted:g} to {TOLERANCE:.1%}")

@@ -1,8 +1,9 @@
-"""An idealised global ocean for Veros, run as a program of its own: nothing of nearmetal imports it.
+"""An idealised global ocean for Veros. It runs as a separate program: no module of nearmetal imports it.
 
-Two continents, a ridge, the Southern Ocean open all around; wind and surface values by formulas, so that it
-needs no data. It writes one JSON object into --result: seconds of each section, means, and how far heat and
-salt are from what came through the surface."""
+It has two continents, a ridge, and a Southern Ocean that surrounds the globe. Wind and surface values are
+computed by formulas, so that it needs no data. It writes one JSON object to the file --result: seconds of
+each section, means, and by how much the changes of heat and salt differ from the fluxes through the surface.
+"""
 
 import argparse
 import json
@@ -33,7 +34,8 @@ RESTORING = 30 * DAY
 
 
 def layers(count: int) -> Any:
-    """Thickness from the bottom up, which grows with the square of the layer's number."""
+    """Return the thickness of each layer in metres, from the bottom up. It grows with the square of the
+    layer's number."""
     depth = np.arange(count) / max(count - 1, 1)
     return (TOP + (BOTTOM - TOP) * depth**2)[::-1]
 
@@ -43,12 +45,13 @@ def surface_temperature(latitude: Any) -> Any:
 
 
 def surface_salinity(latitude: Any) -> Any:
-    """Saltiest where it is dry, at 25 degrees."""
+    """Return the salinity at the surface. It is largest at a latitude of 25 degrees, where evaporation is
+    strong."""
     return 34.5 + 1.5 * np.exp(-(((np.abs(latitude) - 25.0) / 12.0) ** 2))
 
 
 def zonal_wind(latitude: Any) -> Any:
-    """Stress in N/m2: trade winds, westerlies, stronger in the south."""
+    """Return the eastward wind stress in N/m2: trade winds and westerlies, stronger in the south."""
     trades = -0.06 * np.exp(-(((np.abs(latitude) - 12.0) / 8.0) ** 2))
     return (
         trades + 0.16 * np.exp(-(((latitude + 50) / 12) ** 2)) + 0.09 * np.exp(-(((latitude - 45) / 11) ** 2))
@@ -56,7 +59,7 @@ def zonal_wind(latitude: Any) -> Any:
 
 
 def ocean_floor(longitude: Any, latitude: Any, depth: float) -> Any:
-    """Metres of water; 0 is land."""
+    """Return the depth of the water in metres; 0 for land."""
     americas = (np.abs(longitude - 290 - 0.35 * latitude) < 16) & (latitude > -56)
     africa = (np.abs(longitude - 20) < 18) & (latitude > -36) & (latitude < 34)
     eurasia = (latitude > 34) & (longitude < 140)
@@ -68,7 +71,8 @@ def ocean_floor(longitude: Any, latitude: Any, depth: float) -> Any:
 
 
 class GlobalOcean(VerosSetup):
-    """Nothing is read: grid, floor and forcing are formulas of latitude, longitude and depth."""
+    """The set-up of the model. No files are read: grid, floor and forcing are formulas of latitude, longitude
+    and depth."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__()
@@ -161,7 +165,7 @@ class GlobalOcean(VerosSetup):
 
 
 def content(state: Any, name: str) -> tuple[float, float]:
-    """(sum over the volume, volume)."""
+    """Return (integral of a quantity over the volume, volume)."""
     vs = state.variables
     cells = volumes(state)
     values = np.asarray(getattr(vs, name))[..., int(vs.tau)][INNER]
@@ -169,13 +173,13 @@ def content(state: Any, name: str) -> tuple[float, float]:
 
 
 def volumes(state: Any) -> Any:
-    """m3 of water in each cell."""
+    """Return the volume of water in each cell in m3."""
     vs = state.variables
     return (np.asarray(vs.area_t)[..., None] * np.asarray(vs.dzt) * np.asarray(vs.maskT))[INNER]
 
 
 def current(state: Any) -> float:
-    """m/s, the root of the mean square of the eastward one."""
+    """Return the root mean square of the eastward velocity in m/s."""
     cells = volumes(state)
     east = np.asarray(state.variables.u)[..., int(state.variables.tau)][INNER]
     return float(np.sqrt((east**2 * cells).sum() / cells.sum()))

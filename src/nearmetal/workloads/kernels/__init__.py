@@ -1,4 +1,5 @@
-"""Our own kernels: each one file that says its keys, its metrics and its work, for the program nm-micro.
+"""The built-in kernels. Each has one file that defines its keys, its metrics and its work, for the program
+nm-micro.
 
-The programs themselves are in C (kernels/micro). This room knows no environment, no machine and no MPI.
-"""
+The programs themselves are written in C (kernels/micro). This package knows no environment, no machine and no
+MPI."""

@@ -11,7 +11,10 @@ TIME = Metric(name="time", unit="s", better=Better.LOWER, part="calls", value=se
 
 
 def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> Kernel:
-    """size: the parameter `bytes`, if its messages carry any."""
+    """Return a kernel that times one MPI collective.
+
+    size: the parameter `bytes`, if its messages carry data.
+    """
     return Kernel(
         name=name,
         kind=WorkKind.MPI,

@@ -1,4 +1,4 @@
-"""What a kernel is to the tool: its keys, its metrics, and how much work a slice holds."""
+"""The definition of a kernel: its keys, its metrics, and the work of a slice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSES = ("S", "W", "A", "B", "C")
 
 
 class WorkKind(StrEnum):
-    """What a kernel exercises. The noise floor is given by kind."""
+    """The part of the machine that a kernel exercises. The noise floor is reported for each kind."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -25,11 +25,11 @@ class WorkKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSetting:
-    """What the work of a kernel may depend on besides its own keys.
+    """Conditions, other than its own keys, that may determine the work of a kernel.
 
     ranks: number of MPI ranks.
-    llc_bytes: size of the whole last-level cache.
-    alone: whether a slice holds only the one part that the workload asks for.
+    llc_bytes: total size of the last-level caches.
+    alone: whether a slice runs only the one part that the workload selects.
     """
 
     ranks: int
@@ -39,12 +39,11 @@ class KernelSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceWork:
-    """How much work one slice holds, in units that the kernel defines (`slice` in kernels/micro/kernel.h).
+    """The work of one slice, in units that the kernel defines (`slice` in kernels/micro/kernel.h).
 
-    least: units that cannot be divided; every slice holds a whole multiple of them.
-    most: units that a slice holds at most, where the rehearsal measures how many fill it; None without such
-        a limit.
-    asked: units that the study asks for; None if the rehearsal measures how many fill a slice.
+    least: smallest number of units; every slice has a multiple of it.
+    most: largest number of units if the rehearsal determines the number; None for no limit.
+    asked: number of units that the study sets; None if the rehearsal determines it.
     parts: parts of a slice whose time grows with the units; empty if all parts do.
     """
 
@@ -58,9 +57,9 @@ class SliceWork:
 class Metric:
     """One metric of a kernel.
 
-    part: the part of nm-micro's slice line it comes from.
-    value: base units from (seconds, work) of that part, both positive.
-    unusable: what a slice did where one of them is not.
+    part: the part of nm-micro's slice line that the metric is computed from.
+    value: converts (seconds, work) of that part, both positive, to base units.
+    unusable: why a slice cannot be used if one of them is not positive, as text.
     """
 
     name: str
@@ -75,13 +74,13 @@ class Metric:
 class Kernel:
     """One kernel of nm-micro.
 
-    keys: the keys of its KERNEL-SPEC.
-    work: how much work a slice holds.
-    metrics: in the order in which they are shown.
-    least_ranks: the smallest number of ranks that makes sense.
+    keys: returns the keys of its KERNEL-SPEC.
+    work: returns the work of a slice.
+    metrics: returns its metrics, in the order in which they are shown.
+    least_ranks: the smallest useful number of ranks.
     ranks: the numbers of ranks that its definition allows.
-    alone: a slice can run the part of one metric alone (key `only`).
-    storage: it writes files to the storage of its environment.
+    alone: whether a slice can run only the part of one metric (key `only`).
+    storage: whether it writes files to the storage of its environment.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Dirtier of memory at a set rate, for studies of migration."""
+"""A kernel that dirties memory at a set rate, for studies of migration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_se
 
 PAGE = 4096
 PACED_SECONDS = 10e-3
-"""Length of a slice at a set rate, whose time is that of its pages by definition."""
+"""Duration of a slice at a set rate, in seconds. It determines the number of pages in the slice."""
 
 
 def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:

@@ -1,4 +1,4 @@
-"""Keys and results that all kernels that time messages share."""
+"""Parameters and metrics that all kernels share that time messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second, seconds_each
 
 LARGE = 64 << 10
-"""Bytes of a message from which its time is governed by its size: bandwidth is shown instead of latency."""
+"""Message size in bytes from which the size dominates the time: bandwidth is reported instead of latency."""
 
 
 def bytes_of(choices: Choices) -> int:
@@ -17,7 +17,7 @@ def bytes_of(choices: Choices) -> int:
 
 
 def message_metrics(choices: Choices, *, unusable: str = Metric.unusable) -> tuple[Metric, ...]:
-    """Latency or bandwidth, from a part whose work is messages."""
+    """Return latency or bandwidth, computed from a part whose work is a number of messages."""
     size, measure = bytes_of(choices), choices.word("measure")
     latency = measure == "latency" or (measure == AUTO and size < LARGE)
     return (
@@ -39,7 +39,7 @@ def bytes_parameter(doc: str, *, least: int = 0, most: int = 1 << 30, multiple: 
 
 
 def count_parameter(name: str, doc: str) -> Parameter:
-    """The key that sets how many things a slice does."""
+    """Return the parameter that sets the number of operations in a slice."""
     return Parameter(
         name=name,
         kind=Kind.WHOLE,
@@ -71,7 +71,11 @@ def pingpong_kernel(
     more: tuple[Parameter, ...] = (),
     unusable: str = Metric.unusable,
 ) -> Kernel:
-    """Ping-pong over one carrier. more: further keys, all of them words; unusable: see Metric."""
+    """Return a ping-pong kernel over one transport.
+
+    more: further parameters, all with a fixed set of words.
+    unusable: see Metric.
+    """
 
     def keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
         return {"bytes": bytes_of(choices), **{p.name: choices.word(p.name) for p in more}}

@@ -9,10 +9,10 @@ from .contract import CLASSES, RATE, Kernel, Ranks, SliceWork, WorkKind
 def nas_kernel(
     name: str, *, doc: str, count: str, count_doc: str, units: int = 1, ranks: Ranks = Ranks.ANY
 ) -> Kernel:
-    """A benchmark of classes S to C.
+    """Return the kernel of a NAS benchmark with classes S to C.
 
-    count: the key that sets how much of it a slice runs.
-    count_doc: what that key counts, in words.
+    count: the key that sets how much of the benchmark a slice runs.
+    count_doc: what that key counts, as text.
     units: units of nm-micro in one such count.
     """
 

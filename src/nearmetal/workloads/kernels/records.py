@@ -1,5 +1,5 @@
-"""Records: how an ocean model writes, short records into files of about 1 MB, and checkpoints forced to the
-medium, in the storage of the environment."""
+"""Records: writes files as an ocean model does. It writes short records into files of about 1 MB, and
+checkpoints followed by fsync, in the storage of the environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
 
 
 def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
-    """The checkpoint at the end of a time share takes the same time however many records come before it."""
+    """Return the work of a slice. The checkpoint at the end of a slice takes the same time for any number of
+    records before it."""
     records = choices.whole("records")
     asked = None if records is None else max(1, round(records / setting.ranks))
     return SliceWork(asked=asked, parts=("records",))

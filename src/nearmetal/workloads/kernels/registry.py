@@ -1,4 +1,4 @@
-"""The kernels by name: the arguments of nm-micro for a workload, and the rows from its output."""
+"""Finds kernels by name, and makes the arguments of nm-micro for a workload and the rows from its output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .contract import RATE, Kernel, KernelSetting, Metric, SliceWork, WorkKind
 
 
 def _described() -> Iterator[Kernel]:
-    """Return the kernels of every module in this package that defines `KERNELS`; no other file names them."""
+    """Yield the kernels of every module in this package that defines `KERNELS`. No other file lists them."""
     for found in pkgutil.iter_modules((str(Path(__file__).parent),)):
         yield from getattr(importlib.import_module(f"{__package__}.{found.name}"), "KERNELS", ())
 
@@ -29,12 +29,12 @@ _KERNELS: Mapping[str, Kernel] = {
 
 
 def kernel_names() -> tuple[str, ...]:
-    """By kind of work."""
+    """Return the names of all kernels, by kind of work."""
     return tuple(_KERNELS)
 
 
 def kernel(name: str) -> Kernel:
-    """Raises UsageError for an unknown name."""
+    """Return the kernel of this name. Raises UsageError for an unknown name."""
     found = _KERNELS.get(name)
     if found is None:
         raise UsageError(f"unknown kernel '{name}'", remedy=f"one of {', '.join(_KERNELS)}")
@@ -42,13 +42,13 @@ def kernel(name: str) -> Kernel:
 
 
 def kind(name: str) -> str:
-    """The kind of work of a kernel; 'programs' for one that this nearmetal does not have."""
+    """Return the kind of work of a kernel; 'programs' for a kernel that this version does not have."""
     found = _KERNELS.get(name)
     return found.kind.value if found is not None else "programs"
 
 
 def parameters(name: str) -> dict[str, Parameter]:
-    """The keys that a kernel takes. Raises UsageError for an unknown kernel."""
+    """Return the parameters of a kernel by name. Raises UsageError for an unknown kernel."""
     return {p.name: p for p in kernel(name).parameters}
 
 
@@ -68,25 +68,26 @@ def problems(name: str, params: Mapping[str, object]) -> dict[str, str]:
 
 
 def counts_operations(name: str) -> bool:
-    """Whether its full run is measured in operations per second, as the NAS benchmarks are."""
+    """Return whether the full run of a kernel is measured in operations per second, as for the NAS
+    benchmarks."""
     every = metrics(KernelWorkload(name=name, kernel=name, params={}))
     return any((metric, unit) == (RATE.name, RATE.unit) for metric, unit, _ in every)
 
 
 def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:
-    """(name, unit, better) of each row that rows() will give, in order."""
+    """Return (name, unit, better) of each row that rows() returns, in order."""
     return tuple((m.name, m.unit, m.better) for m in _metrics(workload))
 
 
 def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, threads: int = 1) -> str:
-    """The KERNEL-SPEC of nm-micro.
+    """Return the KERNEL-SPEC argument of nm-micro.
 
-    It is the same for all arms with as many ranks, except for `extra`.
+    It is the same for all arms with the same number of ranks, except for `extra`.
 
-    extra: additional work planted in every slice, as a share (0.03 = 3 %).
-    threads: threads of each rank; a kernel that can use only one refuses more by itself.
+    extra: additional work in every slice for calibration, as a share (0.03 = 3 %).
+    threads: threads of each rank. A kernel that supports only one refuses more itself.
 
-    Raises UsageError if the kernel cannot run on so many ranks or a key does not fit.
+    Raises UsageError if the kernel cannot run on this number of ranks, or if a key is not valid for it.
     """
     found, choices = _resolve(workload)
     if ranks < found.least_ranks or not found.ranks.allow(ranks):
@@ -108,14 +109,14 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
 
 
 def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int) -> SliceWork:
-    """How much work a slice of this workload holds. Raises UsageError if a key does not fit."""
+    """Return the work of a slice of this workload. Raises UsageError if a key is not valid."""
     found, choices = _resolve(workload)
     setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, alone=_alone(found, workload))
     return found.work(choices, setting)
 
 
 def _alone(kernel: Kernel, workload: KernelWorkload) -> bool:
-    """Whether the kernel runs only the part of the one metric asked for."""
+    """Return whether the workload runs only the part of the one metric that it selects."""
     return kernel.alone and len(workload.metrics) == 1
 
 

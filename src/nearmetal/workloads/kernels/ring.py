@@ -1,4 +1,5 @@
-"""Random rings as the HPC Challenge benchmark defines them: latency and bandwidth while all ranks talk."""
+"""Random rings, as defined by the HPC Challenge benchmark: latency and bandwidth while all ranks
+communicate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STREAM: sustained memory bandwidth by Copy, Scale, Add, Triad (McCalpin 1995)."""
+"""STREAM: sustained memory bandwidth of Copy, Scale, Add and Triad (McCalpin 1995)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_se
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 LEAST_ELEMENTS = 1024
-"""Elements by which the part of large arrays that a slice sweeps is counted."""
+"""Number of elements in one unit of work, if a slice processes a part of large arrays."""
 OPERATIONS = ("copy", "scale", "add", "triad")
 
 
 def auto_elements(llc_bytes: int) -> int:
-    """Elements per array whose three arrays are together at least 4 x the last-level cache (STREAM's own
-    rule), rounded up to a tenth of a million."""
+    """Return the number of elements per array, rounded up to a tenth of a million.
+
+    The three arrays together have at least 4 times the size of the last-level cache (STREAM's own rule).
+    """
     step = 100_000
     return -(-4 * llc_bytes // (BYTES_PER_ELEMENT * step)) * step or step
 
@@ -30,9 +32,13 @@ def _keys(choices: Choices, setting: KernelSetting) -> Mapping[str, str | int]:
 
 
 def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
-    """Arrays that the last-level cache may hold are swept whole: a part of them would be found in it. Of
-    larger arrays a slice sweeps a part, which moves on from slice to slice; at most as much
-    as no operation of the same slice has left in the cache, or a lone operation in the slice before."""
+    """Return the work of a slice.
+
+    A slice processes arrays that fit into the last-level cache as a whole: a part of them would be found in
+    the cache. Of larger arrays it processes a part, which advances from slice to slice. The part is limited
+    to data that no other operation of the same slice has left in the cache. If only one operation runs, this
+    holds for the slice before.
+    """
     elements = _elements(choices, setting)
     chunks, sweeps = choices.whole("chunks"), choices.whole("sweeps")
     if chunks or sweeps:
