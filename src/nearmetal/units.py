@@ -246,7 +246,7 @@ def show(
         return f"{sign}{INFINITY} {unit}".rstrip()
     steps = _steps(unit, binary=binary)
     index = max((i for i, (_, _, least) in enumerate(steps) if size >= least), default=0)
-    if size == 0:  # zero has no scale of its own: that of its interval, or the base unit
+    if size == 0:  # zero is shown in the unit of its interval, or in the base unit
         reach = half_width if half_width and math.isfinite(half_width) else 1.0
         index = max((i for i, (_, f, least) in enumerate(steps) if reach >= least and f <= 1.0), default=0)
     name, factor, _ = steps[index]

@@ -114,7 +114,7 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
     arms = {arm.name: arm for arm in study.arms()}
     alpha = 1 - design.confidence
     comparisons = study.comparisons()
-    # Fixed before data: every comparison of every named metric, whether or not its rows will all be there.
+    # Fixed before the data: every comparison of every named metric, even if some rows will be missing.
     named = max(1, len(comparisons) * len(set(design.primary)))
     rows = _ordered(study, folded.rows)
     quantiles = quantiles_of(study.workloads)

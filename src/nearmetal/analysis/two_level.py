@@ -184,7 +184,7 @@ class _Key:
 class _Mean:
     """The mean of one run or one boot.
 
-    log: mean of the logs of the values, or of the log overheads.
+    log: mean natural logarithm of the values, or of the overheads as ratios of times.
     guest: as in StateCell.
     compared: whether the arm is compared with another arm in its run.
     """

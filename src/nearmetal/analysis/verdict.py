@@ -99,7 +99,7 @@ def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -
     if not math.isfinite(carried.step) or carried.low > carried.high:
         return None
     low, high = carried.low, carried.high
-    # A verdict that the interval already carries lacks only the least number of blocks.
+    # If the interval already supports a verdict, only the least number of blocks is missing.
     carries = judge(low, high, n=min_blocks, margin=margin, min_blocks=min_blocks)
     if n < min_blocks and carries is not Verdict.NONE:
         return min_blocks - n

@@ -139,7 +139,7 @@ def _workers(number: int, request: FoldRequest) -> Iterator[list[Connection]]:
 
 
 def _work(connection: Connection, request: FoldRequest) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all; the one that asks ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends all
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             task: _Task = connection.recv()

@@ -76,7 +76,7 @@ def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) 
     passed_over: list[str] = []
     single = newest_first(parent, passed_over.append)
     if not found or (single and single[0].plan().created > found[0].created):
-        return None  # open_results() notes what is passed over
+        return None  # open_results() reports the directories that are skipped
     for text in passed_over:
         note(text)
     return found[0]

@@ -79,7 +79,7 @@ def main() -> None:
     sys.exit(int(_run()))
 
 
-#: What is written instead of a sign that the output cannot encode.
+#: Replacements for signs that the output cannot encode.
 _SIGNS = {
     "×": "x",
     "−": "-",
@@ -136,12 +136,12 @@ def _run() -> int:
     except BrokenPipeError:
         return _reader_gone()
     except SystemExit as e:
-        # Typer makes an exit of 1 out of a broken pipe.
+        # Typer turns a broken pipe into exit status 1.
         if isinstance(e.__context__, BrokenPipeError):
             return _reader_gone()
         raise
     except OSError as e:
-        # What no room foresaw of files and disks; the exit code is that of a run that could not go on.
+        # An unexpected error of files and disks. The exit code is that of a run that could not continue.
         print(f"{e.filename or 'the system'}: {e.strerror or e}", file=sys.stderr)
         return ExitCode.FAILED_TRIALS
     except Exception:

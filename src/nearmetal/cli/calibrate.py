@@ -22,7 +22,7 @@ from .view import View, analysed
 if TYPE_CHECKING:
     from ..run.calibration import PlantedCheck
 
-#: Study, mode and share of the budget. Plain trials are the other design, held against the slices.
+#: Study, mode and share of the budget. Plain trials are the alternative design to slices.
 CALIBRATION = (
     ("calibrate", Mode.SLICES, 0.55),
     ("calibrate", Mode.PLAIN, 0.25),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..records import ResultsDirectory
     from ..report.tables.inside import InsideRecord
 
-#: Columns where standard output is no terminal.
+#: Columns if the standard output is not a terminal.
 PIPE_WIDTH = 220
 
 

@@ -29,7 +29,7 @@ def _seconds(ranks: Sequence[ProfiledRank]) -> list[str]:
     for r in ranks:
         w = r.whole
         parts = (w.before, w.init, w.compute, w.communication, w.finalize, w.seconds, r.wall)
-        # All to the same thousandth of the whole, so that a reader can add them.
+        # All are rounded to the same thousandth of the total, so that a reader can add them.
         rows.append((str(w.rank), *(show(s, "s", half_width=r.wall / 1000) for s in parts)))
     return _table(heads, rows)
 

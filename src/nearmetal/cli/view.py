@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 QUIET_STEP = 10.0
 #: Bytes of records that take some seconds to read.
 LONG = 48 << 20
-#: Seconds between two pictures of a step on a terminal.
+#: Seconds between two updates of a step on a terminal.
 LIVE_STEP = 0.5
-#: Running intervals shown at once on a terminal.
+#: Number of running intervals shown on a terminal.
 ROWS = 12
 
 
@@ -64,7 +64,7 @@ def undecided(analysis: Analysis, count: int) -> Iterable[Cell]:
 
 def analysed(directory: ResultsDirectory, *, quiet: bool = False) -> Results:
     """Analyse a results directory. If this takes long, show its progress on standard error."""
-    if directory.trials_bytes() < LONG:  # a live picture costs a tenth of a second itself
+    if directory.trials_bytes() < LONG:  # a live display itself takes a tenth of a second
         return analysed_silently(directory)
     with View(quiet=quiet) as view:
         return analysed_silently(directory, _reading(view))

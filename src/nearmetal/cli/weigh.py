@@ -135,7 +135,7 @@ def _warn_of_signs(command: list[str]) -> None:
 def _attachments(text: str) -> tuple[Attachment, ...]:
     """Parse attachments such as 'veth-bridge,macvlan'. Raises UsageError."""
     words = [word.strip() for word in text.split(",")] if text else []
-    # An attachment that takes devices needs their names, and the command line has no option for them.
+    # An attachment that uses devices needs their names, and the command line has no option for them.
     known = [a.value for a in Attachment if not a.on_device]
     for i, word in enumerate(words):
         if word not in known:

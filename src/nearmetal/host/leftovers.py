@@ -110,7 +110,7 @@ def remove(leftover: Leftover) -> None:
                 shutil.rmtree(leftover.detail)
             case LeftoverKind.SCRATCH:
                 shutil.rmtree(leftover.detail)
-                with contextlib.suppress(OSError):  # not empty: another run's
+                with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
                     Path(leftover.detail).parent.rmdir()
             case LeftoverKind.LOCK:
                 Path(leftover.detail).unlink(missing_ok=True)

@@ -188,7 +188,7 @@ def _change(
         os.ftruncate(fd, 0)
         os.pwrite(fd, "".join(json.dumps(asdict(run)) + "\n" for run in runs).encode(), 0)
         if not runs and place is not None and _is_at(fd, place):
-            with contextlib.suppress(OSError):  # another user's, in a directory like /tmp: left empty
+            with contextlib.suppress(OSError):  # a file of another user in /tmp: left empty
                 place.unlink()
     finally:
         fcntl.lockf(fd, fcntl.LOCK_UN)

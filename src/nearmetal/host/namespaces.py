@@ -169,7 +169,7 @@ def remove_empty_directory() -> None:
     """Remove /run/netns if no name is left in it. It is made again together with the next name."""
     if not NETNS_DIRECTORY.exists() or any(NETNS_DIRECTORY.iterdir()):
         return
-    with contextlib.suppress(OSError):  # detach until it is no mount point: it was mounted on itself
+    with contextlib.suppress(OSError):  # it was mounted on itself, so detach until it is no mount point
         while True:
             detach(NETNS_DIRECTORY)
     with contextlib.suppress(OSError):

@@ -35,7 +35,7 @@ def runtime_directory() -> Path:
     if os.geteuid() == 0:
         return Path("/run/nearmetal")
     own = os.environ.get("XDG_RUNTIME_DIR")
-    # After the end of a login, or after `su`, the directory may be missing or another user's.
+    # After the end of a login, or after `su`, the directory may be missing or belong to another user.
     if own and os.access(own, os.W_OK):
         return Path(own) / "nearmetal"
     return Path(f"/tmp/nearmetal-{os.geteuid()}")
@@ -69,7 +69,7 @@ def scratch_directory(label: str) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # not empty: another run's
+        with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
             parent.rmdir()
 
 

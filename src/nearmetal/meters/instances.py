@@ -85,8 +85,10 @@ class _GuestSampling:
 
 
 class InstanceCounters:
-    """Counters of one running arm, from their creation until they are closed. The stack stops the sampling on
-    exit."""
+    """Counters of one running arm, from their creation until they are closed.
+
+    The sampling in guests stops when the `stack` that is passed in is closed.
+    """
 
     def __init__(self, arm: RunningArm, sampler: Sampler, stack: ExitStack) -> None:
         self._trial, self._sampler, self._instances = arm.trial.id, sampler, arm.instances

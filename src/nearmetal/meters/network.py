@@ -162,8 +162,10 @@ def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextMa
 
 
 def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
-    """Begin to count the network of an arm; None if it uses no network. The stack closes the meters on
-    exit."""
+    """Begin to count the network of an arm; None if it uses no network.
+
+    stack: closes the meters when it is closed.
+    """
     if arm.transport is not Transport.TCP and arm.trial.network is None:
         return None
     return NetworkWatch(arm, stack)

@@ -16,11 +16,13 @@ MOST_LOOKS = 40
 
 
 def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], ...]:
-    """Return (n_j, share_j) of every look at no more than `blocks` blocks, without closing looks.
+    """Return (n_j, share_j) of every look at no more than `blocks` blocks, without closing looks. n_j is a
+    number of blocks, and share_j is a share of alpha.
 
     GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, then .168 x .7^j.
     ExpectedLooks: n = ceil(2N/3), N, then ceil(1.5 n_(j-1)); shares .2, .5, .12, then each .6 times the one
         before. For N < 3 the first two looks coincide, and their shares are added.
+
     The infinite sums of shares are 1.
     Raises ValueError for ExpectedLooks with N < 1.
     """
@@ -43,7 +45,8 @@ def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], .
 
 
 def next_looks(schedule: Schedule, blocks: int, count: int) -> tuple[tuple[int, float], ...]:
-    """Return the next `count` looks after `blocks` blocks, without closing looks."""
+    """Return (number of blocks, share of alpha) of the next `count` looks after `blocks` blocks, without
+    closing looks."""
     reach = max(schedule.expected if isinstance(schedule, ExpectedLooks) else FIRST_LOOK, blocks)
     for _ in range(count + 1):
         reach = _grown(reach)

@@ -16,8 +16,8 @@ from .topology import HUB, Link, Route, Topology
 
 BRIDGE = "br0"
 SEAT = "eth0"
-HUB_PORT = "hubport"  # what the hub's own interface is joined to where there is no bridge of the kernel's
-VXLAN_PORT = 4789  # IANA's
+HUB_PORT = "hubport"  # joined to the hub's own interface if the kernel has no bridge there
+VXLAN_PORT = 4789  # port assigned by IANA
 VXLAN_HEADERS = 50  # bytes before the inner Ethernet frame's payload: Ethernet 14, IPv4 20, UDP 8, VXLAN 8
 ETHERNET_MTU = 1500
 _BELOW = (IPv4Network("10.98.0.0/16"), IPv4Network("172.31.0.0/16"))

@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..model.record import JsonValue
 
 HUB = "hub"
-LONGEST_NAME = 15  # IFNAMSIZ, less its end
+LONGEST_NAME = 15  # IFNAMSIZ minus the final zero
 
 
 @dataclass(frozen=True, kw_only=True)

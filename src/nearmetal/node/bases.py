@@ -186,7 +186,10 @@ def _kernel(
 def _kernel_in(
     machine: Machine, name: str, own: Mapping[str, ImageDefinition], stack: ExitStack
 ) -> tuple[Path, Path]:
-    """Return the kernel and modules of an image. The stack keeps the image from being removed."""
+    """Return the kernel and modules of an image.
+
+    stack: keeps the image from being removed until it is closed.
+    """
     image = require_image(machine.host, image_store(), name, own)
     stack.enter_context(in_use(image))
     found = kernel_of(image.tree)

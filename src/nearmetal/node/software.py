@@ -24,7 +24,7 @@ from .progress import Progress
 from .survey.programs import find_on, require_programs, runs_mpi
 
 PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
-#: What is recorded of an image; the rest says where it lies here.
+#: Fields of an image that are recorded. The other fields are paths on this machine.
 RECORDED = ("name", "digest", "origin", "created")
 
 

@@ -77,7 +77,7 @@ def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -
         "PermitRootLogin": "prohibit-password",
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
-        "StrictModes": "no",  # the keys are below a directory that everyone may list
+        "StrictModes": "no",  # The keys are in a directory that every user may list.
         "UsePAM": "no",
         "UseDNS": "no",
         "PidFile": "none",

@@ -27,7 +27,7 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the cleaned text on one line."""
+    """Return the text on one line, with unsafe characters written out by clean()."""
     return " ".join(clean(text).split())
 
 

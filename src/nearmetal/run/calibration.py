@@ -122,8 +122,11 @@ def table(checks: Sequence[PlantedCheck], alpha: float) -> str:
 
 
 def likely_misses(intervals: int, alpha: float) -> int:
-    """Return the number of misses that this many independent intervals exceed with a probability below 5
-    %."""
+    """Return the smallest number of misses that is exceeded with a probability of at most 5 %, for this many
+    independent intervals.
+
+    alpha: probability that an interval misses.
+    """
     below, k = 0.0, -1
     while below < 0.95:
         k += 1

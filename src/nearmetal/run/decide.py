@@ -137,7 +137,7 @@ def should_stop(design: Design, verdicts: VerdictState | None, blocks: int, cloc
         done = "1 round is done" if design.max_blocks == 1 else f"{design.max_blocks} rounds are done"
         return Stop(reason=f"{done}, too few for an interval" if verdicts.unbounded else done, planned=True)
     if limit is not None and clock.elapsed + clock.block_seconds > limit:
-        # With overrun the run ends just after a look. The next one would be 1.5 times as far.
+        # With overrun the run ends just after a look. The next look would be at 1.5 times as many blocks.
         if clock.overrun and verdicts.looked != blocks:
             return None
         return Stop(reason=design.time_is_up, planned=True)

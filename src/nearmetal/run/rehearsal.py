@@ -80,7 +80,7 @@ def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
         limits.update({a.trial.arm.name: limits_found(a) for a in arms if a.environment.limits != Limits()})
         if node.study.commands:
             directories.update({a.trial.arm.name: working_directory_found(a) for a in arms})
-        writes.update({a.trial.arm.name: a.trial.found.disk_writes for a in arms})  # filled when they run
+        writes.update({a.trial.arm.name: a.trial.found.disk_writes for a in arms})  # set when they run
         audit_seconds += time.monotonic() - at
 
     order = next_block(

@@ -24,9 +24,9 @@ from ..model.study import (
 
 NAME = "two-vm-scenarios-2009"
 TITLE = "Two virtual machines on each node, or one? The study of 2009, asked of this machine"
-#: Time where nobody says otherwise, seconds.
+#: Default time in seconds.
 USUAL_TIME = {Scale.SMALL: 1200.0, Scale.PAPER: 8 * 3600.0}
-#: Backends that may stand for the virtual machines of the paper.
+#: Backends that can represent the virtual machines of the paper.
 VIRTUAL = ("qemu", "xen")
 #: Nodes of the paper, each with two tasks.
 NODES = 8
@@ -41,7 +41,7 @@ CELLS = {Scale.SMALL: 20, Scale.PAPER: 44}
 STEPS = {Scale.SMALL: 20, Scale.PAPER: 1000}
 #: The paper's second setting.
 MORE = 1.2
-#: Of each guest: for what LAMMPS writes, and so that memory can be committed that is not there.
+#: Disk and swap space of each guest: for the output of LAMMPS, and to commit more memory than there is.
 DISK, SWAP = 1024 * MIB, 512 * MIB
 #: Four guests that are emulated boot on two CPUs at a time.
 BOOT_SECONDS = 240.0

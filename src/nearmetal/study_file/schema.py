@@ -53,7 +53,7 @@ def json_schema(catalog: Catalog) -> Schema:
         "NpbEntry",
         "EventSubject",
     ]
-    defs["NpbBinary"]["required"] = ["bin"]  # a sweep may give the others
+    defs["NpbBinary"]["required"] = ["bin"]  # a sweep may provide the other required keys
     entries: dict[str, Schema] = {
         "environments": {"$ref": "#/$defs/Environment"},
         "images": {"$ref": "#/$defs/ImageDefinition"},

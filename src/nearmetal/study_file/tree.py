@@ -155,7 +155,7 @@ def _mark_of_error(error: Exception, text: str, last: Mark) -> Mark:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is not None:
         return Mark(mark.line + 1, mark.column + 1)
-    position = getattr(error, "position", None)  # of an unprintable character, from ruamel's reader
+    position = getattr(error, "position", None)  # raised by ruamel's reader for an unprintable character
     if isinstance(position, int):
         before = text[:position]
         return Mark(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)

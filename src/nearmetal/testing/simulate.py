@@ -37,13 +37,13 @@ class SimulatedMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Standard deviations of log time.
+    """Standard deviations of the natural logarithm of times.
 
     block: common to all trials of a block; it cancels in comparisons.
     instance: of one trial.
     run: of one slice or run.
     shared: of one slice, the same for all arms; it cancels if slices are paired.
-    drift: change of log time from one block to the next; not a standard deviation.
+    drift: change of the logarithm from one block to the next; not a standard deviation.
     """
 
     instance: float = 0.005

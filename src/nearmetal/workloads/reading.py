@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,4})?")
-LONGEST_LINE = 4096  # characters; a longer one is no table's
+LONGEST_LINE = 4096  # characters; lines of tables are shorter
 
 
 def number(text: str) -> float | None:

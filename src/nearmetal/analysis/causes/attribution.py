@@ -110,7 +110,7 @@ def _sentence(
     companion = _companion(study, arms, index, cell)
     if companion is not None:
         further, own = companion
-        # Said only where most of the overhead, as a ratio, goes with it; else the two figures speak alone.
+        # Added only if it explains most of the overhead, as a ratio; otherwise only both figures are given.
         if main is None and math.log1p(further.low) > 0.5 * math.log1p(cell.overhead):
             clauses.append("leaves shared memory")
         name = arms[further.arm].environment.backend
@@ -133,7 +133,7 @@ def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str
     for name, least in nearer.items():
         if least > MAIN_SHARE * sign * total and least > 0:
             return name
-    if {"computation", "user code"} & nearer.keys():  # not of an event
+    if {"computation", "user code"} & nearer.keys():  # not for an event
         return None
     proven = sorted((p for p in parts if nearer[p.name] > 0), key=lambda p: -sign * p.overhead.centre)
     named = [f"{p.name} {100 * p.overhead.centre / total:.0f} %" for p in proven[:MOST_STEPS]]

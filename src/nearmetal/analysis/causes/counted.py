@@ -106,7 +106,7 @@ def _pressed(resource: str) -> Callable[[CountedSide], FloatArray]:
     return lambda side: side.trials.timed(f"pressure_{resource}_some")
 
 
-#: Seconds of each cause in the timed part of each trial, nan where that is not known.
+#: Functions that return the seconds of each cause in the timed part of each trial; nan if unknown.
 SECONDS: Mapping[Cause, Callable[[CountedSide], FloatArray]] = {
     Cause.THROTTLED: throttled,
     Cause.DELAY: delayed,
@@ -180,7 +180,7 @@ def find(
     """Return the costs of the causes; None if the timed seconds of a block are unknown or without
     counters."""
     if cell.metric in ("user", "system") and not _sliced(study, cell.workload):
-        return None  # CPU time, of which no cause here is a part
+        return None  # CPU time; none of the causes here is part of it
     extra = extra_seconds(env.trials, base.trials)
     if extra.size == 0 or bool(np.isnan(extra).any()):
         return None
@@ -268,8 +268,10 @@ def _explained(
 
 
 def _worth_saying(found: CauseTotals, cause: Cause) -> bool:
-    """Return whether the extra time of a cause is large enough to report: the whole interval must exceed the
-    limit."""
+    """Return whether a cause is large enough to report.
+
+    The whole interval of its extra time must exceed the share WORTH_SAYING of all extra time.
+    """
     return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
 
 

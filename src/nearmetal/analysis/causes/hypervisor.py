@@ -86,7 +86,7 @@ def _explained(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedu
     had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
     known = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
     suggestion = had.suggestion
-    if emulates and _has_emulated_card(env.arm):  # dearer than whatever its frames meet behind it
+    if emulates and _has_emulated_card(env.arm):  # more expensive than the rest of the path of its frames
         suggestion = Suggestion(change=None, words=_WORDS)
     sentence = "; ".join([*known, *clauses])
     return replace(cell, attribution=replace(had, sentence=sentence, suggestion=suggestion))

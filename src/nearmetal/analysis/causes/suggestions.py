@@ -92,7 +92,7 @@ def _dear_attachment(arm: Arm, baseline: Arm, _: Workload) -> bool:
     return attached in _DEARER and baseline.transport is Transport.TCP
 
 
-#: The first that fits counts.
+#: The first one that fits is suggested.
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         cause="THROTTLED",

@@ -23,8 +23,10 @@ RowName = tuple[str, str]
 class Slices:
     """One metric of one side.
 
-    values, logs: shape (n, widest); nan after the last slice of a block.
+    values, logs: the values and their natural logarithms, shape (n, widest); nan after the last slice of a
+        block.
     seconds, parts: shaped like values if every block has them, else None or missing.
+
     All other arrays have shape (n,).
     """
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy  # its parts are loaded when they are used, which the first block need not wait for
+import scipy  # its modules are loaded on first use, so the first block need not wait for them
 from numpy.typing import NDArray
 
 from ...model.result import Interval
@@ -35,6 +35,6 @@ def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -
     centre = mx / my if my != 0 else math.nan
     if a <= 0:
         return Interval(centre=centre, low=-math.inf, high=math.inf)
-    # With a > 0 the discriminant is not negative but for rounding.
+    # With a > 0 the discriminant is negative only because of rounding.
     root = math.sqrt(max(b * b - a * c, 0.0))
     return Interval(centre=centre, low=(b - root) / a, high=(b + root) / a)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts are loaded when they are used, which the first block need not wait for
+import scipy  # its modules are loaded on first use, so the first block need not wait for them
 from numpy.typing import NDArray
 
 from ...model.result import Interval
@@ -29,7 +29,7 @@ def variance(values: FloatArray) -> float:
     if values.size < 2:
         return math.nan
     centred = values - np.mean(values)
-    # The second mean is zero up to rounding; taking it off again removes that rounding.
+    # The second mean is zero up to rounding; subtracting it removes this rounding error.
     centred = centred - np.mean(centred)
     return float(np.sum(centred**2) / (values.size - 1))
 

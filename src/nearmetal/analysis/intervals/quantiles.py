@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import scipy  # its parts are loaded when they are used, which the first block need not wait for
+import scipy  # its modules are loaded on first use, so the first block need not wait for them
 from numpy.typing import NDArray
 
 from ...model.result import Interval, Quantiles

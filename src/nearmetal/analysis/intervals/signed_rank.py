@@ -147,7 +147,7 @@ class Walsh:
         self._listed: FloatArray | None = None
         if self._size <= LIST_UP_TO:
             i, j = _pairs(self._size)
-            # Half of each, then the sum: the sum of two large values cannot overflow.
+            # Halve each value before adding, so that the sum of two large values cannot overflow.
             half = 0.5 * d
             self._listed = np.sort(half[i] + half[j])
             return
@@ -265,7 +265,7 @@ class Walsh:
         width: IntArray = np.zeros(self._size, dtype=np.int64)
         own = int(
             np.searchsorted(self._grid, total // 2, side="right")
-        )  # the others exceed it with themselves
+        )  # the sums of the other values with themselves are larger
         reach = np.searchsorted(self._grid, total - self._grid[:own], side="right")
         np.subtract(reach, self._index[:own], out=width[:own])
         return width

@@ -33,7 +33,7 @@ def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | Missing
     root: root of another directory tree, for tests.
     """
     place = root / PLACE
-    # A colon more is a part of a package: its cores, its memory.
+    # A name with one more colon is a part of a package, such as its cores or its memory.
     found = sorted(place.glob("*-rapl:*")) if place.is_dir() else []
     packages = [p for p in found if p.name.count(":") == 1]
     if not packages:

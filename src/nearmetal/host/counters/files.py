@@ -114,7 +114,7 @@ class CounterFiles:
         out: dict[str, bytes] = {}
         for name, descriptor in self._held.items():
             if names is None or name in names:
-                with contextlib.suppress(OSError):  # its group is gone, say
+                with contextlib.suppress(OSError):  # for example because its group no longer exists
                     out[name] = whole_file(descriptor)
         return out
 

@@ -18,7 +18,7 @@ PROBES = "TcpExtTCPLossProbes"
 Most are retransmissions; few of them were lost.
 """
 
-#: What tells of loss, by file and as nstat names it; the rest of some 300 counters would drown it.
+#: Counters that indicate losses, by file, with the names of nstat. The other 300 or so are not recorded.
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "netstat": (
         TIMEOUTS,

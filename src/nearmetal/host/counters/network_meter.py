@@ -42,7 +42,7 @@ QDISCS = "qdisc"
 _SOCKETS = {"route": ROUTE, "diag": SOCK_DIAG}
 DESCRIPTORS = len(FILES) + len(_SOCKETS)
 _SIZE = 1 << 15
-_ROW = 1 << 12  # no line of a file is longer; a read that stops shorter of its buffer met the end
+_ROW = 1 << 12  # no line of a file is longer; a read that leaves more of its buffer free has reached the end
 _LEVELS = ("backlog",)
 
 _QDISC_REQUEST = qdisc_request()

@@ -46,9 +46,9 @@ VCPU = ("vcpu", "vcpu_delay")
 CPU.
 """
 
-#: Counters that stand at a height instead of growing.
+#: Counters that are levels. All others only grow.
 LEVELS = frozenset((*(name for _, name in _MEMINFO), *_LOADS, "memory", "swap"))
-#: Counters that may fall all the same: idle times, which kernels are known to correct downwards.
+#: Counters that grow but may decrease: idle times, which kernels sometimes correct downwards.
 MAY_FALL = frozenset(("idle", "iowait"))
 
 
@@ -116,7 +116,7 @@ def instance_counters(files: Mapping[str, bytes], scale: CounterUnits) -> Counte
         out[name] = stat[key] * unit if key in stat else out[name]
     if memory := files.get("memory.stat"):
         for name, line in (("page_faults", b"pgfault "), ("major_faults", b"pgmajfault ")):
-            # Version 1 tells the group's own, and under this name those of the groups below with them.
+            # In version 1, the counters with this prefix include the groups below; the others do not.
             total = _line(memory, b"total_" + line)
             out[name] = _line(memory, line) if total is None else total
         out["swap"] = _line(memory, b"total_swap ")

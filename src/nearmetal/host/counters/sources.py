@@ -17,14 +17,14 @@ from .files import CounterFiles, read_files
 from .procfiles import SCHEDSTAT, VCPU, Counters, cpu_counters, instance_counters
 from .trial import local_scale
 
-#: Of a group what a timed part is asked for; its memory.stat is dear to gather.
+#: Files of a group that are read for a timed part. Its memory.stat is expensive to collect.
 _TIMED_FILES = frozenset(
     (
         *("cpu.stat", "cpuacct.usage", "cpuacct.stat", "memory.failcnt"),
         *("memory.events", "cpu.pressure", "memory.pressure", "io.pressure"),
     )
 )
-#: Levels, and what these files do not tell.
+#: Levels, and counters that these files do not contain.
 _NOT_HERE = frozenset(("memory", "swap", "page_faults", "major_faults", "blocks_in", "blocks_out"))
 
 

@@ -23,7 +23,7 @@ OTHER_CPU_LIMIT = 0.02
 STEAL_LIMIT = 0.01
 _COARSEST_TICK = 0.01
 
-#: Levels of which a difference says nothing.
+#: Levels whose difference has no meaning.
 _LEVELS = frozenset(("load1", "load5", "load15", "memory_total", "swap_total"))
 _MAY_FALL = LEVELS | MAY_FALL
 

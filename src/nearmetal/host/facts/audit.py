@@ -16,7 +16,7 @@ from .provenance import parse_limits
 Run = Callable[[Sequence[str]], Completed]
 
 _CPU = "/sys/devices/system/cpu"
-#: Settings by the file that holds them; a word in brackets is the one chosen.
+#: Settings, by the file that contains them. A word in brackets is the selected value.
 _FILES = {
     "/proc/sys/kernel/osrelease": "kernel",
     f"{_CPU}/cpu0/cpufreq/scaling_governor": "governor",

@@ -101,7 +101,7 @@ def _between(first: str, last: str, form: str) -> float | None:
     try:
         return (datetime.strptime(last, form) - datetime.strptime(first, form)).total_seconds()
     except ValueError:
-        return None  # the 31st of February, say
+        return None  # for example the 31st of February
 
 
 def _reboots(gaps: list[float | None]) -> list[float]:

@@ -16,8 +16,8 @@ from types import TracebackType
 from .bounded import Bounded
 
 _READ = 1 << 16
-_WRITE = 1 << 12  # a pipe that poll calls writable takes so much without blocking (pipe(7), PIPE_BUF)
-_LONGEST_WAIT = 3600.0  # seconds; poll takes no more than 24 days at once
+_WRITE = 1 << 12  # a pipe that poll reports as writable accepts this much at once (pipe(7), PIPE_BUF)
+_LONGEST_WAIT = 3600.0  # seconds; poll accepts at most about 24 days
 
 
 class Conversation:
@@ -102,7 +102,7 @@ class Conversation:
     def _say(self, fd: int) -> None:
         try:
             self._unsaid = self._unsaid[os.write(fd, self._unsaid[:_WRITE]) :]
-        except BrokenPipeError:  # it does not listen: its own affair
+        except BrokenPipeError:  # the child has closed its stdin, which is not an error
             self._unsaid = b""
         if not self._unsaid:
             assert self._child.stdin is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 from .. import cgroups
 
 _BYTE_ORDER = sys.byteorder
-#: What the MPI launchers call the number of a rank.
+#: Environment variables in which the MPI launchers pass the number of a rank.
 _RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|PMIX_RANK|SLURM_PROCID)=([0-9]+)")
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]")
 _ESTABLISHED = b"01"
@@ -65,7 +65,7 @@ def rank_holdings(mark: str, groups: Sequence[Path]) -> dict[int, RankHolds]:
             number, before = int(rank[1]), found.get(int(rank[1]))
             links = {tables[key][inode] for inode in _sockets(pid) if inode in tables[key]}
             memory = shared_mappings(Path(f"/proc/{pid}/maps").read_text(errors="replace"))
-            # A rank may be several processes: what pins or enters before it, what it starts.
+            # A rank may have several processes: wrappers that pin it or enter its instance, and its children.
             found[number] = RankHolds(
                 links=frozenset(links) | (before.links if before else frozenset()),
                 memory=memory | (before.memory if before else frozenset()),

@@ -126,7 +126,7 @@ def absolute(cell: Cell, records: RecordIndex, p: Palette) -> Chart | None:
         return None
     factor, unit = value_unit(cell, [cell.baseline_value.centre, cell.value.centre])
     shown = thin(triples, MOST_POINTS // 8)
-    most_raw = MOST_POINTS // (2 * len(shown)) - 1  # of a side in a block, beside the fold
+    most_raw = MOST_POINTS // (2 * len(shown)) - 1  # slices per side and block
     measured = drawn_raw = 0
     base, arm = one_line(cell.baseline), one_line(cell.arm)
     folds: list[JsonValue] = []

@@ -41,7 +41,7 @@ COLUMNS = (
     "emulated",
     "guest",
 )
-# A spreadsheet takes a text that begins so for a formula.
+# A spreadsheet interprets a text with this beginning as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 

@@ -1,4 +1,5 @@
-"""HTML in which every text is cleaned and escaped, except Markup."""
+"""HTML in which every text is escaped, with unsafe characters written out. Only Markup is inserted
+unchanged."""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ def _line(r: UpgradeRow, most: float) -> tuple[str, ...]:
 
 
 def _reach(rows: Sequence[UpgradeRow], margin: float) -> float:
-    """Return the largest log of a time ratio that the strips show; at least twice the margin."""
+    """Return the largest absolute logarithm of a time ratio that the strips show; at least twice the
+    margin."""
     ends = [end for r in rows for end in (r.cell.low, r.cell.high)]
     logs = [abs(math.log1p(x)) for x in (*ends, *(r.cell.overhead for r in rows), 2 * margin)]
     return max(x for x in logs if math.isfinite(x)) * 1.05

@@ -146,7 +146,7 @@ def _one(
     cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in WHOLE]
     if f.quantity is Quantity.OVERHEAD:
         found = tuple(_overhead(c) for c in cells if c.baseline == baseline)
-    else:  # of the arm's own trials, whatever it is compared with
+    else:  # from the arm's own trials, for any baseline
         found = tuple(_trouble(f, c) for c in {c.workload: c for c in cells}.values())
     return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
 

@@ -224,7 +224,7 @@ def value_text(value: Interval, unit: str, *, signed: bool = False) -> str:
     if not math.isfinite(value.low) or not math.isfinite(value.high):
         return f"{one_line(show(value.centre, unit, signed=signed))}, no interval yet"
     ends = (value.centre, value.low, value.high)
-    figures = value.half_width / 10  # one figure more than the half-width has
+    figures = value.half_width / 10  # one digit more than the half-width has
     centre, low, high = (one_line(show(v, unit, half_width=figures, signed=signed)) for v in ends)
     return f"{centre} [{low} … {high}]"
 

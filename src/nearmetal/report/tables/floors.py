@@ -75,7 +75,7 @@ def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
 
 
 def _floor(group: str, cells: Sequence[Cell]) -> Floor:
-    # Of two the wider may be the one apart.
+    # Of two metrics, the wider one may be shown separately.
     most = FAR_APART * median_low(map(_half_width, cells))
     return Floor(
         group=group,

@@ -66,7 +66,7 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
         reason = f"{base} differs from itself by less than {margin}: {figures}"
     else:
         grade = Grade.NOISY
-        # What is apart from its group is named only if it is the reason for this grade.
+        # A metric that is listed apart from its group is named only if it is the reason for this grade.
         widest = ", ".join(f.text if any(_is_open(c) for c in f.apart) else _figure(f) for f in known)
         reason = f"{base} may differ from itself by: {widest}; smaller costs cannot be seen yet"
         reason += f"; likely cause: {cause}" if cause else ""

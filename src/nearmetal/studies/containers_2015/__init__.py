@@ -25,9 +25,9 @@ __all__ = [
 ]
 
 TITLE = "Does it make sense to use containers for HPC? The study of 2015, asked of this machine"
-#: Backends that may stand for the containers of the paper, the paper's own first.
+#: Backends that can represent the containers of the paper, the paper's own first.
 CONTAINERS = ("lxc", "namespaces")
-#: Time where nobody says otherwise, seconds.
+#: Default time in seconds.
 USUAL_TIME = {Scale.SMALL: 900.0, Scale.PAPER: 8 * 3600.0}
 
 

@@ -26,12 +26,12 @@ CLASSES = {
     Scale.SMALL: {"cg": "S", "ep": "S", "ft": "S", "is": "S", "lu": "S", "mg": "S"},
     Scale.PAPER: {"cg": "B", "ep": "B", "ft": "B", "is": "C", "lu": "B", "mg": "C"},
 }
-#: Those that a small machine runs in the larger class too, where one part asks for it.
+#: Benchmarks that a small machine also runs in the larger class, if a part requests it.
 LARGER = {Scale.SMALL: {"cg": "W", "mg": "W"}, Scale.PAPER: {}}
-#: Counts of a slice where messages cross emulated links: those found fit for loopback would last a second.
+#: Work of a slice for messages over emulated links. The work fitted to loopback would take a second.
 SLICED = {"cg": ("iterations", 2), "ft": ("iterations", 2), "is": ("rounds", 8)}
 MOST_RANKS = 16
-#: Of each kernel in a block: several, and blocks that stay short.
+#: Number of slices of each kernel in a block. A few are enough, and blocks remain short.
 SLICES = 4
 NATIVE, CONTAINER = "native", "container"
 

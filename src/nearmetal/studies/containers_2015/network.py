@@ -22,9 +22,9 @@ from .made import (
     placement,
 )
 
-#: Loses the end of about every second long message that is sent at once, and nothing of short ones.
+#: With this setting, the end of about every second long message is lost, and no short message.
 LOSSY = NodeLink(rate=400e6 / 8, queue=16_000)
-#: What the paper names in place of veth and a bridge.
+#: The attachments that the paper proposes in place of veth and a bridge.
 CURES = (Attachment.MACVLAN, Attachment.OVS, Attachment.SRIOV)
 
 

@@ -17,7 +17,7 @@ _NOT_OF_GUESTS = {
     Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
     "own; write attachment: macvlan",
 }
-#: By attachment that few backends can have: what to write instead.
+#: By attachment that few backends support: what to write instead.
 _INSTEAD = {
     Attachment.MACVTAP: Attachment.MACVLAN,
     Attachment.USER: f"{Attachment.NONE}, or {Attachment.VETH_BRIDGE}",

@@ -10,7 +10,7 @@ from ...model.study import CommandWorkload, Environment, KernelWorkload, Storage
 from ..problems import Path, Problems
 from ..tree import MapNode, Node, mark_of
 
-#: By kind of storage: the keys that it must have, and those that it may have.
+#: By kind of storage: the required keys, and the optional ones.
 _STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     StorageKind.OVERLAY: ((), ()),
     StorageKind.BIND: (("path",), ()),

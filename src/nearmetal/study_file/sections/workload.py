@@ -40,7 +40,7 @@ def _sweeps(matrix: Mapping[str, Any], together: Mapping[str, Any]) -> dict[str,
     }
 
 
-_OWN_PARAMETERS = ConfigDict(extra="allow")  # they stand beside the keys
+_OWN_PARAMETERS = ConfigDict(extra="allow")  # the keys of sweeps are at the same level as the other keys
 _KERNEL_SWEEPS = _sweeps({"class": ["S", "W"]}, {"class": ["S", "W"], "iterations": [15, 5]})
 
 KernelSection = section_of(KernelWorkload, last=_KERNEL_SWEEPS, config=_OWN_PARAMETERS)

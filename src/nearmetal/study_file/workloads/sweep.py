@@ -15,7 +15,7 @@ from ..problems import Mark, Path, Problems
 from ..tree import ListNode, MapNode, Node, Scalar
 
 MAX_COMBINATIONS = 1000
-_FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # what a sweep may not vary
+_FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # keys that a sweep must not vary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ PROGRAMS = {
 EVERY_HIT = "1000000000"
 #: Most bytes of generated sequences, as text and as a database.
 MOST_DRAWN = 16 << 30
-#: Unless this is set, BLAST reports its use to its maker.
+#: Unless this is set, BLAST sends usage reports to NCBI.
 ENV = {"BLAST_USAGE_REPORT": "false"}
 #: Not allowed in paths: makeblastdb and alias files separate names by these characters.
 DIVIDERS = (" ", "\t", "\n", '"', "'")

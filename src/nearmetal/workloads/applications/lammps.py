@@ -41,7 +41,7 @@ SECTIONS = {
 }
 _TIMED = (("loop", "s", Better.LOWER), ("timesteps", "op/s", Better.HIGHER))
 _PROGRAM, _INPUT = "lmp", "in.melt"
-#: By this suffix LAMMPS writes binary data: the disk is measured, not the printing of numbers.
+#: With this suffix LAMMPS writes binary data. The disk is then measured, not the formatting of numbers.
 _DUMP = "positions.bin"
 
 PARAMETERS = (

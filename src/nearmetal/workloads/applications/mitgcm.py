@@ -33,7 +33,7 @@ _SECTION = re.compile(r'Seconds in section "([A-Z_]+(?: [A-Z]+)*) *\[')
 _WALL = re.compile(r"Wall clock time:(.*)$")
 _STARTS = re.compile(r"No\. starts: *([0-9]{1,18})\s*$")
 _MEAN = re.compile(r"%MON dynstat_(theta|salt)_mean *=(.*)$")
-_LONGEST = 300  # characters of one of its lines
+_LONGEST = 300  # maximum number of characters in a line
 
 
 class Mitgcm(Application):
@@ -70,7 +70,7 @@ class Mitgcm(Application):
 
     def needs(self, choices: Choices) -> Needs:
         given = choices.word("executable")
-        # An executable of the user's is copied beside its input, also for an image.
+        # The user's executable is copied into the directory of its input, also for an image.
         return Needs(
             programs=() if given else ("mitgcmuv",),
             remedy="name your own: executable=PATH,run=PATH",
@@ -101,7 +101,7 @@ class Mitgcm(Application):
         return (*((name, "s", Better.LOWER) for name in SECTIONS), ("steps", "op/s", Better.HIGHER))
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
-        # Without MPI it says everything on the standard output.
+        # Without MPI it prints everything to the standard output.
         text = output.files.get(_STDOUT) or output.stdout
         walls, starts, means = _read(text)
         values: dict[str, float | None] = {}
@@ -137,7 +137,7 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
         if match := _SECTION.search(line):
             section = match[1]
         elif match := _MEAN.search(line):
-            means.pop(match[1], None)  # the last one counts, also where that is no number
+            means.pop(match[1], None)  # the last value counts, even if it is not a number
             value = _finite(match[2].strip())
             if value is not None:
                 means[match[1]] = value

@@ -15,7 +15,7 @@ from ..reading import number, whole, words_of_lines
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
 
-_RATES = ("bw", "bibw", "mbw_mr")  # how the names of those end that print MB/s, of 10^6 bytes
+_RATES = ("bw", "bibw", "mbw_mr")  # suffixes of the benchmarks that print MB/s, with 10^6 bytes
 _ALONE = ("barrier", "ibarrier")
 
 

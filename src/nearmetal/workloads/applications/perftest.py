@@ -17,7 +17,7 @@ from .contract import Application, Invocation, Needs, Output, Parsed, Place, met
 _OUTPUT, _SCRIPT = "client.txt", "pair.sh"
 _TESTS = ("ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat")
 _COLUMN = re.compile(r"([^\s\[\]]{1,40})\[([^\s\[\]]{1,20})\]")
-# perftest's MB is of 2^20 bytes (it says so as MiB since 2023), its Gb of 10^9 bits.
+# perftest's MB has 2^20 bytes (printed as MiB since 2023), its Gb has 10^9 bits.
 _UNITS = {"MB/sec": 2.0**20, "MiB/sec": 2.0**20, "Gb/sec": 1e9 / 8, "Mpps": 1e6, "usec": 1e-6}
 _BANDWIDTH = (
     ("bandwidth", "B/s", Better.HIGHER, "average"),
@@ -30,7 +30,7 @@ _LATENCY = (
 )
 _EMPTY = "no RDMA device: /sys/class/infiniband is empty"
 # $1: the program, $2: file of the client's output, the rest: its arguments. Further ranks have nothing to do.
-# The server may listen a moment after its address is told: the client tries again.
+# The server may start listening a moment after it wrote its address, so the client retries.
 _PAIR = """\
 program=$1 output=$2
 shift 2

@@ -14,7 +14,7 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
-#: Grid and steps where nothing is said: the grid is the 2006 paper's (4 degrees, 20 layers of 50 to 815 m).
+#: Default grid and number of steps. The grid is that of the 2006 paper: 4 degrees, 20 layers of 50 to 815 m.
 GRID, STEPS = (90, 40, 20), 30
 #: The mean temperature (degrees) and the eastward current (m/s) that 30 steps of it end with, and by how much
 #: either may differ: Veros 1.7 on NumPy.
@@ -27,7 +27,7 @@ CLOSED = 1e-9
 CELL_BYTES, BASE_BYTES = 4000, 250e6
 
 _PROGRAM, _RESULT = "veros_setup.py", "ocean.json"
-#: Of Veros's timers: the metric, and what kind of time it is; those within others have none.
+#: By timer of Veros: the metric and its kind of time. A timer that is part of another one has no kind.
 SECTIONS: Mapping[str, tuple[str, str]] = {
     "momentum": ("momentum", "compute"),
     "pressure": ("pressure", ""),
@@ -87,7 +87,7 @@ class Veros(Application):
             argv=(choices.word("python"), _PROGRAM, *numbers, "--output", output, "--result", _RESULT),
             env={
                 "VEROS_BACKEND": "numpy",
-                "VEROS_FORCE_OVERWRITE": "true",  # of an earlier run in this storage
+                "VEROS_FORCE_OVERWRITE": "true",  # left by an earlier run in this storage
                 "OMP_NUM_THREADS": "1",
                 "PYTHONDONTWRITEBYTECODE": "1",
             },
@@ -110,7 +110,7 @@ class Veros(Application):
         timers = seconds if isinstance(seconds, dict) else {}
         steps, main = _real(result.get("steps")), _real(timers.get("main"))
         values = {"run": _real(result.get("run")), "main": main}
-        # Its timers leave out the first step, in which everything is set up.
+        # Its timers omit the first step, in which everything is initialised.
         values["steps"] = (steps - 1) / main if steps is not None and main else None
         values |= {name: _real(timers.get(timer)) for timer, (name, _) in SECTIONS.items()}
         ok, expected, found = _verified(choices, result)

@@ -22,14 +22,14 @@ except ImportError as e:
 from veros.core.operators import at, update
 from veros.core.operators import numpy as npx
 
-#: The grid ends short of the poles, where meridians meet.
+#: The grid ends before the poles, because the meridians meet there.
 SOUTH, NORTH = -80.0, 80.0
 #: Thickness of the uppermost and the lowest layer, metres.
 TOP, BOTTOM = 50.0, 815.0
 DAY = 86400.0
-#: Without the ghost cells at the sides.
+#: Slices without the ghost cells at the edges.
 INNER = (slice(2, -2), slice(2, -2))
-#: Seconds in which surface values return to their formulas.
+#: Time scale of the relaxation of surface values to their formulas, in seconds.
 RESTORING = 30 * DAY
 
 
@@ -124,7 +124,7 @@ class GlobalOcean(VerosSetup):
         x, y = np.meshgrid(np.asarray(vs.xt) % 360, np.asarray(vs.yt), indexing="ij")
         thickness = np.asarray(vs.dzt)
         floor = ocean_floor(x, y, thickness.sum())
-        above = np.cumsum(thickness[::-1])[::-1]  # water over the bottom of each layer
+        above = np.cumsum(thickness[::-1])[::-1]  # depth of the water above the bottom of each layer
         lowest = 1 + (above[None, None, :] > floor[..., None] + 1e-6).sum(axis=-1)
         vs.kbot = update(vs.kbot, at[...], np.where(floor > 0, lowest, 0))
 
@@ -132,7 +132,7 @@ class GlobalOcean(VerosSetup):
     def set_initial_conditions(self, state: Any) -> None:
         vs = state.variables
         latitude, depth = np.asarray(vs.yt), np.asarray(vs.zt)
-        # Warm water above, the same cold one below everywhere.
+        # Warm water at the surface, and cold water of one temperature below.
         warmth = np.exp(depth / 700.0)[None, None, :]
         temperature = 1.0 + (surface_temperature(latitude) - 1.0)[None, :, None] * warmth
         salinity = 34.7 + (surface_salinity(latitude) - 34.7)[None, :, None] * warmth

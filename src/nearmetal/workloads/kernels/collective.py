@@ -39,7 +39,7 @@ _ALLREDUCE = collective_kernel(
     doc="MPI collective: the time of one allreduce, a sum of doubles",
     size=bytes_parameter("the vector's, 8 for each double", least=8, most=1 << 28, multiple=8),
 )
-# Nobody goes on before everybody has come.
+# No rank continues before all ranks have arrived.
 _BARRIER = collective_kernel("barrier", doc="MPI collective: the time of one barrier")
 
 KERNELS = (_ALLTOALL, _ALLREDUCE, _BARRIER)

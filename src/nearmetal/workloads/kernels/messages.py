@@ -97,7 +97,7 @@ def pingpong_kernel(
     )
 
 
-# One message to and fro between ranks 0 and 1, latency or bandwidth.
+# One message from rank 0 to rank 1 and back: latency or bandwidth.
 _PINGPONG = pingpong_kernel(
     "pingpong",
     kind=WorkKind.MPI,
