@@ -19,6 +19,7 @@ from nearmetal.lifecycle import (
     choose,
     evaluate,
     predict,
+    read_probe_log,
     without_floor,
 )
 
@@ -122,6 +123,18 @@ def test_a_silence_of_any_length_lies_in_its_interval(answered: list[bool], dela
     inner = max((len(r) for r in runs[1:-1]), default=0) if len(runs) > 2 else 0
     assert seen.lost == answered.count(False)
     assert seen.gap >= inner * PERIOD - 1e-9 and seen.gap <= (len(answered)) * PERIOD + delay
+
+
+def test_the_log_of_the_probe_is_read() -> None:
+    text = "udp 0 1000000000 1000100000 1\nudp 1 1000500000 0 0\n"
+    text += "tcp 0 1000000000 1000500000 2\nbroken 3000000000\n"
+    log = read_probe_log(text)
+    assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
+    assert log.udp[0].answers[0] == pytest.approx(1.0001) and len(log.tcp[0].answers) == 2
+    assert log.broken == 3.0 and len(log.between(1.0002, 2.0).udp) == 1
+    for wrong in ("icmp 0 1 2 3", "udp 0 1 2", "udp 0 1 2 x"):
+        with pytest.raises(ValueError):
+            read_probe_log(wrong)
 
 
 def test_an_idle_guest_is_predicted_by_hand() -> None:

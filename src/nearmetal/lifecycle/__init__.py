@@ -9,7 +9,15 @@ from .choice import Candidate, Choice, choose
 from .method import Method
 from .phases import Phase, PhaseTimes
 from .prediction import Conditions, Estimate, Prediction, predict
-from .probe import ProbeResult, ProbeTimes, Unanswered, evaluate, without_floor
+from .probe import (
+    ProbeLog,
+    ProbeResult,
+    ProbeTimes,
+    Unanswered,
+    evaluate,
+    read_probe_log,
+    without_floor,
+)
 
 __all__ = [
     "Candidate",
@@ -20,11 +28,13 @@ __all__ = [
     "Phase",
     "PhaseTimes",
     "Prediction",
+    "ProbeLog",
     "ProbeResult",
     "ProbeTimes",
     "Unanswered",
     "choose",
     "evaluate",
     "predict",
+    "read_probe_log",
     "without_floor",
 ]

@@ -114,3 +114,45 @@ def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
         gap_least=max(event.gap - event.period - floor.gap, 0.0),
         delay=max(delays, 0.0) if math.isfinite(delays) else 0.0,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeLog:
+    """What nm-probe ask has written (kernels/probe/ask.c).
+
+    udp, tcp: its requests in their order.
+    broken: when the TCP connection broke; None if it did not.
+    """
+
+    udp: tuple[ProbeTimes, ...]
+    tcp: tuple[ProbeTimes, ...]
+    broken: float | None
+
+    def between(self, begin: float, end: float) -> ProbeLog:
+        """Return the part whose requests were sent between two times, in seconds of the client's
+        CLOCK_MONOTONIC."""
+        return ProbeLog(
+            udp=tuple(t for t in self.udp if begin <= t.sent < end),
+            tcp=tuple(t for t in self.tcp if begin <= t.sent < end),
+            broken=self.broken,
+        )
+
+
+def read_probe_log(text: str) -> ProbeLog:
+    """Parse the output of nm-probe ask.
+
+    Raises ValueError if it is something else.
+    """
+    found: dict[str, list[ProbeTimes]] = {"udp": [], "tcp": []}
+    broken = None
+    for line in text.splitlines():
+        name, *numbers = line.split(" ")
+        values = [int(n) for n in numbers]
+        if name == "broken" and len(values) == 1:
+            broken = values[0] / 1e9
+        elif name in found and len(values) == 4:
+            _, sent, answered, count = values
+            found[name].append(ProbeTimes(sent / 1e9, (answered / 1e9,) * count))
+        else:
+            raise ValueError(f"not a line of a probe: {line[:60]}")
+    return ProbeLog(udp=tuple(found["udp"]), tcp=tuple(found["tcp"]), broken=broken)
