@@ -1,5 +1,7 @@
-"""The line to a guest's agent while the guest is moved from one hypervisor to another. Both are sockets of the
-test, so that bytes can be cut anywhere."""
+"""The line to a guest's agent while the guest is moved from one hypervisor to another.
+
+Both are sockets of the test, so that bytes can be cut anywhere.
+"""
 
 from __future__ import annotations
 

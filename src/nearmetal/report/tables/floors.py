@@ -24,6 +24,7 @@ _GROUP_ORDER = (
     "stop",
     "exec",
     "density",
+    "migrate",
     "programs",
 )
 
