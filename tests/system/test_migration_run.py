@@ -45,7 +45,7 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     assert [set(m["phases"]) for m in facts["moves"]] == [
         {"connect", "dump", "copy", "restore", "thaw", "removal"}
     ] * 2
-    assert json.loads(done.stdout)["results_dir"] and not left_behind()
+    assert json.loads(done.stdout)["results_dir"] and left_behind(tmp_path) == []
 
 
 @pytest.mark.parametrize(
