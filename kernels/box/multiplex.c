@@ -2,7 +2,12 @@
  * the host's end of the line to a guest's agent. QEMU connects to the port; an agent that listens is called
  * at tcp:ADDRESS:PORT or a socket that leads to it, until it answers or that many seconds have passed.
  * Programs of the host connect to the socket, which only our user may, and each gets a channel of its own.
- * Ends when the guest does, or the thread that started us. */
+ * Ends when the guest does, or the thread that started us.
+ *
+ * A guest that is moved to a second hypervisor keeps its line. From MOVE on nothing more is sent to the first
+ * one, and MOVED is answered once that one has read all that was sent, so that it is in the guest's memory
+ * and moves with it. SWITCH reads what the first one has still written, to its end, and goes on with the
+ * second one. The bytes of both are one stream: the guest's agent notices nothing. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "frames.h"
@@ -11,16 +16,18 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MOST_CALLERS = 256 };
+enum { MOST_CALLERS = 256, DRAIN_NS = 2000000000, LOOK_AGAIN_MS = 1 };
 
 /* A program of the host. channel: its own, never given twice. */
 struct caller {
@@ -33,22 +40,63 @@ struct caller {
 static struct caller callers[MOST_CALLERS];
 static size_t count;
 static struct bytes to_guest, from_guest, hello;
+static int guest = -1;
+
+/* A move that is under way. mover: the channel that asked for it, 0 for none; waiting: where the second
+ * hypervisor is to connect; second: its connection; drained: whether the first one has read everything;
+ * limit: when it should have. */
+static struct {
+    uint32_t mover;
+    int waiting, second;
+    bool drained;
+    uint64_t limit;
+} move = {0, -1, -1, false, 0};
 
 static void forward(struct bytes *to, uint32_t channel, const struct head *head, const char *payload) {
     if (!frame_put(to, channel, (enum kind)head->kind, payload, head->length))
         die("allocate", "frame");
 }
 
-static int listen_at(const char *path) {
+/* -1 where it cannot. */
+static int try_to_listen(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
-        refuse("path too long", path);
+        return -1;
     strcpy(address.sun_path, path);
     umask(0177);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 64) != 0)
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 64) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static int listen_at(const char *path) {
+    if (strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
+        refuse("path too long", path);
+    int fd = try_to_listen(path);
+    if (fd < 0)
         die("listen", path);
     return fd;
+}
+
+static void shut(int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void answer_mover(uint32_t channel, unsigned char refused) {
+    for (size_t i = 0; i < count; i++)
+        if (callers[i].channel == channel && !frame_put(&callers[i].out, 0, MOVED, &refused, 1))
+            die("allocate", "answer");
+}
+
+static void stay(void) {
+    shut(&move.waiting);
+    shut(&move.second);
+    move.mover = 0;
 }
 
 static void tell_hello(struct caller *c) {
@@ -62,10 +110,92 @@ static void tell_hello(struct caller *c) {
 static void leave(size_t at) {
     const struct head drop = {.kind = DROP};
     forward(&to_guest, callers[at].channel, &drop, "");
+    if (callers[at].channel == move.mover)
+        stay();
     close(callers[at].fd);
     bytes_free(&callers[at].in);
     bytes_free(&callers[at].out);
     callers[at] = callers[--count];
+}
+
+static void keep_hello(const struct head *head, const char *payload) {
+    const uint64_t now = now_ns();
+    hello.begin = hello.end = 0;
+    if (!bytes_put(&hello, &now, sizeof now) || !bytes_put(&hello, payload, head->length))
+        die("allocate", "hello");
+    for (size_t i = 0; i < count; i++)
+        tell_hello(&callers[i]);
+}
+
+static void give_to_callers(const struct head *head, const char *payload) {
+    if (head->kind == HELLO)
+        keep_hello(head, payload);
+    for (size_t i = 0; i < count; i++)
+        if (callers[i].channel == head->channel)
+            forward(&callers[i].out, 0, head, payload);
+}
+
+/* Takes all that there is. false: the guest has gone. */
+static bool hear_guest(int from) {
+    struct head head;
+    const char *payload;
+    ssize_t got;
+    int whole = 0;
+    while (whole == 0 && (got = bytes_read(from, &from_guest)) > 0)
+        while ((whole = frame_take(&from_guest, &head, &payload)) > 0)
+            give_to_callers(&head, payload);
+    return whole == 0 && got < 0 && errno == EAGAIN;
+}
+
+/* false: no connection of a second one. */
+static bool switch_over(void) {
+    if (move.second < 0)
+        return false;
+    hear_guest(guest);
+    close(guest);
+    guest = move.second;
+    move.second = -1;
+    stay();
+    return true;
+}
+
+static void handle_move(uint32_t channel, const struct head *head, const char *payload) {
+    char path[sizeof((struct sockaddr_un *)NULL)->sun_path] = "";
+    bool done = true;
+    if (head->kind == MOVE) {
+        if (move.mover == 0 && head->length < sizeof path) {
+            memcpy(path, payload, head->length);
+            move.waiting = try_to_listen(path);
+        }
+        if (move.mover == 0 && move.waiting >= 0) {
+            move.mover = channel;
+            move.drained = false;
+            move.limit = now_ns() + DRAIN_NS;
+            return; /* answered by drain() */
+        }
+        done = false;
+    } else if (move.mover != channel) {
+        done = false;
+    } else if (head->kind == SWITCH) {
+        done = switch_over();
+    } else {
+        stay();
+    }
+    answer_mover(channel, done ? 0 : 1);
+}
+
+/* Answers a MOVE once the first hypervisor has read what was sent to it. */
+static void drain(void) {
+    int unread = 0;
+    if (move.mover == 0 || move.drained)
+        return;
+    move.drained = ioctl(guest, SIOCOUTQ, &unread) == 0 && unread == 0;
+    if (!move.drained && now_ns() < move.limit)
+        return;
+    const uint32_t mover = move.mover;
+    if (!move.drained)
+        stay(); /* its guest reads nothing: it cannot be moved without loss */
+    answer_mover(mover, move.drained ? 0 : 1);
 }
 
 /* false: it has gone. */
@@ -79,37 +209,12 @@ static bool hear_caller(struct caller *c) {
     while ((whole = frame_take(&c->in, &head, &payload)) > 0) {
         if (head.kind == AWAIT)
             c->awaits = true;
+        else if (head.kind >= MOVE)
+            handle_move(c->channel, &head, payload);
         else
             forward(&to_guest, c->channel, &head, payload);
     }
     tell_hello(c);
-    return whole == 0;
-}
-
-static void keep_hello(const struct head *head, const char *payload) {
-    const uint64_t now = now_ns();
-    hello.begin = hello.end = 0;
-    if (!bytes_put(&hello, &now, sizeof now) || !bytes_put(&hello, payload, head->length))
-        die("allocate", "hello");
-    for (size_t i = 0; i < count; i++)
-        tell_hello(&callers[i]);
-}
-
-/* false: the guest has gone. */
-static bool hear_guest(int guest) {
-    struct head head;
-    const char *payload;
-    ssize_t got = bytes_read(guest, &from_guest);
-    if (got == 0 || (got < 0 && errno != EAGAIN))
-        return false;
-    int whole;
-    while ((whole = frame_take(&from_guest, &head, &payload)) > 0) {
-        if (head.kind == HELLO)
-            keep_hello(&head, payload);
-        for (size_t i = 0; i < count; i++)
-            if (callers[i].channel == head.channel)
-                forward(&callers[i].out, 0, &head, payload);
-    }
     return whole == 0;
 }
 
@@ -125,29 +230,34 @@ static void take_caller(int listening) {
     callers[count++] = (struct caller){.fd = fd, .channel = ++last};
 }
 
-static _Noreturn void multiplex(int guest, int listening) {
-    struct pollfd asked[2 + MOST_CALLERS];
+static _Noreturn void multiplex(int listening) {
+    struct pollfd asked[3 + MOST_CALLERS];
     for (;;) {
-        size_t n = count;
-        asked[0] =
-            (struct pollfd){.fd = guest, .events = (short)(POLLIN | (bytes_left(&to_guest) ? POLLOUT : 0))};
+        const size_t n = count;
+        const bool sends = move.mover == 0 && bytes_left(&to_guest) > 0;
+        asked[0] = (struct pollfd){.fd = guest, .events = (short)(POLLIN | (sends ? POLLOUT : 0))};
         asked[1] = (struct pollfd){.fd = listening, .events = POLLIN};
+        asked[2] = (struct pollfd){.fd = move.waiting, .events = POLLIN};
         for (size_t i = 0; i < n; i++)
-            asked[2 + i] = (struct pollfd){
+            asked[3 + i] = (struct pollfd){
                 .fd = callers[i].fd, .events = (short)(POLLIN | (bytes_left(&callers[i].out) ? POLLOUT : 0))};
-        if (poll(asked, 2 + n, -1) < 0 && errno != EINTR)
+        if (poll(asked, 3 + n, move.mover != 0 && !move.drained ? LOOK_AGAIN_MS : -1) < 0 && errno != EINTR)
             die("poll", "multiplex");
         if (asked[0].revents != 0 && !hear_guest(guest))
             _exit(0);
+        if (asked[2].revents != 0 &&
+            (move.second = accept4(move.waiting, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+            shut(&move.waiting);
         /* Backwards: who leaves gives its place to the last one. */
         for (size_t i = n; i-- > 0;) {
-            bool stays = asked[2 + i].revents == 0 || hear_caller(&callers[i]);
+            bool stays = asked[3 + i].revents == 0 || hear_caller(&callers[i]);
             if (!bytes_write(callers[i].fd, &callers[i].out) || !stays)
                 leave(i);
         }
+        drain();
         if (asked[1].revents != 0)
             take_caller(listening);
-        if (!bytes_write(guest, &to_guest))
+        if (move.mover == 0 && !bytes_write(guest, &to_guest))
             _exit(0);
     }
 }
@@ -191,7 +301,7 @@ int multiplex_main(int argc, char **argv) {
         refuse("multiplex needs --port (or --connect), --listen and --report-fd", "multiplex");
     die_with_parent();
     signal(SIGPIPE, SIG_IGN);
-    int listening = listen_at(path), waiting = port != NULL ? listen_at(port) : -1, guest = -1;
+    int listening = listen_at(path), waiting = port != NULL ? listen_at(port) : -1;
     report(report_fd, "{\"listening\": %" PRIu64 "}\n", now_ns());
     close(report_fd);
     if (waiting >= 0) {
@@ -205,5 +315,5 @@ int multiplex_main(int argc, char **argv) {
     }
     if (guest < 0)
         die("accept", "guest");
-    multiplex(guest, listening);
+    multiplex(listening);
 }

@@ -50,7 +50,7 @@ int frame_take(struct bytes *from, struct head *head, const char **payload) {
     if (bytes_left(from) < sizeof *head)
         return 0;
     memcpy(head, from->data + from->begin, sizeof *head);
-    if (head->length > LONGEST_FRAME || head->kind < RUN || head->kind > AWAIT)
+    if (head->length > LONGEST_FRAME || head->kind < RUN || head->kind > MOVED)
         return -1;
     if (bytes_left(from) < sizeof *head + head->length)
         return 0;

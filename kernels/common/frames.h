@@ -13,8 +13,28 @@
  * IN, IN_END, SIGNAL (a byte), DROP (nobody waits for it any more), PING. Guest to host: OUT, ERR, ENDED (a
  * wait status, 4 bytes), HELLO (JSON, once it is ready), PONG (its CLOCK_MONOTONIC and CLOCK_REALTIME in
  * nanoseconds, 8 bytes each). Both: WINDOW (bytes used, 4 bytes). To the multiplexer: AWAIT (a HELLO, also
- * one that came before, behind the 8 bytes of the host's CLOCK_MONOTONIC when it came). */
-enum kind { RUN = 1, IN, IN_END, SIGNAL, WINDOW, OUT, ERR, ENDED, HELLO, DROP, PING, PONG, AWAIT };
+ * one that came before, behind the 8 bytes of the host's CLOCK_MONOTONIC when it came); MOVE (the path where
+ * the guest's second hypervisor will connect), SWITCH (to it) or STAY, each answered by MOVED (0 for yes, a
+ * byte). */
+enum kind {
+    RUN = 1,
+    IN,
+    IN_END,
+    SIGNAL,
+    WINDOW,
+    OUT,
+    ERR,
+    ENDED,
+    HELLO,
+    DROP,
+    PING,
+    PONG,
+    AWAIT,
+    MOVE,
+    SWITCH,
+    STAY,
+    MOVED
+};
 
 struct head {
     uint32_t channel;

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from nearmetal.environments.native import Native
+from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host.counters.procfiles import proportional_set
+from nearmetal.lifecycle import Method
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
 from nearmetal.subjects.density import DENSITY
 from nearmetal.subjects.exec import EXEC
+from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.subjects.start_stop import START, STOP
 
 DESIGN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3)
@@ -24,6 +30,15 @@ def test_events_are_counted_like_slices_or_program_runs(facts: SubjectFacts) -> 
 def test_a_density_is_of_so_many_instances() -> None:
     assert EventSubject(name="w", facts=DENSITY).count_in(DESIGN) == DENSITY.usual == 10
     assert EventSubject(name="w", facts=DENSITY, count=100).count_in(PLAIN) == 100
+
+
+def test_who_cannot_move_an_instance_says_so() -> None:
+    moved = EventSubject(name="m", facts=MIGRATE, method=Method.POSTCOPY)
+    assert moved.count_in(DESIGN) == moved.count_in(PLAIN) == MIGRATE.usual == 2
+    assert Migrate.unable(moved, Qemu()) is None
+    assert Migrate.unable(moved, Native()) == "its instances (native) cannot be moved while they run"
+    other = Migrate.unable(replace(moved, method=Method.CRIU), Qemu())
+    assert other == "qemu does not move by criu, but by offline, precopy, postcopy, multifd"
 
 
 def test_the_proportional_set_of_a_process() -> None:

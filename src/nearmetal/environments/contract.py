@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from ..host import Host, Process
 from ..host.guest_line import Clocks
 from ..host.processes.ranks import RankHolds
+from ..lifecycle import Method, PhaseTimes
 from ..model.capabilities import Capabilities
 from ..model.environments.environment import BackendSettings
 from ..model.environments.network import Seat
@@ -370,5 +371,71 @@ class Enclosed(Protocol):
 
         alone: whether nothing else runs in the guest, so that the machine's counters of the guest belong to
             this instance.
+        Raises UnavailableError or RunError.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveRequest:
+    """How an instance is moved, and where to.
+
+    destination: its place there. The instance keeps its host name, address and label; those of the
+        destination are labels and places of what carries it there.
+    bandwidth: most bytes per second; None for no limit.
+    downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
+    time_limit: seconds after which the move is given up, and the source continues.
+    """
+
+    method: Method
+    destination: InstanceRequest
+    bandwidth: float | None = None
+    downtime_limit: float = 0.3
+    time_limit: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A finished move. Times are in seconds.
+
+    instance: the instance as it runs now, with the label of the one that was moved.
+    total: from the request until the instance ran at the destination and the source was not needed any more.
+    downtime: standstill as the mechanism reports it; None if it reports none.
+    stopped: from the stop at the source to the resumption at the destination.
+    began, ended: of the move, by CLOCK_MONOTONIC of the machine.
+    sent: bytes sent.
+    rounds: times that the memory was gone through.
+    """
+
+    instance: Instance
+    phases: PhaseTimes
+    total: float
+    downtime: float | None
+    stopped: float
+    began: float
+    ended: float
+    sent: int
+    rounds: int
+
+
+@runtime_checkable
+class Migrates(Protocol):
+    """Extra interface of backends whose running instances can be moved to another place.
+
+    moves_by: the methods, without AUTO.
+    """
+
+    moves_by: tuple[Method, ...]
+
+    def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
+        """Return why instances of an environment cannot be moved by a method; None if they can."""
+
+    def migrate(
+        self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
+    ) -> AbstractContextManager[Moved]:
+        """Move an instance that start() or migrate() of this backend returned. On exit, the moved instance
+        ends.
+
+        If the move fails, the instance continues at its source, or the error says that it is lost. There are
+        never two of it. The context of the instance that was moved must stay open.
         Raises UnavailableError or RunError.
         """

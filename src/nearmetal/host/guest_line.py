@@ -37,6 +37,10 @@ class FrameKind(IntEnum):
     PING = 11
     PONG = 12
     AWAIT = 13
+    MOVE = 14
+    SWITCH = 15
+    STAY = 16
+    MOVED = 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +167,32 @@ class GuestLine:
                     return CommandResult(status=status, stdout=bytes(out), stderr=bytes(err))
                 case _:
                     continue
+
+    def begin_move(self, port: Path, *, timeout: float = 60.0) -> None:
+        """Prepare the move of the guest to a second hypervisor, which connects to a socket at `port`.
+
+        Nothing more is sent to the guest until switch() or stay(). If this connection is closed before that,
+        the guest stays where it is.
+        Raises RunError also if the guest does not read what was sent to it, or is moved already.
+        """
+        if not self._move(FrameKind.MOVE, os.fsencode(port), timeout):
+            raise RunError(
+                "the guest cannot be moved now: another move is under way, or it does not read its commands",
+                remedy="try again when its commands have ended",
+            )
+
+    def switch(self, *, timeout: float = 60.0) -> None:
+        """Continue with the second hypervisor. What the first one has written is delivered before."""
+        if not self._move(FrameKind.SWITCH, b"", timeout):
+            raise RunError("the second hypervisor has not connected to the agent's line")
+
+    def stay(self, *, timeout: float = 60.0) -> None:
+        """Continue with the first hypervisor."""
+        self._move(FrameKind.STAY, b"", timeout)
+
+    def _move(self, kind: FrameKind, payload: bytes, timeout: float) -> bool:
+        self._send(kind, payload)
+        return self._wait(FrameKind.MOVED, time.monotonic() + timeout) == b"\0"
 
     def _send(self, kind: FrameKind, payload: bytes = b"") -> None:
         try:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from math import isqrt
 from typing import ClassVar, Self
 
+from ..lifecycle import Method
 from .design import Design, Mode
 from .keys import (
     COUNT,
@@ -316,12 +317,14 @@ class SubjectFacts:
     quantiles: the metrics for which quantiles are shown.
     usual: default number of events or instances in a block. None: the number of slices of a kernel or, in
         plain trials, the number of runs of a program.
+    moves: whether it moves instances, by the method of the workload.
     """
 
     name: str
     metrics: tuple[str, ...]
     quantiles: frozenset[str] = frozenset()
     usual: int | None = None
+    moves: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,6 +333,7 @@ class EventSubject(_Workload):
 
     facts: facts of the subject.
     count: how many events or instances; None for the usual number.
+    method: how instances are moved; only of a subject that moves them. None for precopy.
     """
 
     event: ClassVar[bool] = True
@@ -343,6 +347,12 @@ class EventSubject(_Workload):
             "how often in each round, as many times as slices (in mode plain: runs) if omitted;"
             " density: how many idle instances, 10 if omitted",
             20,
+        ),
+    )
+    method: Method | None = field(
+        default=None,
+        metadata=key(
+            one_of(Method), "subject migrate: how an instance is moved; precopy if omitted", "postcopy"
         ),
     )
 

@@ -110,8 +110,8 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
         case CommandWorkload():
             return _keyed(w)
         case EventSubject():
-            count = {} if w.count is None else _keyed(w)
-            return {SUBJECT: _text(w.facts.name), **count}
+            given = {} if w.count is None and w.method is None else _keyed(w)
+            return {SUBJECT: _text(w.facts.name), **given}
 
 
 def _with_params(w: Workload, params: Mapping[str, str | int | float], known: Known) -> Tree:

@@ -249,6 +249,8 @@ MISTAKES = [
     ("cpus: [1, 0]", "pinning: core", '12:42  placements.2x1.pinning: unknown value "core"'),
     ("mpi: true", "mpi: true\n    per_task: true", "22:5  workloads.lammps.per_task: mpi starts a process for each task already; one of mpi and per_task"),
     ("subject: start", "subject: density\n    matrix: {counts: [1]}", '29:14  workloads.boot-1.counts: unknown key; did you mean "count"?'),
+    ("subject: start", "subject: start\n    method: precopy", "29:5  workloads.boot.method: subject start moves no instance; leave method out"),
+    ("subject: start", "subject: migrate\n    method: rsync", '29:13  workloads.boot.method: unknown value "rsync"'),
     ("subject: start", "subject: boot", '28:14  workloads.boot.subject: unknown value "boot"'),
     ("baseline: native", "baseline: natve", '30:13  design.baseline: no environment is called "natve"; did you mean "native"?'),
     ("  baseline: native\n", "", "30:3  design: no baseline; write baseline: native"),

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import UsageError
+from nearmetal.lifecycle import Method
 from nearmetal.model.change import replace
 from nearmetal.model.environments.image import ImageDefinition, Variant
 from nearmetal.model.environments.network import NetworkSettings, Offloads
@@ -159,9 +160,11 @@ def command_workloads(draw: st.DrawFn, name: str) -> CommandWorkload:
 FACTS = [subject_facts(name) for name in subject_names()]
 
 
-def event_subjects(name: str) -> st.SearchStrategy[EventSubject]:
-    counts = st.none() | st.integers(1, 1000)
-    return st.builds(EventSubject, name=st.just(name), facts=st.sampled_from(FACTS), count=counts)
+@st.composite
+def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
+    facts = draw(st.sampled_from(FACTS))
+    method = draw(st.none() | st.sampled_from(Method)) if facts.moves else None
+    return EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), method=method)
 
 
 @st.composite

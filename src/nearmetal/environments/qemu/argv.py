@@ -82,7 +82,9 @@ class GuestPlan:
     shared_root: whether the guest mounts its root through virtiofs.
     place: the guest's network interface; None if it has no network card.
     wire: what the network card is connected to.
-    incoming: whether QEMU waits for a checkpoint instead of booting.
+    incoming: whether QEMU waits for a checkpoint, or for a guest that is moved to it, instead of booting.
+    machine: type of the machine with its version, which has to be the same on both sides of a move; empty for
+        the newest of the settings' type.
     """
 
     settings: GuestSettings
@@ -98,6 +100,7 @@ class GuestPlan:
     place: GuestInterface | None
     wire: Wire = Wire.TAP
     incoming: bool = False
+    machine: str = ""
 
     def vcpus_of(self, node: int) -> list[int]:
         """Return the numbers of the vCPUs in a NUMA node."""
@@ -111,7 +114,7 @@ def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
     argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     options = ",isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off" if micro else ""
     memory, backend = _memory(plan)
-    argv += ["-machine", f"{s.machine.value}{options}{backend}", "-accel", _accel(plan)]
+    argv += ["-machine", f"{plan.machine or s.machine.value}{options}{backend}", "-accel", _accel(plan)]
     argv += ["-cpu", plan.cpu, "-smp", str(plan.vcpus), "-m", f"{s.memory // MIB}M", *memory]
     argv += ["-kernel", str(plan.kernel), "-initrd", str(plan.initramfs), "-append", plan.command_line]
     argv += [

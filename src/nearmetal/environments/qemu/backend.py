@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...errors import RunError
+from ...errors import RunError, UnavailableError
 from ...host import Host, Process, runtime
 from ...host.guest_line import Clocks, Hello
 from ...host.processes import labelled as processes
+from ...lifecycle import Method
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
-from ...model.study import Attachment
-from ..contract import Available, InstanceRequest, Tools, Unavailable
+from ...model.study import Attachment, Environment
+from ..contract import Available, Instance, InstanceRequest, Moved, MoveRequest, Tools, Unavailable
 from ..guest import (
     HYPERVISOR_LOG,
     GuestInstance,
@@ -50,6 +51,7 @@ from .guest import (
     settings_of,
     wire_of,
 )
+from .migrate import METHODS, QemuGuest, migrated, unmovable, with_plan
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
 
@@ -84,6 +86,20 @@ class Qemu:
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[GuestInstance]:
         return _start(host, tools, request)
+
+    moves_by = METHODS
+
+    def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
+        return unmovable(environment, method)
+
+    def migrate(
+        self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
+    ) -> AbstractContextManager[Moved]:
+        if not isinstance(instance, QemuGuest):
+            raise UnavailableError(
+                f"{instance.label} is no guest that QEMU was started for directly", remedy="backend: qemu"
+            )
+        return migrated(host, tools, instance, request, _running)
 
     def user_network(self, host: Host) -> Unavailable | None:
         """Return why this QEMU has no user-mode networking (libslirp); None if it has."""
@@ -129,7 +145,8 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             threads = monitor.threads()
         pin(threads, request)
         guest = Booted(plan=vm.plan, process=vm.process, threads=threads, phases=phases, ahead=ahead)
-        yield ready_instance(host, tools, request, groups, guest)
+        ready = ready_instance(host, tools, request, groups, guest)
+        yield with_plan(ready, vm.plan, request)
 
 
 @dataclass(frozen=True, kw_only=True)

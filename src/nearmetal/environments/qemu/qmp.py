@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,8 @@ class Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._monitor.close()
+        with contextlib.suppress(OSError, EOFError):  # it also fails if QEMU has ended
+            self._monitor.close()
 
     def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """Run a command and return its result."""
@@ -53,6 +55,18 @@ class Monitor:
         if "error" in answer:
             raise RunError(f"QEMU refuses {command}: {answer['error'].get('desc', '')}")
         return answer["return"]
+
+    def event_times(self) -> dict[str, float]:
+        """Return when each kind of event has last happened since the previous call, in seconds of the
+        machine's CLOCK_REALTIME."""
+        try:
+            events = self._monitor.get_events()
+        except Exception as e:
+            raise RunError(f"QEMU's monitor: {e}") from e
+        self._monitor.clear_events()
+        return {
+            str(e["event"]): e["timestamp"]["seconds"] + e["timestamp"]["microseconds"] / 1e6 for e in events
+        }
 
     def threads(self) -> tuple[int, ...]:
         """Return the thread ID on the host of each vCPU, by number of the vCPU."""

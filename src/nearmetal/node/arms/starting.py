@@ -12,6 +12,7 @@ from ...environments import Enclosed, Instance, InstanceRequest
 from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
 from ...host.namespaces import same_namespace
+from ...model.environments.network import Seat
 from ...model.study import Arm, Attachment, Starts
 from ...study_file.environments.backends import backends_that
 from ..storage import bound, make_inside, volumes
@@ -144,6 +145,15 @@ def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:
         return asked
     alone = Attachment.NONE if asked.environment.attachment.seated else asked.environment.attachment
     return replace(asked, seat=None, environment=replace(asked.environment, attachment=alone))
+
+
+def seated_request(trial: Trial, seat: Seat, *, name: str) -> InstanceRequest:
+    """Return the request for a further instance of a trial, at a seat of a network that is not the arm's.
+
+    name: end of its label and host name.
+    """
+    tools = trial.node.software_of(trial.arm).tools.directory
+    return replace(_request(trial, 0, name=name), seat=seat, binds=(tools,))
 
 
 def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceRequest:

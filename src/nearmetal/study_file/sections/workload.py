@@ -19,7 +19,7 @@ _SUBJECT = Key(
     doc="start: from the request to the first instruction in the last instance; stop: from the"
     " request to the end of the first process of the last one; exec: from the request to the first"
     " instruction of a command in a running instance; density: how long idle instances take to start"
-    " all at once, and the memory of each",
+    " all at once, and the memory of each; migrate: moves of a running guest to another address",
     examples=("start",),
     name=SUBJECT,
 )

@@ -71,6 +71,9 @@ def read_workload(
         return None
     subject: str = getattr(section, SUBJECT)
     event: EventSubject = made(section, name=piece.name, facts=subject_facts(subject))
+    if event.method is not None and not event.facts.moves:
+        mark = mark_of(piece.node, ("method",), key=True)
+        problems.add(mark, (*piece.path, "method"), f"subject {subject} moves no instance; leave method out")
     return event
 
 

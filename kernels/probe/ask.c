@@ -1,0 +1,230 @@
+/* nm-probe ask --address A --port N --period NS --count N --tcp-every K --linger NS --out FILE: sends a
+ * request over UDP each period, at absolute times, and every K periods one over TCP. Ends after N periods, or
+ * when it is asked to, and then waits up to NS nanoseconds for late answers.
+ *
+ * It wakes once a period, so that it costs little: answers over UDP have the kernel's time stamp; those over
+ * TCP are seen at the next period. Writes to FILE, by CLOCK_MONOTONIC in nanoseconds:
+ *   udp NUMBER SENT FIRST-ANSWER ANSWERS      (0 0 where there is none)
+ *   tcp NUMBER SENT FIRST-ANSWER ANSWERS
+ *   broken TIME                               (the TCP connection, if it was)
+ */
+#include "fail.h"
+#include "probe.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_REQUESTS = 2000000, CONNECT_SECONDS = 20 };
+
+struct request {
+    int64_t sent, answered;
+    uint32_t answers;
+};
+
+/* One way of asking. fd: -1 where it is not used any more. */
+struct way {
+    const char *name;
+    int fd;
+    struct request *requests;
+    size_t count;
+};
+
+static int64_t broken;
+
+static int connected(int kind, const char *address, int port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const struct timeval limit = {.tv_sec = CONNECT_SECONDS};
+    const int on = 1;
+    if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
+        fail("%s is no IPv4 address", address);
+    int fd = socket(AF_INET, kind | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+        connect(fd, (const struct sockaddr *)&to, sizeof to) != 0)
+        fail("%s:%d does not answer: %s", address, port, strerror(errno));
+    if (kind == SOCK_STREAM)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    else if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on) != 0)
+        fail("time stamps: %s", strerror(errno));
+    return fd;
+}
+
+static void note_answer(struct way *way, uint64_t number, int64_t when) {
+    if (number >= way->count)
+        return; /* not ours */
+    struct request *r = &way->requests[number];
+    if (r->answers++ == 0)
+        r->answered = when;
+}
+
+static void send_one(struct way *way) {
+    uint64_t number = way->count;
+    way->requests[way->count++] = (struct request){.sent = now_ns()};
+    if (way->fd >= 0)
+        send(way->fd, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* By how much CLOCK_REALTIME, in which the kernel stamps, is ahead of CLOCK_MONOTONIC. */
+static int64_t ahead(void) {
+    struct timespec real;
+    clock_gettime(CLOCK_REALTIME, &real);
+    return (int64_t)real.tv_sec * 1000000000 + real.tv_nsec - now_ns();
+}
+
+static void hear_datagrams(struct way *way) {
+    for (;;) {
+        uint64_t number = 0;
+        char control[128];
+        struct iovec piece = {&number, sizeof number};
+        struct msghdr message = {
+            .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        ssize_t got = recvmsg(way->fd, &message, MSG_DONTWAIT);
+        if (got < 0)
+            return; /* nothing more; a refused port shows as requests without answers */
+        if (got != sizeof number)
+            continue;
+        int64_t when = now_ns();
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c))
+            if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
+                struct timespec stamp;
+                memcpy(&stamp, CMSG_DATA(c), sizeof stamp);
+                when = (int64_t)stamp.tv_sec * 1000000000 + stamp.tv_nsec - ahead();
+            }
+        note_answer(way, number, when);
+    }
+}
+
+static void hear_stream(struct way *way) {
+    static char held[REQUEST_BYTES];
+    static size_t have;
+    while (way->fd >= 0) {
+        ssize_t got = recv(way->fd, held + have, sizeof held - have, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (got <= 0) {
+            broken = now_ns();
+            close(way->fd);
+            way->fd = -1;
+            return;
+        }
+        have += (size_t)got;
+        if (have == sizeof held) {
+            uint64_t number;
+            memcpy(&number, held, sizeof number);
+            note_answer(way, number, now_ns());
+            have = 0;
+        }
+    }
+}
+
+static void sleep_until(int64_t when) {
+    const struct timespec at = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
+    while (!asked_to_end() && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        continue;
+}
+
+static bool all_answered(const struct way *way) {
+    for (size_t i = 0; i < way->count; i++)
+        if (way->requests[i].answers == 0)
+            return way->fd < 0;
+    return true;
+}
+
+static void write_all(const char *path, const struct way *ways, size_t count) {
+    FILE *out = fopen(path, "we");
+    if (out == NULL)
+        fail("%s: %s", path, strerror(errno));
+    for (size_t w = 0; w < count; w++)
+        for (size_t i = 0; i < ways[w].count; i++) {
+            const struct request *r = &ways[w].requests[i];
+            fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRIu32 "\n", ways[w].name, i, r->sent,
+                    r->answered, r->answers);
+        }
+    if (broken != 0)
+        fprintf(out, "broken %" PRId64 "\n", broken);
+    if (fclose(out) != 0)
+        fail("%s: %s", path, strerror(errno));
+}
+
+int ask_main(int argc, char **argv) {
+    static const struct option options[] = {
+        {"address", required_argument, NULL, 'a'},   {"port", required_argument, NULL, 'p'},
+        {"period", required_argument, NULL, 'n'},    {"count", required_argument, NULL, 'c'},
+        {"tcp-every", required_argument, NULL, 't'}, {"linger", required_argument, NULL, 'l'},
+        {"out", required_argument, NULL, 'o'},       {NULL, 0, NULL, 0}};
+    const char *address = NULL, *out = NULL;
+    int port = -1;
+    int64_t period = 0, count = 0, every = 0, linger = 0;
+    for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
+        switch (option) {
+        case 'a':
+            address = optarg;
+            break;
+        case 'p':
+            port = (int)number(optarg, 1, 65535, "--port");
+            break;
+        case 'n':
+            period = number(optarg, 50000, 10000000000, "--period");
+            break;
+        case 'c':
+            count = number(optarg, 1, MOST_REQUESTS, "--count");
+            break;
+        case 't':
+            every = number(optarg, 0, MOST_REQUESTS, "--tcp-every");
+            break;
+        case 'l':
+            linger = number(optarg, 0, 60000000000, "--linger");
+            break;
+        case 'o':
+            out = optarg;
+            break;
+        default:
+            fail("ask: unknown option");
+        }
+    }
+    if (address == NULL || out == NULL || port < 0 || period == 0 || count == 0)
+        fail("ask needs --address, --port, --period, --count and --out");
+    struct way ways[] = {
+        {.name = "udp", .fd = connected(SOCK_DGRAM, address, port)},
+        {.name = "tcp", .fd = every > 0 ? connected(SOCK_STREAM, address, port) : -1},
+    };
+    for (size_t w = 0; w < 2; w++)
+        if ((ways[w].requests = calloc((size_t)count, sizeof *ways[w].requests)) == NULL)
+            fail("no memory for %" PRId64 " requests", count);
+    end_when_asked();
+    prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    printf("{\"asking\": %" PRId64 "}\n", now_ns());
+    fflush(stdout);
+    int64_t next = now_ns();
+    for (int64_t i = 0; i < count && !asked_to_end(); i++) {
+        hear_datagrams(&ways[0]);
+        hear_stream(&ways[1]);
+        send_one(&ways[0]);
+        if (every > 0 && i % every == 0)
+            send_one(&ways[1]);
+        const int64_t now = now_ns();
+        next = next + period > now ? next + period : now; /* a late one is not made up for by a burst */
+        sleep_until(next);
+    }
+    for (const int64_t end = now_ns() + linger; now_ns() < end;) {
+        hear_datagrams(&ways[0]);
+        hear_stream(&ways[1]);
+        if (all_answered(&ways[0]) && all_answered(&ways[1]))
+            break;
+        usleep(1000);
+    }
+    write_all(out, ways, 2);
+    return 0;
+}

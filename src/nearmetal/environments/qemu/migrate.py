@@ -1,0 +1,249 @@
+"""Move a running guest of QEMU to a second QEMU at another seat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from ...errors import RunError, UnavailableError
+from ...host import Host, Process, runtime
+from ...host.guest_line import GuestLine, answers
+from ...lifecycle import Method, Phase, PhaseTimes
+from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
+from ...model.environments.image import HOST
+from ...model.study import Attachment, Environment
+from ..contract import InstanceRequest, Moved, MoveRequest, Tools, Unavailable
+from ..guest import GuestInstance, ended_words
+from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
+from .argv import GuestPlan, Sockets, qemu_argv
+from .guest import pin, require_program
+from .moving import CAPABILITIES, Figures, Progress, give_up, move
+from .qmp import Monitor
+
+METHODS = tuple(CAPABILITIES)
+CARRIED = (
+    Attachment.VETH_BRIDGE,
+    Attachment.OVS,
+    Attachment.VXLAN,
+    Attachment.NONE,
+    Attachment.LOOPBACK,
+)
+"""Attachments whose network finds a guest again at another seat, by its announcement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QemuGuest(GuestInstance):
+    """A running guest, with what a second QEMU for it is started from.
+
+    request: the request for it, at the place where it runs now.
+    """
+
+    plan: GuestPlan
+    request: InstanceRequest
+
+
+def with_plan(guest: GuestInstance, plan: GuestPlan, request: InstanceRequest) -> QemuGuest:
+    own = {f.name: getattr(guest, f.name) for f in fields(GuestInstance)}
+    return QemuGuest(**own, plan=plan, request=request)
+
+
+class Runner(Protocol):
+    """Runs a QEMU until exit (backend.py)."""
+
+    def __call__(
+        self,
+        host: Host,
+        tools: Tools,
+        request: InstanceRequest,
+        groups: Mapping[str, Path],
+        argv: list[str],
+        state: Path,
+    ) -> AbstractContextManager[Process]: ...
+
+
+def unmovable(environment: Environment, method: Method) -> Unavailable | None:
+    """Return why guests of an environment cannot be moved by a method; None if they can."""
+    settings = environment.guest or GuestSettings()
+    if method not in METHODS:
+        return Unavailable(
+            reason=f"QEMU has no method {method}", remedy=f"one of {', '.join(m.value for m in METHODS)}"
+        )
+    if environment.image == HOST and settings.disk is None:
+        return Unavailable(
+            reason="image host reaches a guest by virtiofs, which QEMU before 8.2 cannot migrate",
+            remedy="image: debian-kernel, or another that was built (nearmetal image list)",
+        )
+    if settings.vfio is not None:
+        return Unavailable(
+            reason=f"device {settings.vfio} is passed through and stays where it is",
+            remedy="take vfio out of guest",
+        )
+    if settings.machine is MachineType.MICROVM:
+        return Unavailable(reason="machine microvm has no version to agree on", remedy="machine: q35")
+    if settings.writable is not None or settings.swap is not None or settings.format is DiskFormat.QCOW2:
+        return Unavailable(
+            reason="a disk that it writes to is not shared between both sides",
+            remedy="take writable, swap and format: qcow2 out of guest, so that it writes to its memory",
+        )
+    if settings.snapshot:
+        return Unavailable(
+            reason="what snapshot keeps stays in a file of the first QEMU", remedy="snapshot: false"
+        )
+    if environment.attachment not in CARRIED:
+        return Unavailable(
+            reason=f"attachment {environment.attachment.value} does not find a guest at another address",
+            remedy="attachment: veth-bridge",
+        )
+    return None
+
+
+@contextmanager
+def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run: Runner) -> Iterator[Moved]:
+    """Move a guest, which runs at its destination until exit. See contract.Migrates.migrate."""
+    environment = guest.request.environment
+    if (why := unmovable(environment, asked.method)) is not None:
+        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+    began, there = time.monotonic(), replace(asked.destination, environment=environment)
+    realtime = time.time() - began
+    with ExitStack() as stack:
+        groups = stack.enter_context(control_groups(there, CONTROLLERS))
+        state = stack.enter_context(runtime.scratch_directory(f"{there.label}-state"))
+        sockets = Sockets(directory=state)
+        with ExitStack() as until_moved:
+            source = until_moved.enter_context(Monitor(guest.plan.sockets.qmp))
+            machine = str(source.ask("qom-get", {"path": "/machine", "property": "type"}))
+            plan = replace(
+                guest.plan, incoming=True, sockets=sockets, machine=machine.removesuffix("-machine")
+            )
+            line = until_moved.enter_context(GuestLine(guest.socket, partial(_lost, guest)))
+            line.begin_move(sockets.port)
+            argv = qemu_argv(require_program(host), plan)
+            progress = Progress()
+            try:
+                with ExitStack() as if_it_fails:
+                    process = if_it_fails.enter_context(run(host, tools, there, groups, argv, state))
+                    with _monitor(sockets.qmp, process, state) as target:
+                        connected = time.monotonic()
+                        figures = move(
+                            source,
+                            target,
+                            method=asked.method,
+                            uri=f"unix:{state / 'move'}",
+                            bandwidth=asked.bandwidth,
+                            downtime_limit=asked.downtime_limit,
+                            time_limit=asked.time_limit,
+                            progress=progress,
+                            resumed=line.switch,
+                        )
+                        threads = target.threads()
+                    stack.push(if_it_fails.pop_all())
+            except RunError as e:
+                raise _failed(e, source, line, asked.method, committed=progress.committed) from e
+        done = time.monotonic()
+        guest.process.kill()
+        removed = time.monotonic()
+        pin(threads, there)
+        with GuestLine(guest.socket) as agent:
+            ahead = agent.clocks(tries=1)
+            answered = time.monotonic()
+            ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+        moved = replace(
+            guest,
+            pid=process.pid,
+            cgroups=groups,
+            scratch=state,
+            process=process,
+            ahead=ahead,
+            threads=threads,
+            plan=plan,
+            request=there,
+        )
+        yield Moved(
+            instance=moved,
+            phases=_phases(
+                asked.method, figures, began + realtime, connected + realtime, done, removed, answered
+            ),
+            total=max(figures.completed, figures.resumed) - realtime - began,
+            downtime=figures.downtime,
+            stopped=max(figures.resumed - figures.stopped, 0.0),
+            began=began,
+            ended=answered,
+            sent=figures.sent,
+            rounds=figures.rounds,
+        )
+
+
+def _lost(guest: QemuGuest) -> str:
+    status = guest.process.poll()
+    return "" if status is None else f"the guest has ended: {ended_words(guest.scratch, status)}"
+
+
+@contextmanager
+def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
+    """Connect to the monitor of a QEMU that is starting: it makes its socket before it listens there."""
+    end = time.monotonic() + START_TIMEOUT
+    while not answers(qmp):
+        if process.poll() is not None or time.monotonic() > end:
+            raise RunError(f"the second QEMU does not start: {ended_words(state, process.poll())}")
+        time.sleep(0.002)
+    with Monitor(qmp) as monitor:
+        yield monitor
+
+
+def _failed(
+    error: RunError, source: Monitor, line: GuestLine, method: Method, *, committed: bool
+) -> RunError:
+    """Let the guest continue at its source after its move has failed, and return what is to be said.
+
+    The second QEMU has ended. A guest that may have run there does not continue at its source: what it did
+    there would be undone.
+    """
+    runs = not committed and give_up(source)
+    if runs:
+        line.stay()
+    said = (
+        "it continues at its source"
+        if runs
+        else "it is lost: it had left its source, and its destination ended"
+    )
+    return RunError(f"the guest was not moved by {method}, {said}: {error.what}", remedy=error.remedy)
+
+
+def _phases(
+    method: Method,
+    figures: Figures,
+    began: float,
+    connected: float,
+    done: float,
+    removed: float,
+    answered: float,
+) -> PhaseTimes:
+    """Return seconds by phase.
+
+    began, connected: in seconds of CLOCK_REALTIME, as the figures are; the others of CLOCK_MONOTONIC.
+    """
+    f = figures
+    copies = {
+        Method.OFFLINE: {
+            Phase.FREEZE: f.stopped - f.requested,
+            Phase.COPY: f.completed - f.stopped,
+            Phase.RESTORE: f.resumed - f.completed,
+        },
+        Method.POSTCOPY: {
+            Phase.DUMP: f.stopped - f.requested,
+            Phase.RESTORE: f.resumed - f.stopped,
+            Phase.COPY: f.completed - f.resumed,
+        },
+    }.get(method, {Phase.COPY: f.stopped - f.requested, Phase.RESTORE: f.resumed - f.stopped})
+    every = {
+        Phase.CONNECT: connected - began,
+        **copies,
+        Phase.REMOVAL: removed - done,
+        Phase.THAW: answered - removed,
+    }
+    return PhaseTimes({phase: max(spent, 0.0) for phase, spent in every.items()})

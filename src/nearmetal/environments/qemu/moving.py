@@ -1,0 +1,181 @@
+"""The mechanism of moving a guest from one QEMU to another, through both monitors."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import RunError
+from ...lifecycle import Method
+from .qmp import Monitor
+
+UNBOUNDED = 1 << 40
+LOOK_AGAIN = 0.002
+ASK_AGAIN = 0.05
+"""Seconds after which a QEMU that reported a completed move with zeros is asked again."""
+CHANNELS = 2
+"""Connections of multifd."""
+CAPABILITIES: Mapping[Method, frozenset[str]] = {
+    Method.OFFLINE: frozenset({"events"}),
+    Method.PRECOPY: frozenset({"events", "auto-converge"}),
+    Method.POSTCOPY: frozenset({"events", "postcopy-ram"}),
+    Method.MULTIFD: frozenset({"events", "auto-converge", "multifd"}),
+}
+"""The capabilities of QEMU that each method needs. All others are switched off: those of a move before stay
+set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What the two monitors say about a finished move.
+
+    requested, stopped, completed, resumed: in seconds of CLOCK_REALTIME.
+    downtime: seconds, as QEMU reports it.
+    """
+
+    requested: float
+    stopped: float
+    completed: float
+    resumed: float
+    downtime: float
+    sent: int
+    rounds: int
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """How far a move has come.
+
+    committed: whether the guest may have run at the target. From then on it must not continue at its source.
+    """
+
+    committed: bool = False
+
+
+def move(
+    source: Monitor,
+    target: Monitor,
+    *,
+    method: Method,
+    uri: str,
+    bandwidth: float | None,
+    downtime_limit: float,
+    time_limit: float,
+    progress: Progress,
+    resumed: Callable[[], None],
+) -> Figures:
+    """Move a guest, and return when it runs at the target and the source is not needed any more.
+
+    resumed: called as soon as the guest runs at the target.
+    Raises RunError.
+    """
+    for side in (target, source):
+        _set(side, CAPABILITIES[method], bandwidth, downtime_limit)
+        side.event_times()
+    target.ask("migrate-incoming", {"uri": uri})
+    requested = time.time()
+    if method is Method.OFFLINE:
+        source.ask("stop")
+    source.ask("migrate", {"uri": uri})
+    switched = running = False
+    completed = 0.0
+    end = time.monotonic() + time_limit
+    while not (completed and running):
+        told = source.ask("query-migrate")
+        status = str(told.get("status", "none"))
+        if status in ("failed", "cancelled", "postcopy-paused"):
+            raise RunError(f"QEMU's migration {status}: {told.get('error-desc', 'it does not say why')}")
+        if time.monotonic() > end:
+            raise RunError(
+                f"the move by {method} was not done after {time_limit:g} s: {_left(told)}",
+                remedy="more bandwidth, a longer downtime limit, or method postcopy",
+            )
+        if method is Method.POSTCOPY and status == "active" and not switched:
+            switched = progress.committed = True
+            source.ask("migrate-start-postcopy")
+        if status == "completed" and not completed:
+            completed = time.time()
+            # The target of pre-copy starts its guest by itself.
+            progress.committed |= method is not Method.OFFLINE
+            if method is Method.OFFLINE:
+                _await_loaded(target, end)
+                progress.committed = True
+                target.ask("cont")
+        if not running and target.ask("query-status")["running"]:
+            running = progress.committed = True
+            resumed()
+        time.sleep(LOOK_AGAIN)
+    if source.ask("query-status")["running"]:
+        raise RunError("the guest runs at its source and at its destination")
+    last = _complete(source)
+    return Figures(
+        requested=requested,
+        stopped=source.event_times().get("STOP", requested),
+        completed=completed,
+        resumed=target.event_times().get("RESUME", completed),
+        downtime=float(last.get("downtime", 0)) / 1e3,
+        sent=int(last.get("ram", {}).get("transferred", 0)),
+        rounds=int(last.get("ram", {}).get("dirty-sync-count", 0)),
+    )
+
+
+def _set(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
+    known = {str(c["capability"]) for c in side.ask("query-migrate-capabilities")}
+    if missing := sorted(wanted - known):
+        raise RunError(f"this QEMU cannot migrate by {', '.join(missing)}", remedy="a newer QEMU")
+    side.ask(
+        "migrate-set-capabilities",
+        {"capabilities": [{"capability": name, "state": name in wanted} for name in sorted(known)]},
+    )
+    side.ask(
+        "migrate-set-parameters",
+        {
+            "max-bandwidth": UNBOUNDED if bandwidth is None else max(round(bandwidth), 1),
+            "downtime-limit": round(downtime_limit * 1e3),
+            "multifd-channels": CHANNELS,
+        },
+    )
+
+
+def _await_loaded(target: Monitor, end: float) -> None:
+    while target.ask("query-status")["status"] == "inmigrate":
+        if time.monotonic() > end:
+            raise RunError("the destination does not finish loading the guest")
+        time.sleep(LOOK_AGAIN)
+
+
+def _complete(source: Monitor) -> Mapping[str, Any]:
+    """Return the account of a completed move. QEMU may say 'completed' shortly before its figures are
+    there."""
+    told: Mapping[str, Any] = source.ask("query-migrate")
+    if not told.get("total-time") or not told.get("ram", {}).get("transferred"):
+        time.sleep(ASK_AGAIN)
+        told = source.ask("query-migrate")
+    return told
+
+
+def _left(told: Mapping[str, Any]) -> str:
+    ram = told.get("ram", {})
+    left, rate = int(ram.get("remaining", 0)) >> 20, int(ram.get("dirty-pages-rate", 0)) * 4096 / 1e6
+    return f"{left} MiB were left in round {ram.get('dirty-sync-count', 0)}, at {rate:.0f} MB/s dirtied"
+
+
+def give_up(source: Monitor) -> bool:
+    """Let a guest whose move failed continue at its source, and return whether it runs there.
+
+    The destination must have ended.
+    """
+    with contextlib.suppress(RunError):
+        source.ask("migrate_cancel")
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with contextlib.suppress(RunError):
+            state = source.ask("query-status")
+            if state["running"]:
+                return True
+            source.ask("cont")
+        time.sleep(LOOK_AGAIN)
+    return False

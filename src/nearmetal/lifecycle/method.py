@@ -1,0 +1,43 @@
+"""The methods by which an instance is checkpointed, restored or moved."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Method(StrEnum):
+    """A method. Study files, options and output use these names and no others.
+
+    OFFLINE: the guest stands still until all of its memory has been sent.
+    PRECOPY: memory is sent while the guest runs, and changed pages again, until the rest is small.
+    POSTCOPY: the guest goes on at the destination at once, and fetches the pages that it touches.
+    MULTIFD: PRECOPY over several connections.
+    CRIU: the process tree is written to files, which are then restored.
+    CRIU_LAZY: the processes go on at the destination at once, and fetch the pages that they touch.
+    CRIU_PAGESERVER: the pages are sent to a server at the destination instead of to files.
+    CRIU_PRECOPY: pages are written while the processes run, and changed pages again.
+    STREAM: the saved state is sent through a connection without a file.
+    AUTO: the method is chosen for a stated bound on the downtime.
+    """
+
+    OFFLINE = "offline"
+    PRECOPY = "precopy"
+    POSTCOPY = "postcopy"
+    MULTIFD = "multifd"
+    CRIU = "criu"
+    CRIU_LAZY = "criu-lazy"
+    CRIU_PAGESERVER = "criu-pageserver"
+    CRIU_PRECOPY = "criu-precopy"
+    STREAM = "stream"
+    AUTO = "auto"
+
+    @property
+    def copies_first(self) -> bool:
+        """Whether memory is sent in rounds while the instance runs, so that the move may never converge."""
+        return self in (Method.PRECOPY, Method.MULTIFD, Method.CRIU_PRECOPY)
+
+    @property
+    def fetches_later(self) -> bool:
+        """Whether the instance goes on before its memory has arrived, so that it is lost if the connection
+        is."""
+        return self in (Method.POSTCOPY, Method.CRIU_LAZY)

@@ -1,0 +1,150 @@
+"""Predict how long a move takes and how long the instance stands still, from memory, dirty rate and
+bandwidth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .method import Method
+
+MOST_ROUNDS = 10_000
+"""Rounds of pre-copy after which a move counts as one that does not converge."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and the interval in which it lies. Raises ValueError unless low <= value <= high."""
+
+    low: float
+    value: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"{self.value} is not between {self.low} and {self.high}")
+
+    @classmethod
+    def exactly(cls, value: float) -> Estimate:
+        return cls(value, value, value)
+
+    @classmethod
+    def within(cls, value: float, share: float) -> Estimate:
+        """Return a value that is known to a share of itself, such as 0.1 for 10 %."""
+        return cls(value * (1 - share), value, value * (1 + share))
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(self.low + other.low, self.value + other.value, self.high + other.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a prediction needs to know.
+
+    memory: bytes to be sent once.
+    working_set: bytes that are written to again and again, at most `memory`.
+    dirty_rate: bytes of pages that become dirty in a second.
+    bandwidth: bytes sent in a second, above zero.
+    fixed: seconds of standstill that do not depend on the memory: devices, handshakes, announcement.
+    setup: seconds before the first byte is sent, while the instance runs.
+    downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
+
+    Raises ValueError for values that cannot be.
+    """
+
+    memory: Estimate
+    working_set: Estimate
+    dirty_rate: Estimate
+    bandwidth: Estimate
+    fixed: Estimate
+    setup: Estimate = Estimate(0.0, 0.0, 0.0)
+    downtime_limit: float = 0.3
+
+    def __post_init__(self) -> None:
+        every = (self.memory, self.working_set, self.dirty_rate, self.fixed, self.setup)
+        if min(e.low for e in every) < 0 or not self.bandwidth.low > 0 or not self.downtime_limit > 0:
+            raise ValueError("a negative quantity, or no bandwidth, or no downtime limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What is expected of a move. Times are in seconds, and infinite where pre-copy does not converge.
+
+    total: from the request until the source is no longer needed.
+    downtime: standstill of the instance.
+    rounds: times that memory is sent while the instance runs; 0 for methods without rounds.
+    converges: whether pre-copy ends by itself for all values of the intervals.
+    converges_above: bandwidth, in bytes per second, above which it converges; 0 for methods without rounds.
+    """
+
+    method: Method
+    total: Estimate
+    downtime: Estimate
+    rounds: int = 0
+    converges: bool = True
+    converges_above: float = 0.0
+
+
+def predict(method: Method, known: Conditions) -> Prediction:
+    """Return what is expected of a move by a method.
+
+    Raises ValueError for AUTO, which is no method of its own.
+    """
+    if method is Method.AUTO:
+        raise ValueError("auto stands for another method")
+    whole = Estimate(
+        known.memory.low / known.bandwidth.high,
+        known.memory.value / known.bandwidth.value,
+        known.memory.high / known.bandwidth.low,
+    )
+    if method.copies_first:
+        return _precopy(method, known, whole)
+    total = known.setup + known.fixed + whole
+    return Prediction(
+        method=method, total=total, downtime=known.fixed if method.fetches_later else known.fixed + whole
+    )
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Pre-copy at one point: seconds of all rounds, seconds of the rest, number of rounds."""
+
+    copied: float
+    rest: float
+    count: int
+
+
+def _rounds(memory: float, hot: float, dirty: float, bandwidth: float, limit: float) -> _Rounds:
+    """Send the memory, and what became dirty meanwhile, until the rest can be sent within the limit."""
+    left, copied = memory, 0.0
+    for count in range(MOST_ROUNDS):
+        seconds = left / bandwidth
+        if seconds <= limit:
+            return _Rounds(copied, seconds, count)
+        copied += seconds
+        again = min(hot, dirty * seconds)
+        if again >= left:  # no round is shorter than the one before
+            break
+        left = again
+    return _Rounds(math.inf, math.inf, count)
+
+
+def _precopy(method: Method, known: Conditions, whole: Estimate) -> Prediction:
+    memory, hot, dirty, speed = known.memory, known.working_set, known.dirty_rate, known.bandwidth
+    limit = known.downtime_limit
+    best = _rounds(memory.low, hot.low, dirty.low, speed.high, limit)
+    usual = _rounds(memory.value, hot.value, dirty.value, speed.value, limit)
+    worst = _rounds(memory.high, hot.high, dirty.high, speed.low, limit)
+    # The rest is what the last round left: less than the limit, and more than what becomes dirty within it.
+    least = min(whole.low, min(hot.low, dirty.low * limit) / speed.high)
+    most = min(limit, whole.high) if math.isfinite(worst.rest) else math.inf
+    rest = Estimate(min(least, usual.rest), usual.rest, max(most, usual.rest))
+    total = Estimate(best.copied + rest.low, usual.copied + usual.rest, worst.copied + rest.high)
+    return Prediction(
+        method=method,
+        total=known.setup + known.fixed + total,
+        downtime=known.fixed + rest,
+        rounds=usual.count,
+        converges=math.isfinite(worst.rest),
+        converges_above=min(dirty.value, hot.value / limit),
+    )

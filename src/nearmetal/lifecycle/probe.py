@@ -1,0 +1,158 @@
+"""Evaluate a probe: how long an instance did not answer, from the times of requests and answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProbeTimes:
+    """One request of a probe.
+
+    sent: when it was sent, in seconds of the client's clock.
+    answers: when its answers arrived. More than one is possible only if two copies of the instance run, or
+        the network doubles packets.
+    """
+
+    sent: float
+    answers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """What a probe saw. All times are in seconds.
+
+    requests: number of requests.
+    period: time between two requests.
+    lost: number of requests without an answer.
+    doubled: number of answers beyond the first of a request.
+    gap: longest time without an answer. It is known to one period: the silence lasted longer than
+        `gap - period` and not longer than `gap`.
+    delay: median time from a request to its answer; NaN if nothing was answered.
+    longest_delay: longest such time; NaN if nothing was answered.
+    """
+
+    requests: int
+    period: float
+    lost: int
+    doubled: int
+    gap: float
+    delay: float
+    longest_delay: float
+
+    @property
+    def unanswered(self) -> float:
+        """Lost requests × period, the downtime as the paper of 2014 counts it."""
+        return self.lost * self.period
+
+
+def evaluate(times: Sequence[ProbeTimes], period: float) -> ProbeResult:
+    """Return what a probe saw.
+
+    times: all requests, in the order in which they were sent.
+    period: seconds between two requests.
+    The time from the first request to the first answer, and from the last answer to the last request, count
+    as silence too.
+    Raises ValueError for no requests, or a period that is not above zero.
+    """
+    if not times:
+        raise ValueError("a probe without requests")
+    if not (period > 0 and math.isfinite(period)):
+        raise ValueError(f"a probe with a period of {period} s")
+    arrivals = sorted(t.answers[0] for t in times if t.answers)
+    edges = [
+        times[0].sent,
+        *arrivals,
+        *([times[-1].sent] if times[-1].sent > max(arrivals, default=-math.inf) else []),
+    ]
+    delays = [t.answers[0] - t.sent for t in times if t.answers]
+    return ProbeResult(
+        requests=len(times),
+        period=period,
+        lost=len(times) - len(delays),
+        doubled=sum(max(len(t.answers) - 1, 0) for t in times),
+        gap=max((b - a for a, b in itertools.pairwise(edges)), default=0.0),
+        delay=statistics.median(delays) if delays else math.nan,
+        longest_delay=max(delays, default=math.nan),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unanswered:
+    """How long clients had no answer because of an event: what the probe saw, less its floor. In seconds.
+
+    lost: lost requests × period.
+    gap: longest time without an answer.
+    gap_least: shortest silence that fits this gap and the floor's, since each is known to one period only.
+    delay: longest delay of an answer that did come.
+    """
+
+    lost: float
+    gap: float
+    gap_least: float
+    delay: float
+
+
+def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
+    """Return what an event added to what the same probe sees under the same load without it. Nothing is below
+    zero.
+
+    Requests lost in the floor are taken off in proportion to the number of requests.
+    Raises ValueError if the two have different periods.
+    """
+    if event.period != floor.period:
+        raise ValueError(f"a floor of period {floor.period} s for a probe of {event.period} s")
+    usual = floor.lost / floor.requests * event.requests
+    delays = event.longest_delay - floor.longest_delay
+    return Unanswered(
+        lost=max(event.lost - usual, 0.0) * event.period,
+        gap=max(event.gap - floor.gap, 0.0),
+        gap_least=max(event.gap - event.period - floor.gap, 0.0),
+        delay=max(delays, 0.0) if math.isfinite(delays) else 0.0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeLog:
+    """What nm-probe ask has written (kernels/probe/ask.c).
+
+    udp, tcp: its requests in their order.
+    broken: when the TCP connection broke; None if it did not.
+    """
+
+    udp: tuple[ProbeTimes, ...]
+    tcp: tuple[ProbeTimes, ...]
+    broken: float | None
+
+    def between(self, begin: float, end: float) -> ProbeLog:
+        """Return the part whose requests were sent between two times, in seconds of the client's
+        CLOCK_MONOTONIC."""
+        return ProbeLog(
+            udp=tuple(t for t in self.udp if begin <= t.sent < end),
+            tcp=tuple(t for t in self.tcp if begin <= t.sent < end),
+            broken=self.broken,
+        )
+
+
+def read_probe_log(text: str) -> ProbeLog:
+    """Parse the output of nm-probe ask.
+
+    Raises ValueError if it is something else.
+    """
+    found: dict[str, list[ProbeTimes]] = {"udp": [], "tcp": []}
+    broken = None
+    for line in text.splitlines():
+        name, *numbers = line.split(" ")
+        values = [int(n) for n in numbers]
+        if name == "broken" and len(values) == 1:
+            broken = values[0] / 1e9
+        elif name in found and len(values) == 4:
+            _, sent, answered, count = values
+            found[name].append(ProbeTimes(sent / 1e9, (answered / 1e9,) * count))
+        else:
+            raise ValueError(f"not a line of a probe: {line[:60]}")
+    return ProbeLog(udp=tuple(found["udp"]), tcp=tuple(found["tcp"]), broken=broken)

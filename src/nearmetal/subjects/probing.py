@@ -1,0 +1,131 @@
+"""The probe of a moving instance: a responder inside, and a client outside (kernels/probe)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Instance, Tools
+from ..errors import RunError, TrialFailedError
+from ..host import Host, Process
+from ..host.processes.failure import describe_failure
+from ..lifecycle import ProbeLog, ProbeResult, evaluate, read_probe_log
+from ..network.build import Network
+
+PORT = 7007
+PERIODS = (0.5e-3, 2e-3, 8e-3, 20e-3)
+"""Periods in seconds, the wanted one first. Longer ones are for instances that lose requests at rest, as
+emulated guests do."""
+FLOOR_SECONDS = 1.0
+TCP_EVERY = 10
+LINGER = 3.0
+MOST_SECONDS = 300.0
+READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A probe whose responder runs.
+
+    directory: for logs.
+    """
+
+    host: Host
+    tools: Tools
+    network: Network
+    address: str
+    directory: Path
+
+    def floor(self) -> ProbeResult:
+        """Measure the probe without an event. Return its result at the shortest period at which no request
+        is lost; at the longest if some always are."""
+        for period in PERIODS:
+            client = self.begin(period, FLOOR_SECONDS)
+            seen = evaluate(client.end(early=False).udp, period)
+            if seen.lost == 0:
+                break
+        return seen
+
+    def begin(self, period: float, seconds: float = MOST_SECONDS) -> Client:
+        """Start to ask, for some seconds or until end()."""
+        number = f"{time.monotonic_ns()}"
+        out, said = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
+        argv = [self.tools / "nm-probe", "ask", "--address", self.address, "--port", str(PORT)]
+        argv += ["--period", str(round(period * 1e9)), "--count", str(max(round(seconds / period), 1))]
+        argv += ["--tcp-every", str(TCP_EVERY), "--linger", str(round(LINGER * 1e9)), "--out", str(out)]
+        process = self.host.start(self.network.hub_command(argv), stdout=said, stderr=said, cwd=Path("/"))
+        client = Client(process=process, out=out, said=said, seconds=seconds)
+        try:
+            await_words(process, said, "asking")
+        except BaseException:
+            process.kill()
+            raise
+        return client
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """A client that asks."""
+
+    process: Process
+    out: Path
+    said: Path
+    seconds: float
+
+    def end(self, *, early: bool) -> ProbeLog:
+        """Wait until it has ended, and return what it saw.
+
+        early: end it now, instead of after its time.
+        """
+        try:
+            if early:
+                interrupt(self.process)
+            status = self.process.wait(self.seconds + LINGER + READY_SECONDS)
+        except TimeoutError as e:
+            raise RunError(f"the probe does not end: {e}") from e
+        finally:
+            self.process.kill()
+        if status != 0:
+            raise RunError(describe_failure("nm-probe", status, self.said.read_text(errors="replace")))
+        return read_probe_log(self.out.read_text())
+
+
+def interrupt(process: Process) -> None:
+    """Ask a program to end, with what it has."""
+    os.kill(process.pid, signal.SIGTERM)
+
+
+def await_words(process: Process, said: Path, words: str) -> None:
+    """Wait until a program has written some words.
+
+    Raises TrialFailedError if it ends before, or does not write them in time.
+    """
+    end = time.monotonic() + READY_SECONDS
+    while words not in (text := said.read_text(errors="replace") if said.exists() else ""):
+        status = process.poll()
+        if status is not None:
+            raise TrialFailedError(describe_failure("nm-probe", status, text))
+        if time.monotonic() > end:
+            raise TrialFailedError(f"nm-probe said nothing for {READY_SECONDS:g} s")
+        time.sleep(0.005)
+
+
+@contextmanager
+def program_inside(
+    host: Host, instance: Instance, argv: Sequence[str], said: Path, words: str
+) -> Iterator[Process]:
+    """Run a program in an instance until exit.
+
+    words: what it writes when it is ready.
+    """
+    process = host.start(instance.command(argv), stdout=said, stderr=said, cwd=Path("/"))
+    try:
+        await_words(process, said, words)
+        yield process
+    finally:
+        process.kill()

@@ -1,0 +1,158 @@
+"""The probe, between two network namespaces of the test: what it sees, what it costs, and where it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.patience import one_fits
+
+from nearmetal.environments import Tools
+from nearmetal.lifecycle import ProbeLog, evaluate, read_probe_log
+from nearmetal.model.environments.network import NetworkSettings
+from nearmetal.model.study import Attachment
+from nearmetal.network.build import Network, build_networks
+from nearmetal.network.plan import NetworkRequest
+
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
+]
+PERIOD, PORT = 0.5e-3, 7007
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    want = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=1)
+    label = f"nearmetal-check-{os.getpid()}-probe"
+    with build_networks(label, [want], tmp_path_factory.mktemp("net")) as (made,):
+        yield made
+
+
+@contextmanager
+def answering(tools: Tools, network: Network) -> Iterator[subprocess.Popen[bytes]]:
+    inside = ["nsenter", f"--net={network.seats[0].netns}", "--", tools / "nm-probe"]
+    process = subprocess.Popen([*inside, "answer", "--port", str(PORT)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert "listening" in json.loads(process.stdout.readline())
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def asking(
+    tools: Tools, network: Network, out: Path, count: int, linger: float = 1.0, period: float = PERIOD
+) -> subprocess.Popen[bytes]:
+    words = ["ask", "--address", network.seats[0].address, "--port", str(PORT), "--count", str(count)]
+    words += ["--period", str(round(period * 1e9)), "--tcp-every", "20", "--linger", str(round(linger * 1e9))]
+    return subprocess.Popen(network.hub_command([tools / "nm-probe", *words, "--out", str(out)]))
+
+
+def asked(tools: Tools, network: Network, out: Path, count: int) -> ProbeLog:
+    assert asking(tools, network, out, count).wait(120) == 0
+    return read_probe_log(out.read_text())
+
+
+def test_nothing_is_lost_or_doubled_where_nothing_happens(
+    tools: Tools, network: Network, tmp_path: Path
+) -> None:
+    with answering(tools, network):
+        log = asked(tools, network, tmp_path / "log", 1000)
+    seen, stream = evaluate(log.udp, PERIOD), evaluate(log.tcp, 20 * PERIOD)
+    assert (seen.requests, seen.lost, seen.doubled) == (1000, 0, 0)
+    assert (stream.requests, stream.lost, stream.doubled) == (50, 0, 0) and log.broken is None
+    assert 0 < seen.delay < seen.longest_delay
+
+
+def test_a_standstill_is_seen_as_long_as_it_is(tools: Tools, network: Network, tmp_path: Path) -> None:
+    def attempt() -> float:
+        out = tmp_path / "log"
+        with answering(tools, network) as process:
+            client = asking(tools, network, out, 1600, linger=5.0)
+            time.sleep(0.3)
+            begin = time.monotonic()
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGCONT)
+            stopped = time.monotonic() - begin
+            assert client.wait(120) == 0
+        log = read_probe_log(out.read_text())
+        seen, stream = evaluate(log.udp, PERIOD), evaluate(log.tcp, 20 * PERIOD)
+        assert seen.gap >= 0.2 - PERIOD and log.broken is None and stream.lost == 0
+        return abs(seen.gap - stopped)
+
+    one_fits(attempt, lambda off: off < 0.03, 5)
+
+
+def test_who_is_gone_leaves_requests_without_answers(tools: Tools, network: Network, tmp_path: Path) -> None:
+    with answering(tools, network) as process:
+        client = asking(tools, network, tmp_path / "log", 1200, linger=0.1)
+        time.sleep(0.3)
+        process.kill()
+        assert client.wait(120) == 0
+    log = read_probe_log((tmp_path / "log").read_text())
+    seen = evaluate(log.udp, PERIOD)
+    assert seen.lost > 100 and log.broken is not None
+    assert seen.gap == pytest.approx(seen.unanswered, rel=0.3)
+
+
+def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path: Path) -> None:
+    with answering(tools, network):
+        client = asking(tools, network, tmp_path / "log", 1_000_000)
+        time.sleep(0.3)
+        client.send_signal(signal.SIGTERM)
+        assert client.wait(120) == 0
+    assert 0 < len(read_probe_log((tmp_path / "log").read_text()).udp) < 1_000_000
+
+
+def test_the_responder_costs_below_one_percent_of_a_core_at_four_times_the_period(
+    tools: Tools, network: Network, tmp_path: Path
+) -> None:
+    """A request takes 10 to 15 us of CPU, most of them in the kernel's network: 2 to 3 % at 500 us."""
+
+    def attempt() -> float:
+        with answering(tools, network) as process:
+            before = _cpu(process.pid)
+            begin = time.monotonic()
+            assert asking(tools, network, tmp_path / "log", 1500, period=4 * PERIOD).wait(120) == 0
+            return (_cpu(process.pid) - before) / (time.monotonic() - begin)
+
+    one_fits(attempt, lambda share: share < 0.01, 10)
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds of a process by its time on the CPU, which is exact unlike that of ticks."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def test_the_dirtier_checks_what_it_wrote(tools: Tools) -> None:
+    argv = [tools / "nm-probe", "dirty", "--bytes", str(8 << 20), "--rate", str(64 << 20)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    *_, last = process.stdout.read().splitlines()
+    process.stdout.close()
+    assert process.wait(60) == 0
+    told = json.loads(last)
+    assert told["wrong"] == 0 and 0 < told["pages"] <= 64 * 256
+    assert told["passes"] == told["pages"] // 2048
+
+
+def test_nobody_to_ask_is_said(tools: Tools, network: Network, tmp_path: Path) -> None:
+    words = ["ask", "--address", network.seats[0].address, "--port", "9", "--count", "1"]
+    words += ["--period", "1000000", "--tcp-every", "1", "--out", str(tmp_path / "log")]
+    done = subprocess.run(
+        network.hub_command([tools / "nm-probe", *words]), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1 and "does not answer: Connection refused" in done.stderr

@@ -1,0 +1,239 @@
+"""Names, phases, evaluation of probes, prediction and choice of a method, against known answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nearmetal.lifecycle import (
+    Candidate,
+    Conditions,
+    Estimate,
+    Method,
+    Phase,
+    PhaseTimes,
+    ProbeTimes,
+    choose,
+    evaluate,
+    predict,
+    read_probe_log,
+    without_floor,
+)
+
+MIB, PERIOD = 1 << 20, 0.5e-3
+MOVED = [m for m in Method if m is not Method.AUTO]
+
+
+def conditions(
+    memory: float = 256 * MIB,
+    hot: float = 0.0,
+    dirty: float = 0.0,
+    bandwidth: float = 1e9,
+    *,
+    fixed: float = 0.02,
+    share: float = 0.0,
+    limit: float = 0.3,
+) -> Conditions:
+    return Conditions(
+        memory=Estimate.within(memory, share),
+        working_set=Estimate.within(hot, share),
+        dirty_rate=Estimate.within(dirty, share),
+        bandwidth=Estimate.within(bandwidth, share),
+        fixed=Estimate.within(fixed, share),
+        downtime_limit=limit,
+    )
+
+
+def test_one_set_of_names() -> None:
+    assert {m.value for m in Method} == {
+        *("offline", "precopy", "postcopy", "multifd", "criu", "criu-lazy"),
+        *("criu-pageserver", "criu-precopy", "stream", "auto"),
+    }
+    assert [p.value for p in Phase] == ["connect", "freeze", "dump", "copy", "restore", "thaw", "removal"]
+
+
+def test_phases_keep_their_order_and_their_record_form() -> None:
+    times = PhaseTimes({Phase.REMOVAL: 0.5, Phase.COPY: 1.0, Phase.CONNECT: 0.25})
+    assert list(times.record()) == ["connect", "copy", "removal"] and times.total == 1.75
+    assert PhaseTimes.from_record(times.record()).record() == times.record()
+    with pytest.raises(ValueError, match="freeze"):
+        PhaseTimes({Phase.FREEZE: -1e-9})
+    with pytest.raises(ValueError, match="nap"):
+        PhaseTimes.from_record({"nap": 1.0})
+
+
+def silent(first: int, last: int, number: int = 100, delay: float = 1e-4) -> list[ProbeTimes]:
+    """Of `number` requests those from first to last are lost."""
+    return [
+        ProbeTimes(i * PERIOD, () if first <= i <= last else (i * PERIOD + delay,)) for i in range(number)
+    ]
+
+
+def test_a_probe_counts_lost_requests_and_the_longest_silence() -> None:
+    seen = evaluate(silent(40, 59), PERIOD)
+    assert (seen.requests, seen.lost, seen.doubled) == (100, 20, 0)
+    assert seen.unanswered == pytest.approx(20 * PERIOD)
+    assert seen.gap == pytest.approx(21 * PERIOD), "from the answer before to the answer after"
+    assert (seen.delay, seen.longest_delay) == pytest.approx((1e-4, 1e-4))
+
+
+def test_late_answers_are_delays_and_not_losses() -> None:
+    """A bridge keeps packets for a guest that stands still: nothing is lost, and all come at its end."""
+    times = [ProbeTimes(i * PERIOD, (max(i, 60 if i >= 40 else i) * PERIOD + 1e-4,)) for i in range(100)]
+    seen = evaluate(times, PERIOD)
+    assert (seen.lost, seen.unanswered) == (0, 0)
+    assert seen.longest_delay == pytest.approx(20 * PERIOD + 1e-4)
+    assert seen.gap == pytest.approx(21 * PERIOD)
+
+
+def test_silence_at_either_end_counts() -> None:
+    assert evaluate(silent(0, 9), PERIOD).gap == pytest.approx(10 * PERIOD + 1e-4)
+    assert evaluate(silent(90, 99), PERIOD).gap == pytest.approx(10 * PERIOD - 1e-4)
+    nothing = evaluate(silent(0, 99), PERIOD)
+    assert nothing.lost == 100 and nothing.gap == pytest.approx(99 * PERIOD) and math.isnan(nothing.delay)
+
+
+def test_a_second_copy_shows_as_doubled_answers() -> None:
+    times = [ProbeTimes(0.0, (1e-4, 2e-4)), ProbeTimes(PERIOD, (PERIOD + 1e-4,))]
+    assert evaluate(times, PERIOD).doubled == 1
+
+
+def test_the_floor_is_taken_off_and_nothing_is_below_zero() -> None:
+    floor, event = evaluate(silent(50, 51, 200), PERIOD), evaluate(silent(40, 59), PERIOD)
+    left = without_floor(event, floor)
+    assert left.lost == pytest.approx(19 * PERIOD), "two of 200 are one of 100"
+    assert left.gap == pytest.approx(18 * PERIOD) and left.gap_least == pytest.approx(17 * PERIOD)
+    none = without_floor(floor, event)
+    assert (none.lost, none.gap, none.gap_least, none.delay) == (0, 0, 0, 0)
+    with pytest.raises(ValueError, match="period"):
+        without_floor(event, evaluate(silent(0, 0), 2 * PERIOD))
+    for times, period in (([], PERIOD), (silent(0, 0), 0.0), (silent(0, 0), math.inf)):
+        with pytest.raises(ValueError, match="probe"):
+            evaluate(times, period)
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=200), st.floats(1e-6, 1e-4))
+def test_a_silence_of_any_length_lies_in_its_interval(answered: list[bool], delay: float) -> None:
+    times = [ProbeTimes(i * PERIOD, (i * PERIOD + delay,) if ok else ()) for i, ok in enumerate(answered)]
+    seen = evaluate(times, PERIOD)
+    runs = "".join("x" if ok else " " for ok in answered).split("x")
+    inner = max((len(r) for r in runs[1:-1]), default=0) if len(runs) > 2 else 0
+    assert seen.lost == answered.count(False)
+    assert seen.gap >= inner * PERIOD - 1e-9 and seen.gap <= (len(answered)) * PERIOD + delay
+
+
+def test_the_log_of_the_probe_is_read() -> None:
+    text = "udp 0 1000000000 1000100000 1\nudp 1 1000500000 0 0\n"
+    text += "tcp 0 1000000000 1000500000 2\nbroken 3000000000\n"
+    log = read_probe_log(text)
+    assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
+    assert log.udp[0].answers[0] == pytest.approx(1.0001) and len(log.tcp[0].answers) == 2
+    assert log.broken == 3.0 and len(log.between(1.0002, 2.0).udp) == 1
+    for wrong in ("icmp 0 1 2 3", "udp 0 1 2", "udp 0 1 2 x"):
+        with pytest.raises(ValueError):
+            read_probe_log(wrong)
+
+
+def test_an_idle_guest_is_predicted_by_hand() -> None:
+    """256 MiB at 1 GB/s are 268 ms; at most 300 ms may be left, so that nothing is sent before the stop."""
+    idle = predict(Method.PRECOPY, conditions())
+    assert idle.rounds == 0 and idle.downtime.value == pytest.approx(0.2884, abs=1e-4)
+    short = predict(Method.PRECOPY, conditions(limit=0.1))
+    assert short.rounds == 1 and short.downtime.value == pytest.approx(0.02)
+    assert short.total.value == pytest.approx(0.2884, abs=1e-4)
+    assert predict(Method.OFFLINE, conditions()).downtime.value == pytest.approx(0.2884, abs=1e-4)
+    assert predict(Method.POSTCOPY, conditions()).downtime.value == pytest.approx(0.02)
+
+
+def test_rounds_of_precopy_by_hand() -> None:
+    """1000 MB at 1000 MB/s, dirtied at 500 MB/s: 1, 0.5, 0.25 s, and 0.125 s while it stands still."""
+    found = predict(Method.PRECOPY, conditions(1e9, 1e9, 5e8, 1e9, fixed=0.0, limit=0.2))
+    assert (found.rounds, found.downtime.value, found.total.value) == (3, 0.125, 1.875)
+
+
+def test_it_says_where_precopy_stops_converging() -> None:
+    """100 MB dirtied without end: 128 MB/s do not suffice for 0.3 s, 334 MB/s do."""
+    slow = predict(Method.PRECOPY, conditions(256e6, 100e6, 5e9, 128e6))
+    assert not slow.converges and math.isinf(slow.downtime.value) and math.isinf(slow.total.value)
+    assert slow.converges_above == pytest.approx(100e6 / 0.3)
+    fast = predict(Method.PRECOPY, conditions(256e6, 100e6, 5e9, 334e6))
+    assert fast.converges and fast.downtime.value < 0.33
+    assert not predict(Method.MULTIFD, conditions(256e6, 100e6, 5e9, 333e6)).converges
+
+
+_SIZES = st.floats(1e6, 1e10)
+
+
+@given(_SIZES, st.floats(0, 1), st.floats(0, 3), st.floats(1e7, 1e10), st.floats(0, 0.3), st.data())
+def test_every_point_of_the_conditions_lies_in_the_interval(
+    memory: float, hot: float, dirtied: float, bandwidth: float, share: float, data: st.DataObject
+) -> None:
+    whole = conditions(memory, memory * hot, bandwidth * dirtied, bandwidth, share=share)
+
+    def point(of: Estimate) -> Estimate:
+        return Estimate.exactly(data.draw(st.floats(of.low, of.high)))
+
+    inside = Conditions(
+        memory=point(whole.memory),
+        working_set=point(whole.working_set),
+        dirty_rate=point(whole.dirty_rate),
+        bandwidth=point(whole.bandwidth),
+        fixed=point(whole.fixed),
+    )
+    assume(inside.working_set.value <= inside.memory.value)
+    for method in MOVED:
+        wide, one = predict(method, whole), predict(method, inside)
+        for around, exact in ((wide.downtime, one.downtime.value), (wide.total, one.total.value)):
+            assert around.low <= exact * (1 + 1e-9) and exact <= around.high * (1 + 1e-9), method
+
+
+@given(_SIZES, st.floats(1e7, 1e10), st.floats(0, 3))
+def test_what_converges_stands_still_no_longer_than_was_allowed(
+    memory: float, bandwidth: float, dirtied: float
+) -> None:
+    known = conditions(memory, memory, bandwidth * dirtied, bandwidth, fixed=0.0)
+    found = predict(Method.PRECOPY, known)
+    assert not found.converges or found.downtime.high <= known.downtime_limit * (1 + 1e-9)
+    if dirtied < 0.99:
+        assert found.converges
+
+
+def test_impossible_conditions_are_refused() -> None:
+    with pytest.raises(ValueError, match="between"):
+        Estimate(1.0, 3.0, 2.0)
+    with pytest.raises(ValueError, match="negative"):
+        conditions(memory=-1.0)
+    with pytest.raises(ValueError, match="negative"):
+        conditions(bandwidth=0.0)
+    with pytest.raises(ValueError, match="negative"):
+        conditions(limit=0.0)
+    with pytest.raises(ValueError, match="auto"):
+        predict(Method.AUTO, conditions())
+
+
+def candidates(known: Conditions, **refused: str) -> list[Candidate]:
+    methods = (Method.OFFLINE, Method.PRECOPY, Method.POSTCOPY)
+    return [Candidate(prediction=predict(m, known), refused=refused.get(m.value, "")) for m in methods]
+
+
+def test_the_shortest_move_within_the_bound_is_chosen() -> None:
+    loose = choose(1.0, candidates(conditions()))
+    assert loose.holds and loose.method is Method.OFFLINE
+    idle = choose(0.1, candidates(conditions(limit=0.05)))
+    assert idle.holds and idle.method is Method.PRECOPY
+    assert "offline may stand still for 288 ms" in idle.reason
+    assert "postcopy loses the instance if the connection breaks" in idle.reason
+
+
+def test_what_does_not_converge_is_not_chosen() -> None:
+    busy = choose(0.1, candidates(conditions(256e6, 100e6, 5e9, 128e6)))
+    assert busy.holds and busy.method is Method.POSTCOPY
+    assert "precopy may not converge below 333 MB/s" in busy.reason
+    without = choose(0.1, candidates(conditions(256e6, 100e6, 5e9, 128e6), postcopy="no userfaultfd"))
+    assert not without.holds and without.method is Method.OFFLINE
+    assert without.reason.startswith("no method keeps 100 ms; offline comes closest")
+    with pytest.raises(ValueError, match="offline: a; precopy: b; postcopy: c"):
+        choose(0.1, candidates(conditions(), offline="a", precopy="b", postcopy="c"))
