@@ -215,12 +215,15 @@ def open_node(
             )
         prepare_seats(machine, arms, backends, networks, label, scratch, stack)
         across = {n: software[a.environment.image] for n, a in arms.items() if a.placement.all_instances > 1}
-        launchers = {
-            (chosen.image.name, network.hub_netns): stack.enter_context(
-                launcher(machine, chosen, scratch, network.hub_netns, user_namespace)
-            )
+        # One for all arms of an image and a network: a second one could not have the same label.
+        launching = {
+            (chosen.image.name, network.hub_netns): chosen
             for (arm, _), network in networks.items()
             if (chosen := across.get(arm)) is not None and chosen.image is not None
+        }
+        launchers = {
+            (image, netns): stack.enter_context(launcher(machine, chosen, scratch, netns, user_namespace))
+            for (image, netns), chosen in launching.items()
         }
         shared = dict.fromkeys(a.environment.storage for a in arms.values())
         storages = {
