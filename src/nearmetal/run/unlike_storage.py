@@ -81,7 +81,7 @@ def _requested(workload: CommandWorkload, arm: Arm) -> bool:
 def storage_remedy(study: Study, command: str, directory: Path, written: Collection[str]) -> str:
     """Return how to let the user's programs write to a disk in every environment.
 
-    For `nearmetal weigh` this is the command line to run instead.
+    For the command weigh this is the command line to run instead.
     command: the command line that started the run.
     directory: its working directory.
     written: files that the programs wrote there, by their paths relative to it.
