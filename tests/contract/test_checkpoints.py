@@ -23,9 +23,12 @@ from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
+from nearmetal.images import builtin_definition
+from nearmetal.images.build import build
 from nearmetal.model.environments.environment import Shared
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.node.criu import BUILD, find_criu
+from nearmetal.node.criu import IMAGE, find_criu
+from nearmetal.node.machine import image_store
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 
@@ -36,9 +39,15 @@ MEMORY = 8 << 20
 
 @pytest.fixture(scope="module")
 def criu() -> Criu:
+    """The one that is installed, or that of the image, which is built once on a machine, as a user would."""
     found = find_criu(HOST)
+    if isinstance(found, Unavailable) and HOST.is_root():
+        definition = builtin_definition(IMAGE)
+        assert definition is not None
+        build(HOST, image_store(), definition, progress=lambda _: None)
+        found = find_criu(HOST)
     if isinstance(found, Unavailable):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {BUILD}")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
     return found
 
 
