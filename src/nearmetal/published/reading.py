@@ -82,12 +82,8 @@ def read(text: str, name: str) -> Published:
         top = TopSection.model_validate(data)
     except ValidationError as e:
         where = Positions(text)
-        raise PaperFileError(
-            tuple(
-                _problem(name, where, error, data)
-                for error in e.errors(include_url=False, include_input=False)
-            )
-        ) from e
+        errors = e.errors(include_url=False, include_input=False)
+        raise PaperFileError(tuple(_problem(name, where, error) for error in errors)) from e
     return _Reader(top, text, name).published()
 
 
@@ -116,7 +112,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
-def _problem(name: str, where: Positions, error: Mapping[str, Any], data: Mapping[str, Any]) -> StudyProblem:
+def _problem(name: str, where: Positions, error: Mapping[str, Any]) -> StudyProblem:
     path: Path = tuple(error["loc"])
     if path[-1:] == ("[key]",):
         path = path[:-1]

@@ -23,11 +23,14 @@ class Held(StrEnum):
 class OwnOverhead:
     """One of our overheads, as a fraction.
 
+    what: name of the workload in our study.
+    workload: what it runs, by the name that claims use.
     low, high: its interval; infinite before there are enough blocks. low > high if the blocks contradict each
         other.
     margin: the largest overhead that does not matter to the user.
     """
 
+    what: str
     workload: str
     low: float
     high: float
@@ -35,6 +38,7 @@ class OwnOverhead:
 
     @property
     def finite(self) -> bool:
+        """Whether the interval can support a verdict."""
         return math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high
 
 
@@ -118,7 +122,7 @@ def hold(claim: Claim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: st
         return _ranking(claim, own, [o for o in ours if o.workload in claim.above], why)
     if not own:
         return _without(claim, Held.OPEN, why or "not measured")
-    each = tuple((o.workload, _within(o, wanted(claim, o.margin))) for o in own)
+    each = tuple((o.what, _within(o, wanted(claim, o.margin))) for o in own)
     directions = [_within(o, _direction(claim.direction, o.margin)) for o in own]
     held, direction = _all([h for _, h in each]), _all(directions)
     missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
@@ -134,9 +138,9 @@ def _without(claim: Claim, held: Held, reason: str) -> Answer:
 
 def _within(own: OwnOverhead, region: tuple[float, float]) -> Held:
     low, high = region
-    if own.low > own.high:
+    if not own.finite:
         return Held.OPEN
-    if low <= own.low and own.high <= high and own.finite:
+    if low <= own.low and own.high <= high:
         return Held.HOLDS
     return Held.FAILS if own.high < low or own.low > high else Held.OPEN
 
@@ -172,11 +176,11 @@ def _ranking(claim: Claim, own: Sequence[OwnOverhead], others: Sequence[OwnOverh
         return _without(claim, Held.OPEN, why or "not measured")
     pairs = [(a, b) for a in own for b in others]
     for a, b in pairs:
-        if a.low <= a.high < b.low <= b.high:
-            return _without(claim, Held.FAILS, f"{b.workload} is affected more than {a.workload}")
-    whole = len(own) == len(claim.workloads) and len(others) == len(claim.above)
+        if a.finite and b.finite and a.high < b.low:
+            return _without(claim, Held.FAILS, f"{b.what} is affected more than {a.what}")
+    whole = {o.workload for o in (*own, *others)} == {*claim.workloads, *claim.above}
     if not whole:
         return _without(claim, Held.OPEN, "not all of them were measured")
-    if all(b.low <= b.high < a.low <= a.high for a, b in pairs):
+    if all(a.finite and b.finite and b.high < a.low for a, b in pairs):
         return _without(claim, Held.HOLDS, "")
     return _without(claim, Held.OPEN, "their intervals overlap")
