@@ -31,8 +31,9 @@ from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, phases
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
-from .tables.claims import ClaimHere, claims_grid, claims_here, finding_json, findings_blocks
+from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
+from .tables.papers import finding_json, findings_blocks
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
 from .text import one_line, plural, tight

@@ -61,11 +61,14 @@ class Answer:
 def wanted(claim: Claim, margin: float) -> tuple[float, float]:
     """Return the range of overheads for which a claim is true.
 
-    A single number is widened by the margin on both sides, since a smaller difference does not matter.
+    A single number is widened by the margin on both sides, since a smaller difference does not matter. If the
+    number is the largest overhead, a gain does not contradict it.
     """
     low, high = _direction(claim.direction, margin)
     if claim.low is None or claim.high is None:
         return low, high
+    if claim.bound is Bound.AT_MOST:
+        low, high = -1.0, math.inf
     least, most = _LIMITS[claim.quantity]
     ends = (
         least if claim.bound is Bound.AT_MOST else claim.low,
@@ -128,7 +131,8 @@ def hold(claim: Claim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: st
     missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
     if missing and held is Held.HOLDS:
         held = Held.OPEN
-    reason = _reason(claim, held, direction, each, missing)
+    finite = all(o.finite for o in own)
+    reason = _reason(claim, held, direction, each, missing, finite=finite)
     return Answer(claim=claim, held=held, direction=direction, each=each, reason=reason)
 
 
@@ -152,7 +156,13 @@ def _all(answers: Sequence[Held]) -> Held:
 
 
 def _reason(
-    claim: Claim, held: Held, direction: Held, each: Sequence[tuple[str, Held]], missing: Sequence[str]
+    claim: Claim,
+    held: Held,
+    direction: Held,
+    each: Sequence[tuple[str, Held]],
+    missing: Sequence[str],
+    *,
+    finite: bool,
 ) -> str:
     out = []
     if len({h for _, h in each}) > 1:
@@ -167,6 +177,8 @@ def _reason(
         out.append(f"not measured: {', '.join(missing)}")
     if claim.printed and held is not Held.HOLDS and direction is Held.HOLDS:
         out.append(f"its direction ({claim.direction}) holds")
+    if held is Held.OPEN and not out:
+        out.append("the interval reaches across a limit of the claim" if finite else "no interval yet")
     return "; ".join(out)
 
 

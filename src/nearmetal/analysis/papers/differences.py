@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...model.published import Claim, Conditions
-from ...units import show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ def difference(claim: Claim, own: OwnConditions) -> str:
     parts = list(_parts(claim, own))
     sentence = f"Here: {'; '.join(parts)}." if parts else ""
     if own.explained:
-        sentence = f"{sentence} Our largest overhead: {own.explained}.".lstrip()
+        sentence = f"{sentence} Our largest overhead, of {own.explained}.".lstrip()
     return sentence
 
 
@@ -48,13 +47,12 @@ def _parts(claim: Claim, own: OwnConditions) -> Iterator[str]:
         yield f"{_count(ours.nodes, f'{emulated} node'.strip())} instead of {theirs.nodes}"
     elif own.emulated:
         yield "nodes emulated on one machine"
-    classes = [
-        f"{workload.upper()} in class {size} instead of {theirs.classes[workload]}"
-        for workload, size in ours.classes.items()
-        if workload in claim.workloads and theirs.classes.get(workload, size) != size
-    ]
-    if classes:
-        yield ", ".join(classes)
+    classes: dict[str, list[str]] = {}
+    for workload, size in ours.classes.items():
+        printed = theirs.classes.get(workload, size)
+        if workload in claim.workloads and printed != size:
+            classes.setdefault(f"class {size} instead of {printed}", []).append(workload.upper())
+    yield from (f"{words} ({', '.join(workloads)})" for words, workloads in classes.items())
     if ours.nodes > 1 and ours.link and theirs.link and ours.link != theirs.link:
         yield f"links of {_rate(ours.link)} instead of {_rate(theirs.link)}"
     if ours.kernel and theirs.kernel and not _same_kernel(ours.kernel, theirs.kernel):
@@ -70,7 +68,8 @@ def _count(count: int, noun: str) -> str:
 
 
 def _rate(rate: float) -> str:
-    return show(8 * rate, "bit/s")
+    bits = 8 * rate
+    return f"{bits / 1e9:g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g} Mbit/s"
 
 
 def _same_kernel(ours: str, theirs: str) -> bool:

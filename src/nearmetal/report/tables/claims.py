@@ -8,19 +8,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analysis.papers.check import Finding, check_paper
 from ...analysis.papers.claims import Answer, OwnOverhead, hold
 from ...analysis.papers.differences import OwnConditions, difference
-from ...model.published import Claim, Conditions, Published
+from ...model.published import Claim, Conditions
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Verdict
 from ...model.series import Part
 from ...model.study import Arm, KernelWorkload, Study
 from ...units import show_effect
-from ..sheet import Grid, Words
+from ..sheet import Grid
 from ..text import one_line
 from .beside import WHOLE
 from .cells import has_interval
+from .papers import claim_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,26 +139,24 @@ def _conditions(
     kernel = provenance.get("kernel")
     release = kernel.get("release") if isinstance(kernel, dict) and arm.environment.guest is None else None
     measured = {c.workload for c in cells}
-    explained = [c for c in cells if c.attribution is not None and c.attribution.sentence]
-    largest = max(explained, key=lambda c: abs(c.overhead), default=None)
+    classes: dict[str, list[str]] = {}
+    for w in study.workloads:
+        if isinstance(w, KernelWorkload) and "class" in w.params and w.name in measured:
+            classes.setdefault(ran[w.name], []).append(str(w.params["class"]))
+    texts = [(abs(c.overhead), c.workload, c.attribution.sentence) for c in cells if c.attribution]
+    _, workload, sentence = max((t for t in texts if t[2]), default=(0.0, "", ""))
     return OwnConditions(
         conditions=Conditions(
             ranks=(place.ranks, place.ranks),
             nodes=place.nodes,
-            classes={
-                ran[w.name]: str(w.params["class"])
-                for w in study.workloads
-                if isinstance(w, KernelWorkload) and "class" in w.params and w.name in measured
-            },
+            classes={kernel: " and ".join(sizes) for kernel, sizes in classes.items()},
             link=place.link.rate if place.emulated else 0.0,
             kernel=release.partition("-")[0] if isinstance(release, str) else "",
             environment=arm.environment.backend,
         ),
         emulated=place.emulated,
         guest=next((c.guest.partition(":")[0] for c in cells if c.guest), ""),
-        explained=""
-        if largest is None or largest.attribution is None
-        else f"{largest.label}, {largest.attribution.sentence}",
+        explained=f"{workload}: {sentence}" if sentence else "",
     )
 
 
@@ -168,17 +166,13 @@ def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
     def answer(c: ClaimHere) -> str:
         return f"{c.answer.held}: {c.answer.reason}" if c.answer.reason else c.answer.held.value
 
-    def printed(c: Claim) -> str:
-        bound = "" if c.bound.value == "about" else f"{c.bound} "
-        return f"{bound}{c.printed}" if c.printed else c.direction.value
-
     return Grid(
         title="Do the paper's claims hold here?",
         heads=("claim", "paper", "where", "here", "answer", "what differs"),
         rows=tuple(
             (
                 c.answer.claim.what,
-                printed(c.answer.claim),
+                claim_text(c.answer.claim),
                 c.answer.claim.source,
                 c.ours or "not measured",
                 answer(c),
@@ -187,48 +181,3 @@ def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
             for c in claims
         ),
     )
-
-
-def finding_row(f: Finding) -> tuple[str, ...]:
-    """Return a finding as texts: rule, statement, printed value, what follows, source, and explanation."""
-    return (f.rule.value, f.what, f.printed, follows_text(f), f.source, f.note)
-
-
-def follows_text(f: Finding) -> str:
-    """Return the band of a finding as text: '81.5569 to 81.5569 %'."""
-    if f.low is None or f.high is None:
-        return f.by
-    unit = f" {f.unit}" if f.unit and f.unit != "t" else ""
-    low, high = f"{f.low:.6g}", f"{f.high:.6g}"
-    band = f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
-    return f"t = {band}" if f.unit == "t" else band
-
-
-def findings_blocks(paper: Published) -> list[Grid | Words]:
-    """Return the statements of a paper that do not follow from its own numbers."""
-    found = check_paper(paper)
-    if not found:
-        return [Words(text="Every number of the paper that can be checked follows from its others.")]
-    return [
-        Grid(
-            title="What does not follow from the paper's own numbers",
-            heads=("check", "statement", "printed", "follows", "where", "note"),
-            rows=tuple(finding_row(f) for f in found),
-        )
-    ]
-
-
-def finding_json(f: Finding) -> dict[str, JsonValue]:
-    return {
-        "rule": f.rule.value,
-        "what": f.what,
-        "where": f.source,
-        "printed": f.printed,
-        "unit": f.unit,
-        "low": f.low,
-        "high": f.high,
-        "limits": None if f.limits is None else [x if math.isfinite(x) else None for x in f.limits],
-        "relation": f.relation.value,
-        "by": f.by,
-        "note": f.note,
-    }
