@@ -13,10 +13,11 @@ from tests.unit import test_two_vm_2009 as two_vm
 
 from nearmetal.analysis.papers.claims import Answer, Held, OwnOverhead, hold, wanted
 from nearmetal.analysis.papers.differences import OwnConditions, difference
+from nearmetal.analysis.published import rate_loss, speed_gain
 from nearmetal.model.change import replace
 from nearmetal.model.published import Bound, Claim, Conditions, Direction, Quantity
 from nearmetal.model.series import Series
-from nearmetal.published import PHASES, published
+from nearmetal.published import PHASES, published, read
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
 
 SLOWER, FASTER, SAME = Direction
@@ -257,9 +258,7 @@ def test_the_report_answers_every_claim(
 def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
     asked = containers.series(1)
     nothing = tuple(
-        PartResult(
-            part=p, directory=None, study=None, analysis=None, records=(), why="no time was left for it"
-        )
+        PartResult(part=p, directory=None, study=None, analysis=None, records=(), why="no time was left")
         for p in asked.parts
     )
     claims = told(asked, nothing)
@@ -277,13 +276,7 @@ def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
 
 
 def test_the_claim_of_2009_is_answered_in_its_part() -> None:
-    asked = two_vm.two_vm_2009(
-        two_vm.AvailableMachine(cpus=(0, 1), backend="qemu", virtual=True, image=two_vm.IMAGE),
-        scale=two_vm.Scale.SMALL,
-        seed=7,
-        max_time=900.0,
-        only=["scenarios"],
-    )
+    asked = two_vm.series(2)
     found = two_vm.result(asked.parts[0])
     claims = told(asked, (found,))
     (only,) = claims.values()
@@ -308,3 +301,79 @@ def test_shares_and_times_of_table_1_stand_beside_each_other() -> None:
     cells = [f for f in paper.of_part("q2") if f.source == "Table 1"]
     assert {f.phase for f in cells} == set(PHASES)
     assert {f.quantity for f in cells} == {Quantity.TIME, Quantity.TIME_SHARE}
+
+
+OWN = """\
+[paper]
+key = "own"
+title = "Own"
+authors = "us"
+year = 2025
+where = "here"
+setting = "one machine"
+[[number]]
+name = "loss"
+what = "loss"
+source = "Table 1"
+value = 20
+unit = "%"
+[[number]]
+name = "gain"
+what = "gain"
+source = "Table 1"
+value = -20
+unit = "%"
+[[claim]]
+what = "rate lost by packing"
+source = "Table 1"
+direction = "slower"
+quantity = "loss of rate"
+number = "loss"
+part = "q1"
+workloads = ["mg"]
+arm = "packed"
+baseline = "spread"
+[[claim]]
+what = "speed gained by packing"
+source = "Table 1"
+direction = "slower"
+quantity = "gain"
+number = "gain"
+part = "q1"
+workloads = ["mg"]
+arm = "packed"
+baseline = "spread"
+[[claim]]
+what = "packing of another program"
+source = "Table 1"
+direction = "slower"
+part = "q1"
+workloads = ["hpl"]
+arm = "packed"
+baseline = "spread"
+"""
+
+
+def test_a_table_of_ones_own_is_shown_in_its_own_quantities(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    """25 % more time is 20 % of the rate lost, and a speed of 80 %."""
+    asked, found = measured
+    form: Any = series_json(asked, found, read(OWN, "own.toml"), results_dir="r", report="x")
+    (part,) = [p for p in form["parts"] if p["part"] == "q1"]
+    loss, gain = part["published"]
+    for shown, value in ((loss, 0.2), (gain, -0.2)):
+        (ours,) = shown["ours"]
+        assert ours["low"] < ours["value"] < ours["high"] and ours["value"] == pytest.approx(value, abs=0.01)
+    assert [c["held"] for c in part["claims"]] == ["holds here", "holds here", "cannot be asked here"]
+    assert part["claims"][2]["reason"] == "the study does not run hpl"
+
+
+@pytest.mark.parametrize("overhead", [-0.5, 0.0, 0.25, 4.0])
+def test_the_printed_quantities_are_those_of_the_overhead(overhead: float) -> None:
+    for quantity, printed in ((Quantity.LOSS, rate_loss(overhead)), (Quantity.GAIN, speed_gain(overhead))):
+        low, high = wanted(claim(SAME, (printed, printed), quantity=quantity), 9.0)
+        assert (low, high) == (pytest.approx(overhead), pytest.approx(overhead))
+    with pytest.raises(ValueError, match="at least -1"):
+        speed_gain(-1.5)
+    assert speed_gain(-1.0) == math.inf and speed_gain(math.inf) == -1.0

@@ -215,7 +215,7 @@ class ClaimSection(Section):
     part: str = Field(default="", description="part of a study that asks it")
     workloads: tuple[Text, ...] = ()
     metric: str = ""
-    size: str = Field(default="", description="class, size of file or number of processes")
+    size: str = Field(default="", description="class of a NAS benchmark, or size of a file")
     arm: str = ""
     baseline: str = ""
     above: tuple[Text, ...] = Field(default=(), description="workloads that are affected less")
