@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import tomllib
 from collections.abc import Iterator
 from decimal import Decimal
@@ -21,7 +22,7 @@ from nearmetal.model.published import Quantity, Rule
 from nearmetal.published import load, paper_keys, published, read
 from nearmetal.published.positions import Positions
 from nearmetal.published.sections import json_schema
-from nearmetal.report.tables.papers import follows_text
+from nearmetal.report.tables.papers import follows_text, paper_json
 
 PAPERS = (
     "paravirtualization-2006",
@@ -235,6 +236,13 @@ def test_a_file_of_ones_own_is_read_and_checked() -> None:
     assert found.low == pytest.approx(18.905, abs=1e-3) and found.high == pytest.approx(21.106, abs=1e-3)
 
 
+def test_a_formula_without_a_finite_result_is_a_finding_without_a_band() -> None:
+    for formula in ("100 * {new} / ({base} - {base})", "{new} * 1e308 * 1e308"):
+        text = TABLE.replace("100 * ({new} / {base} - 1)", formula)
+        (found,) = check_paper(read(HEAD + text, "own.toml"))
+        assert (found.low, found.high) == (None, None) and follows_text(found) == formula
+
+
 NUMBER = '[[number]]\nname = "n"\nwhat = "w"\nsource = "s"\nvalue = 1\nunit = "%"\n'
 CLAIM = '[[claim]]\nwhat = "w"\nsource = "s"\ndirection = "slower"\nnumber = "n"\n'
 MISTAKES = [
@@ -291,6 +299,42 @@ def test_files_that_are_no_toml_end_in_an_error(raw: bytes, what: str, tmp_path:
     with pytest.raises(PaperFileError, match=r"own\.toml:\d+:\d+") as e:
         load(file)
     assert what in str(e.value) and "nearmetal papers --schema" in str(e.value)
+
+
+BITS = ("[", "]", "{", "}", '"', "'", '"""', "=", "\n", "nan", "-inf", "1e400", "0", ",", "{a}", "[[table]]")
+    "[",
+    "]",
+    "{",
+    "}",
+    '"',
+    "'",
+    '"""',
+    "=",
+    "\n",
+    "nan",
+    "-inf",
+    "1e400",
+    "0",
+    ",",
+    "{a}",
+    "[[table]]",
+    "/ 0",
+)
+
+
+def test_a_damaged_file_is_read_or_ends_in_an_error_with_a_place_in_it() -> None:
+    draw = random.Random(7)
+    for _ in range(150):
+        text = HEAD + TABLE + NUMBER + CLAIM
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randrange(len(HEAD), len(text))
+            text = text[:at] + draw.choice(BITS) + text[at + draw.choice((0, 1, 5)) :]
+        try:
+            paper = read(text, "own.toml")
+        except PaperFileError as e:
+            assert all(1 <= p.line <= text.count("\n") + 1 and p.column >= 1 for p in e.problems)
+        else:
+            json.dumps(paper_json(paper, findings=True), allow_nan=False)
 
 
 def leaves(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -370,6 +414,7 @@ def test_the_schema_accepts_the_papers_and_rejects_mistakes() -> None:
         ("sqrt({a}) * -{b}", -2.0),
         ("{a} / ({b} - 1)", None),
         ("sqrt(-{a})", None),
+        ("{a} / 0", None),
     ],
 )
 def test_formulas_are_evaluated(text: str, value: float | None) -> None:

@@ -70,11 +70,11 @@ def band(paper: Published, derivation: Derivation) -> tuple[float, float]:
     """Return the least and the largest result of a formula over the rounding of its numbers.
 
     The formula is evaluated at the ends of all bands, which gives the exact band if the result rises or falls
-    with each number. It is nan if the formula is not defined somewhere.
+    with each number. It is nan if the formula has no finite result somewhere.
     """
     bands = [paper.numbers[name].band for name in derivation.formula.names]
     values = [derivation.formula.value(corner) for corner in itertools.product(*bands)]
-    if any(math.isnan(v) for v in values):
+    if not all(math.isfinite(v) for v in values):
         return math.nan, math.nan
     return min(values), max(values)
 
