@@ -302,24 +302,6 @@ def test_files_that_are_no_toml_end_in_an_error(raw: bytes, what: str, tmp_path:
 
 
 BITS = ("[", "]", "{", "}", '"', "'", '"""', "=", "\n", "nan", "-inf", "1e400", "0", ",", "{a}", "[[table]]")
-    "[",
-    "]",
-    "{",
-    "}",
-    '"',
-    "'",
-    '"""',
-    "=",
-    "\n",
-    "nan",
-    "-inf",
-    "1e400",
-    "0",
-    ",",
-    "{a}",
-    "[[table]]",
-    "/ 0",
-)
 
 
 def test_a_damaged_file_is_read_or_ends_in_an_error_with_a_place_in_it() -> None:
