@@ -117,10 +117,10 @@ def test_work_that_the_study_states(name: str, params: Params, units: int) -> No
     assert work(name, params).asked == units
 
 
-@given(st.integers(1, 1 << 34))
-def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int) -> None:
-    total = 24 * auto_elements(llc)
-    assert 4 * llc <= total < 4 * llc + 24 * 100_000
+@given(st.integers(1, 1 << 34), st.integers(1, 3))
+def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int, turns: int) -> None:
+    total = 24 * turns * auto_elements(llc, turns)
+    assert 4 * llc <= total < 4 * llc + turns * 24 * 100_000
 
 
 @given(st.integers(1, 1 << 34), st.sampled_from(["auto", 1000, 3_000_000, 45_500_000]))

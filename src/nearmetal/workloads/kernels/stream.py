@@ -14,17 +14,21 @@ LEAST_ELEMENTS = 1024
 OPERATIONS = ("copy", "scale", "add", "triad")
 
 
-def auto_elements(llc_bytes: int) -> int:
+def auto_elements(llc_bytes: int, turns: int = 1) -> int:
     """Return the number of elements per array, rounded up to a tenth of a million.
 
-    The three arrays together have at least 4 times the size of the last-level cache (STREAM's own rule).
+    Between two sweeps of the same element, data of at least 4 times the size of the last-level cache pass
+    through it (STREAM's own rule). If instances take turns, the arrays of all of them pass through it in that
+    time. Their arrays are made anew in every round, which took half of it where a cache has 480 MiB.
+
+    turns: number of instances that take turns.
     """
     step = 100_000
-    return -(-4 * llc_bytes // (BYTES_PER_ELEMENT * step)) * step or step
+    return -(-4 * llc_bytes // (turns * BYTES_PER_ELEMENT * step)) * step or step
 
 
 def _elements(choices: Choices, setting: KernelSetting) -> int:
-    return choices.whole("elements") or auto_elements(setting.llc_bytes)
+    return choices.whole("elements") or auto_elements(setting.llc_bytes, setting.turns)
 
 
 def _keys(choices: Choices, setting: KernelSetting) -> Mapping[str, str | int]:
@@ -67,7 +71,8 @@ _KERNEL = Kernel(
             default=2_000_000,
             auto=True,
             least=1000,
-            doc="doubles per array, over all ranks; auto: the three arrays are 4 x the last-level cache",
+            doc="doubles per array, over all ranks; auto: the arrays of all instances that take turns "
+            "are 4 x the last-level cache",
         ),
         Parameter(
             name="chunks",
