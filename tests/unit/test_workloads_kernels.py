@@ -14,7 +14,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import Better, KernelWorkload, Pages
 from nearmetal.workloads.kernels import registry as kernels
 from nearmetal.workloads.kernels.contract import SliceWork
-from nearmetal.workloads.kernels.stream import BYTES_PER_ELEMENT, LEAST_ELEMENTS, auto_elements
+from nearmetal.workloads.kernels.stream import BYTES_PER_ELEMENT, CACHED_SWEEPS, LEAST_ELEMENTS, auto_elements
 from nearmetal.workloads.parameter import AUTO, Parameter
 from nearmetal.workloads.protocol import PartLine, SliceLine, VerifyLine
 
@@ -127,7 +127,8 @@ def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int, turns: 
 def test_arrays_that_a_cache_may_hold_are_swept_whole(llc: int, elements: str | int) -> None:
     n = auto_elements(llc) if elements == "auto" else int(elements)
     cached = BYTES_PER_ELEMENT * n <= llc
-    assert work("stream", {"elements": elements}, llc=llc).least == (n if cached else LEAST_ELEMENTS)
+    least = CACHED_SWEEPS * n if cached else LEAST_ELEMENTS
+    assert work("stream", {"elements": elements}, llc=llc).least == least
     assert elements != "auto" or not cached
 
 

@@ -9,6 +9,9 @@ from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
+CACHED_SWEEPS = 2
+"""Least number of sweeps over arrays that a cache holds. They are read first, untimed, which takes up to half
+as long as one sweep by all operations."""
 LEAST_ELEMENTS = 1024
 """Number of elements in one unit of work, if a slice processes a part of large arrays."""
 OPERATIONS = ("copy", "scale", "add", "triad")
@@ -49,7 +52,7 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
         return SliceWork(asked=max(1, elements // (chunks or 1)) * (sweeps or 1))
     cached = BYTES_PER_ELEMENT * elements <= setting.llc_bytes
     if cached:
-        return SliceWork(least=elements)
+        return SliceWork(least=CACHED_SWEEPS * elements)
     return SliceWork(least=LEAST_ELEMENTS, most=elements // (2 if setting.alone else len(OPERATIONS)))
 
 
