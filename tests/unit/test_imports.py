@@ -97,7 +97,7 @@ IN_FUNCTIONS = {
     "cli/present.py": (5, f"{NUMPY}; {RICH}"),
     "cli/results.py": (1, NUMPY),
     "cli/run_block.py": (1, MEASURING),
-    "cli/runs.py": (3, MEASURING),
+    "cli/runs.py": (2, MEASURING),
     "cli/series.py": (7, f"{MEASURING}; {NUMPY}"),
     "cli/trying.py": (1, MEASURING),
     "cli/view.py": (6, f"{NUMPY}; {RICH}"),

@@ -178,9 +178,15 @@ def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) 
 
     require_kvm: as in with_accelerators().
     """
+    return fitted(machine_here(progress, study.design.mpi), study, progress, require_kvm=require_kvm)
+
+
+def fitted(
+    machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
+) -> tuple[Machine, Study]:
+    """Return a machine and a study as with_accelerators() does."""
     from ..node.survey.accelerator import with_accelerators
 
-    machine = machine_here(progress, study.design.mpi)
     return with_accelerators(machine, study, progress, require_kvm=require_kvm)
 
 
@@ -190,9 +196,15 @@ def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> S
     Parts that are left out are reported through `progress`. Nothing is measured. Raises the same errors as
     measured() before its rehearsal.
     """
+    machine = machine_here(progress, study.design.mpi)
+    return checked_on(machine, study, progress, require_kvm=require_kvm)
+
+
+def checked_on(machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False) -> Study:
+    """Return the study as it would run on a machine that is ready to measure. See checked()."""
     from ..run.run import check_study
 
-    machine, study = machine_for(study, progress, require_kvm=require_kvm)
+    machine, study = fitted(machine, study, progress, require_kvm=require_kvm)
     return check_study(machine, study, progress)[0]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import bounded, checked_again, machine_here, resumed
+from ..api.measuring import bounded, checked_again, fitted, machine_here, resumed
 from ..api.results import frozen_study, open_results, open_series
 from ..api.studies import study_from, study_text
 from ..errors import ExitCode, UsageError
@@ -44,7 +44,7 @@ from .measuring import (
     order_of,
 )
 from .plan_text import Begun, show_plan
-from .series import SeriesOptions, create, frozen_series, make_series, planned_series, run_parts, show_series
+from .series import SeriesOptions, checked_series, create, frozen_series, make_series, run_parts, show_series
 from .view import View, analysed
 
 if TYPE_CHECKING:
@@ -134,12 +134,14 @@ def run(
             seed=seed,
             backend=backend,
         )
-        if dry_run:
-            show_series(planned_series(options), json=json, blocks=None)
-            return int(ExitCode.DONE)
         with View(quiet=json) as view:
             machine = machine_here(view, None)
             series = make_series(options, make_here(options.name, machine, view, backend))
+            if dry_run:
+                series = checked_series(series, machine, view, require_kvm=require is Require.KVM)
+        if dry_run:
+            show_series(series, json=json, blocks=None)
+            return int(ExitCode.DONE)
         return run_parts(
             create(series, results),
             series,
@@ -237,12 +239,11 @@ def _part_runner(
     require: Require | None = None,
 ) -> Start:
     """Return a function that runs or resumes one part of a series below its directory."""
-    from ..node.survey.accelerator import with_accelerators
     from ..run.run import resume_run, start_run
 
     def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
         with View(quiet=json) as view:
-            fitting, study = with_accelerators(machine, study, view, require_kvm=require is Require.KVM)
+            fitting, study = fitted(machine, study, view, require_kvm=require is Require.KVM)
             if found is None:
                 order = order_of(into.path, study_text(study), force=force, overrun=False)
                 return start_run(fitting, bounded(study, max_blocks), order, view)
@@ -266,10 +267,12 @@ def _resume_series(
 ) -> int:
     series = frozen_series(directory)
     seconds = duration(time) or series.max_time
-    if dry_run:
-        show_series(replace(series, max_time=seconds), json=json, blocks=None)
-        return int(ExitCode.DONE)
     with View(quiet=json) as view:
         machine = machine_here(view, None)
+        if dry_run:
+            series = checked_series(replace(series, max_time=seconds), machine, view)
+    if dry_run:
+        show_series(series, json=json, blocks=None)
+        return int(ExitCode.DONE)
     start = _part_runner(machine, max_blocks, json=json, force=force)
     return run_parts(directory, series, start, seconds=seconds, json=json, fail_on=fail_on)

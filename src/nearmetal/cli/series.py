@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..api.catalog import catalog
+from ..api.measuring import checked_on
 from ..api.results import write_report
 from ..api.studies import draw_seed
 from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UsageError
@@ -29,6 +30,8 @@ from .view import analysed
 
 if TYPE_CHECKING:
     from ..model.result import Analysis
+    from ..node.machine import Machine
+    from ..node.progress import Progress
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
     from ..run.builtin.series import Make
@@ -80,6 +83,31 @@ def planned_series(options: SeriesOptions) -> Series:
     from ..run.builtin.series import make_planned
 
     return make_series(options, make_planned(options.name, LocalHost(), options.backend))
+
+
+def checked_series(
+    series: Series, machine: Machine, progress: Progress, *, require_kvm: bool = False
+) -> Series:
+    """Return the series as it would run here. A part that cannot run on this machine gets the reason instead
+    of its study. Nothing is measured.
+
+    require_kvm: as in with_accelerators().
+
+    Raises the error of the first part if none can run.
+    """
+    parts, errors = [], []
+    for part in series.parts:
+        if part.study is not None:
+            try:
+                study = checked_on(machine, part.study, progress, require_kvm=require_kvm)
+                part = replace(part, study=study)
+            except NearmetalError as e:
+                errors.append(e)
+                part = replace(part, study=None, absent=e.what)
+        parts.append(part)
+    if errors and all(part.study is None for part in parts):
+        raise errors[0]
+    return replace(series, parts=tuple(parts))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:

@@ -36,7 +36,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
         f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}, seed {analysis.seed:x}.",
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         *([f"{escape(left_out)}."] if left_out else []),
-        "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),
+        "\n".join(f"- {escape(s)}" for line in legend(study, analysis) for s in line.split("   ")),
     ]
     parts += [escape(said) + "." for said in sentences(analysis.cells)]
     trouble = trouble_lines(analysis)

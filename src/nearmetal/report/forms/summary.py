@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from ...model.study import Study
 from ...records.disk import TRY_SECONDS, analyze_line, resume_line, try_line
 from ...units import show_clock
 from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, Figures, answer, figures
-from ..tables.cells import emulation_warnings, margin_text, question_text
+from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
 from .columns import columns as _columns
@@ -57,12 +58,50 @@ def summary_text(
     machine, when: on which machine and at what time the run was made.
     results_dir: results directory, for the command that continues the run.
     report: path of the HTML page.
-    width: columns of the terminal.
+    width: columns of the terminal. If it is too narrow for intervals beside the figures, they are below them;
+        if the text then exceeds LINES, they are left out.
     absent: environments that were not measured, with the reason.
     """
+    for ranges in _Ranges:
+        shown = _screen(
+            study,
+            analysis,
+            machine=machine,
+            when=when,
+            results_dir=results_dir,
+            report=report,
+            width=min(width, WIDTH),
+            absent=absent,
+            ranges=ranges,
+        )
+        if shown is not None:
+            return shown
+    raise AssertionError("without intervals the table is always shown")
+
+
+class _Ranges(Enum):
+    """Where the table shows the intervals."""
+
+    BESIDE = "beside the figures"
+    BELOW = "below the figures"
+    ABSENT = "nowhere"
+
+
+def _screen(
+    study: Study,
+    analysis: Analysis,
+    *,
+    machine: str,
+    when: str,
+    results_dir: str,
+    report: str | None,
+    width: int,
+    absent: Mapping[str, str],
+    ranges: _Ranges,
+) -> Text | None:
+    """Return the text of summary_text(), or None if it does not fit with these intervals."""
     from rich.text import Text
 
-    width = min(width, WIDTH)
     out = Text()
     for line in _wrap(question_text(study, analysis), width):
         out.append(f"{line}\n", style="bold")
@@ -82,15 +121,22 @@ def summary_text(
             out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
     if found is not None and found.table:
-        intervals = _table(out, found, width)
+        if not _table(out, found, width, ranges):
+            return None
         margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
         confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
         unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
         changed = ", ! changed while it was measured" if unsure else ""
+        bare = bare_metal_text(study)
+        where = (
+            f". {confidence} intervals: see the report, or --all"
+            if ranges is _Ranges.ABSENT
+            else f", with {confidence} intervals"
+        )
         legend = (
             f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided{changed}. "
-            "Figures compare times, for rates too: ×2 is twice as long"
-            + (f", with {confidence} intervals." if intervals else f"; {confidence} intervals: --all.")
+            f"Figures compare times, for rates too: ×2 is twice as long{where}."
+            + (f" {bare}." if bare else "")
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
     trust = trust_in(study, analysis.noise_floor)
@@ -101,6 +147,8 @@ def summary_text(
     if report is not None:
         step = f"{report}; every figure"
         _labelled(out, "Report", step, width, command=analyze_line(results_dir))
+    if ranges is _Ranges.BELOW and len(out.plain.splitlines()) > LINES:
+        return None
     return out
 
 
@@ -143,39 +191,40 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
     return lines
 
 
-def _table(out: Text, found: Answer, width: int) -> bool:
-    """Append the table to `out`, and return whether it shows intervals."""
+def _table(out: Text, found: Answer, width: int, ranges: _Ranges) -> bool:
+    """Append the table to `out`, and return whether it fits with these intervals."""
     arms = found.arms[:MOST_ARMS]
     rows = found.table[:MOST_ROWS]
-    intervals = True
     if len(arms) > 3 and len(rows) <= 2:
         _ranking(out, rows, arms, found.baseline.environment)
-    else:
-        for intervals in (True, False):
-            lines = _grid(found, rows, arms, intervals=intervals)
-            if max(_columns(text) for line in lines for text in ["".join(t for t, _ in line)]) <= width:
-                break
-        else:
-            for arm in arms:
-                out.append(f"{arm.name}\n", style="bold")
-                _print(out, _grid(found, rows, [arm], intervals=True)[1 + bool(arm.where) :])
-            return True
+    elif _width(lines := _grid(found, rows, arms, ranges)) <= width:
         _print(out, lines)
+    elif ranges is _Ranges.ABSENT:
+        for arm in arms:
+            out.append(f"{arm.name}\n", style="bold")
+            _print(out, _grid(found, rows, [arm], ranges)[1 + bool(arm.where) :])
+    else:
+        return False
     if len(found.table) > len(rows):
         out.append(f"… and {plural(len(found.table) - len(rows), 'row')} more: --all\n", style="dim")
-    return intervals
+    return True
 
 
 _Line = list[tuple[str, str]]
 
 
+def _width(lines: Sequence[_Line]) -> int:
+    return max(sum(_columns(text) for text, _ in line) for line in lines)
+
+
 def _grid(
-    found: Answer, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], *, intervals: bool
+    found: Answer, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], ranges: _Ranges
 ) -> list[_Line]:
-    """Return the lines of the table with their styles: a head, then one line for each row."""
+    """Return the lines of the table with their styles: a head, then one line for each row, and one for its
+    intervals if they are below."""
     labels = max(_columns(r.label) for r in rows)
     base = max(_columns(found.baseline.environment), *(_columns(r.baseline) for r in rows))
-    columns = [_column(rows, arm, intervals=intervals) for arm in arms]
+    columns = [_column(rows, arm, ranges) for arm in arms]
     wide = [
         max(_columns(arm.environment), _columns(arm.where), _columns(cells[0][0]))
         for arm, cells in zip(arms, columns, strict=True)
@@ -192,15 +241,26 @@ def _grid(
         line: _Line = [(_pad(row.label, labels) + _GAP + _pad(row.baseline, base, right=True), "")]
         line += [(_GAP + _pad(cells[i][0], w), cells[i][1]) for cells, w in zip(columns, wide, strict=True)]
         lines.append(line)
+        if ranges is _Ranges.BELOW:
+            below = [(" " * (labels + len(_GAP) + base), "")]
+            below += [(_GAP + _pad(cells[i][2], w), "dim") for cells, w in zip(columns, wide, strict=True)]
+            lines.append(below)
     return lines
 
 
-def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, *, intervals: bool) -> list[tuple[str, str]]:
-    """Return the figures of one arm in all rows, padded to equal width."""
+def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, ranges: _Ranges) -> list[tuple[str, str, str]]:
+    """Return, for each row, the figures of one arm, their style, and the interval if it is below."""
     found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
     overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
-    ranges = max((_columns(f.interval) for f in found if f is not None), default=0)
-    return [_figures_text(f, overheads, ranges if intervals else None) for f in found]
+    wide = max((_columns(f.interval) for f in found if f is not None), default=0)
+    if ranges is not _Ranges.BELOW:
+        beside = wide if ranges is _Ranges.BESIDE else None
+        return [(*_figures_text(f, overheads, beside), "") for f in found]
+    return [
+        (_pad(text, wide), style, f.interval if f is not None else "")
+        for f in found
+        for text, style in [_figures_text(f, overheads, None)]
+    ]
 
 
 def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tuple[str, str]:

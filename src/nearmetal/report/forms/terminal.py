@@ -76,7 +76,7 @@ def terminal_text(
     for said in _failed(analysis, results_dir):
         out.append("\n".join(_wrapped(said, width)) + "\n", style=_ALERT)
     out.append("\n")
-    for line in legend(analysis):
+    for line in legend(study, analysis):
         whole = _columns(line) <= width
         for part in [line] if whole else [p for item in line.split("   ") for p in _wrapped(item, width)]:
             out.append(part + "\n", style=_DIM)

@@ -74,6 +74,7 @@ class Metric:
 class Kernel:
     """One kernel of nm-micro.
 
+    title: its name in sentences and tables; its name in study files if empty.
     keys: returns the keys of its KERNEL-SPEC.
     work: returns the work of a slice.
     metrics: returns its metrics, in the order in which they are shown.
@@ -94,6 +95,7 @@ class Kernel:
     ranks: Ranks = Ranks.ANY
     alone: bool = False
     storage: bool = False
+    title: str = ""
 
 
 def per_second(seconds: float, work: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def _described() -> Iterator[Kernel]:
         yield from getattr(importlib.import_module(f"{__package__}.{found.name}"), "KERNELS", ())
 
 
+_FIRST_WORD = re.compile(r"([a-z]+)((?:[^a-z].*)?)", re.DOTALL)
 _ORDER = tuple(WorkKind)
 _KERNELS: Mapping[str, Kernel] = {
     kernel.name: kernel for kernel in sorted(_described(), key=lambda k: _ORDER.index(k.kind))
@@ -45,6 +47,21 @@ def kind(name: str) -> str:
     """Return the kind of work of a kernel; 'programs' for a kernel that this version does not have."""
     found = _KERNELS.get(name)
     return found.kind.value if found is not None else "programs"
+
+
+def workload_title(workload: str, metric: str | None = None) -> str:
+    """Return the name of a workload as sentences and tables show it: 'CG' for cg, 'IS.A' for is.A.
+
+    Only a name that begins with the name of a kernel differs from that in study files.
+
+    metric: a metric of the workload; a workload without the kernel's metrics is a program with the same name.
+    """
+    name, rest = found.groups() if (found := _FIRST_WORD.fullmatch(workload)) else ("", "")
+    known = _KERNELS.get(name)
+    if known is None or not known.title:
+        return workload
+    own = {m for m, *_ in metrics(KernelWorkload(name=name, kernel=name, params={}))}
+    return known.title + rest if metric is None or metric in own else workload
 
 
 def parameters(name: str) -> dict[str, Parameter]:
