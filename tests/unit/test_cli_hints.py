@@ -1,4 +1,4 @@
-"""Commands that the program suggests exist and have the options that it names. Dry runs of studies in parts."""
+"""Commands that the program suggests exist, with the options that it names. Dry runs of studies in parts."""
 
 from __future__ import annotations
 

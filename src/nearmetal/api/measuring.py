@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import RESULTS
 from ..environments.registry import named_backend
 from ..errors import RunError, UsageError
 from ..host import LocalHost
@@ -16,7 +17,7 @@ from ..model.study import Attachment, Mpi, Study
 from ..node.progress import Silent
 from ..records import ResultsDirectory
 from .catalog import catalog, require_images
-from .results import RESULTS, Results, frozen_study, load, write_report
+from .results import Results, frozen_study, load, write_report
 from .studies import draw_seed, study_from, study_text
 from .workload_names import misplaced, named_workloads
 
@@ -33,7 +34,7 @@ def run(
     time: float | None = None,
     max_blocks: int | None = None,
     seed: int | None = None,
-    results: Path = RESULTS,
+    results: Path = Path(RESULTS),
     force: bool = False,
     progress: Progress | None = None,
 ) -> Results:
@@ -89,7 +90,7 @@ def weigh(
     time: float = 90.0,
     time_limit: float = 3600.0,
     seed: int | None = None,
-    results: Path = RESULTS,
+    results: Path = Path(RESULTS),
     force: bool = False,
     progress: Progress | None = None,
 ) -> Results:
