@@ -41,7 +41,7 @@ from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import Clocks, Hello
-from nearmetal.host.processes.ranks import RankHolds, told_holdings
+from nearmetal.host.processes.ranks import RankHolds, parse_holdings
 from nearmetal.model.change import replace
 from nearmetal.model.environments.guest import (
     MIB,
@@ -492,7 +492,7 @@ def test_sockets_and_memory_of_ranks_are_parsed_from_the_agent() -> None:
         "maps 7f01-7f02 r--p 00000000 08:01 5 /lib/x\n"
         "1 process 13\n"
     )
-    found = told_holdings(text)
+    found = parse_holdings(text)
     assert found[0] == RankHolds(
         links=frozenset({("127.0.0.1:8080", "127.0.0.1:40960")}), memory=frozenset({("00:01", "77")})
     )

@@ -119,7 +119,7 @@ class Network:
             "attachment": self.attachment.value,
             "mode": self.mode,
             "subnet": self.subnet,
-            "asked": self.settings.asked(),
+            "asked": self.settings.requested(),
             "got": dict(self.read_back),
         }
 

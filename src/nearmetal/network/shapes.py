@@ -57,7 +57,12 @@ class Frame:
         """Return a link on the path, with the same MTU, queue length and offloads as the interfaces."""
         s = self.settings
         return Link(
-            at=at, name=name, kind=kind, mtu=s.mtu, queue_length=s.queue_length, offloads=s.offloads.asked()
+            at=at,
+            name=name,
+            kind=kind,
+            mtu=s.mtu,
+            queue_length=s.queue_length,
+            offloads=s.offloads.requested(),
         )
 
     def bridge(self) -> Link:

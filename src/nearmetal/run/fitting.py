@@ -44,7 +44,7 @@ class WorkFit:
         for ranks in sorted({job.ranks for job in jobs} - found.keys()):
             wanted = slice_work(workload, ranks=ranks, llc_bytes=self._node.machine.llc)
             alike = [job for job in jobs if job.ranks == ranks]
-            found[ranks] = wanted.asked or self._measured(workload, alike, wanted)
+            found[ranks] = wanted.units or self._measured(workload, alike, wanted)
         self.seconds += time.monotonic() - begin
         return found
 

@@ -85,7 +85,7 @@ def weigh_study(
     storage_name = ""
     if command:
         program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
-        own, storage_name = (program,), program.told_of_storage
+        own, storage_name = (program,), program.storage_name
     stored = bool(storage_name or writers or any(map(needs_storage, applications)))
     environments = [
         Environment(

@@ -103,12 +103,12 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
 
 
 @contextmanager
-def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run: Runner) -> Iterator[Moved]:
+def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: Runner) -> Iterator[Moved]:
     """Move a guest, which runs at its destination until exit. See contract.Migrates.migrate."""
     environment = guest.request.environment
-    if (why := unmovable(environment, asked.method)) is not None:
+    if (why := unmovable(environment, to.method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
-    began, there = time.monotonic(), replace(asked.destination, environment=environment)
+    began, there = time.monotonic(), replace(to.destination, environment=environment)
     realtime = time.time() - began
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(there, CONTROLLERS))
@@ -132,18 +132,18 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run
                         figures = move(
                             source,
                             target,
-                            method=asked.method,
+                            method=to.method,
                             uri=f"unix:{state / 'move'}",
-                            bandwidth=asked.bandwidth,
-                            downtime_limit=asked.downtime_limit,
-                            time_limit=asked.time_limit,
+                            bandwidth=to.bandwidth,
+                            downtime_limit=to.downtime_limit,
+                            time_limit=to.time_limit,
                             progress=progress,
                             resumed=line.switch,
                         )
                         threads = target.threads()
                     stack.push(if_it_fails.pop_all())
             except RunError as e:
-                raise _failed(e, source, line, asked.method, committed=progress.committed) from e
+                raise _failed(e, source, line, to.method, committed=progress.committed) from e
         done = time.monotonic()
         guest.process.kill()
         removed = time.monotonic()
@@ -166,7 +166,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run
         yield Moved(
             instance=moved,
             phases=_phases(
-                asked.method, figures, began + realtime, connected + realtime, done, removed, answered
+                to.method, figures, began + realtime, connected + realtime, done, removed, answered
             ),
             total=max(figures.completed, figures.resumed) - realtime - began,
             downtime=figures.downtime,
@@ -206,12 +206,12 @@ def _failed(
     runs = not committed and give_up(source)
     if runs:
         line.stay()
-    said = (
+    outcome = (
         "it continues at its source"
         if runs
         else "it is lost: it had left its source, and its destination ended"
     )
-    return RunError(f"the guest was not moved by {method}, {said}: {error.what}", remedy=error.remedy)
+    return RunError(f"the guest was not moved by {method}, {outcome}: {error.what}", remedy=error.remedy)
 
 
 def _phases(

@@ -71,17 +71,17 @@ def terminal_text(
     for table in tables:
         out.append("\n")
         out.append_text(table)
-    for said in filter(None, (left_out_text(analysis), *sentences(analysis.cells))):
-        out.append("\n" + "\n".join(_wrapped(said, width)) + "\n")
-    for said in _failed(analysis, results_dir):
-        out.append("\n".join(_wrapped(said, width)) + "\n", style=_ALERT)
+    for words in filter(None, (left_out_text(analysis), *sentences(analysis.cells))):
+        out.append("\n" + "\n".join(_wrapped(words, width)) + "\n")
+    for words in _failed(analysis, results_dir):
+        out.append("\n".join(_wrapped(words, width)) + "\n", style=_ALERT)
     out.append("\n")
     for line in legend(study, analysis):
         whole = _columns(line) <= width
         for part in [line] if whole else [p for item in line.split("   ") for p in _wrapped(item, width)]:
             out.append(part + "\n", style=_DIM)
-    for said in _beside(analysis, inside):
-        out.append("\n".join(_wrapped(said, width)) + "\n", style=_DIM)
+    for words in _beside(analysis, inside):
+        out.append("\n".join(_wrapped(words, width)) + "\n", style=_DIM)
     for step in (*next_steps(analysis, results_dir), *([f"Report: {report}"] if report else [])):
         out.append("\n".join(_command_wrapped(step, width)) + "\n")
     return out
@@ -96,10 +96,10 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
             by_reason.setdefault(u.reason, []).append(f"{u.what} ({u.count} ×)")
     if not by_reason:
         return []
-    said = [one_line(f"Failed: {', '.join(what)}: {why}") for why, what in by_reason.items()]
-    more = plural(len(said) - MOST_FAILED, "further reason")
-    left = [f"{more} in the report"] if len(said) > MOST_FAILED else []
-    return ["", *said[:MOST_FAILED], *left, f"Logs: {results_dir}/logs"]
+    words = [one_line(f"Failed: {', '.join(what)}: {why}") for why, what in by_reason.items()]
+    more = plural(len(words) - MOST_FAILED, "further reason")
+    left = [f"{more} in the report"] if len(words) > MOST_FAILED else []
+    return ["", *words[:MOST_FAILED], *left, f"Logs: {results_dir}/logs"]
 
 
 def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
@@ -125,9 +125,9 @@ def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
 
     found = trust_in(study, analysis.noise_floor)
     out = Text(f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}\n")
-    said = [f"Noise: {found.sentence}"]
-    said += [f"{f.group}: {f.wider}" for f in floors(study, analysis.noise_floor) if f.wider]
-    for line in said:
+    words = [f"Noise: {found.sentence}"]
+    words += [f"{f.group}: {f.wider}" for f in floors(study, analysis.noise_floor) if f.wider]
+    for line in words:
         out.append("\n".join(_wrapped(line, width)) + "\n", style=_ALERT if found.alert else None)
     return out
 
@@ -251,7 +251,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _command_wrapped(text: str, width: int) -> list[str]:
     """Return a step on one line. If it is too wide, its command is on a separate line, unbroken, so that it
     can be copied."""
-    said, gap, command = text.partition(":  ")
+    words, gap, command = text.partition(":  ")
     if _columns(text) <= width or not gap:
         return [text]
-    return [*_wrapped(f"{said}:", width), f"  {command}"]
+    return [*_wrapped(f"{words}:", width), f"  {command}"]

@@ -335,10 +335,10 @@ def question_text(study: Study, analysis: Analysis) -> str:
 def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
     """Return a sentence for each environment that was emulated, or whose guests were."""
     cells = (*analysis.cells, *analysis.noise_floor.cells)
-    return emulation_said((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
+    return emulation_sentences((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
 
 
-def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def emulation_sentences(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return sentences about emulated environments.
 
     found: names of environments, each with how it is emulated; empty if it is not.

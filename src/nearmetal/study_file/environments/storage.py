@@ -61,8 +61,8 @@ def check_told_storage(
         taken = not section.workloads or (w is not None and w.name in section.workloads)
         if not taken or w is None:
             continue
-        if isinstance(w, CommandWorkload) and w.told_of_storage:
-            why = f"is told of storage ({w.told_of_storage})"
+        if isinstance(w, CommandWorkload) and w.storage_name:
+            why = f"is told of storage ({w.storage_name})"
         elif isinstance(w, KernelWorkload) and w.kernel in writers:
             why = "writes to storage"
         else:

@@ -21,7 +21,7 @@ def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> 
         doc=doc,
         parameters=(*((size,) if size else ()), count_parameter("calls", "calls per time share")),
         keys=lambda choices, _: {"bytes": bytes_of(choices)} if size else {},
-        work=lambda choices, _: SliceWork(asked=choices.whole("calls")),
+        work=lambda choices, _: SliceWork(units=choices.whole("calls")),
         metrics=lambda _: (TIME,),
         least_ranks=2,
     )

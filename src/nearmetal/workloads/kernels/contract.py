@@ -43,13 +43,13 @@ class SliceWork:
 
     least: smallest number of units; every slice has a multiple of it.
     most: largest number of units if the rehearsal determines the number; None for no limit.
-    asked: number of units that the study sets; None if the rehearsal determines it.
+    units: number of units that the study sets; None if the rehearsal determines it.
     parts: parts of a slice whose time grows with the units; empty if all parts do.
     """
 
     least: int = 1
     most: int | None = None
-    asked: int | None = None
+    units: int | None = None
     parts: tuple[str, ...] = ()
 
 

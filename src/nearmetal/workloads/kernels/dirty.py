@@ -26,7 +26,7 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     if writes is None and not rate:
         return SliceWork()
     pages = writes or rate * PACED_SECONDS / PAGE
-    return SliceWork(asked=max(1, round(pages / setting.ranks)))
+    return SliceWork(units=max(1, round(pages / setting.ranks)))
 
 
 _KERNEL = Kernel(

@@ -91,7 +91,7 @@ def pingpong_kernel(
             *more,
         ),
         keys=keys,
-        work=lambda choices, _: SliceWork(asked=choices.whole("trips")),
+        work=lambda choices, _: SliceWork(units=choices.whole("trips")),
         metrics=lambda choices: message_metrics(choices, unusable=unusable),
         least_ranks=2,
     )

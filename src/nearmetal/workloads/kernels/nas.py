@@ -39,7 +39,7 @@ def nas_kernel(
             ),
         ),
         keys=lambda choices, _: {"class": choices.word("class")},
-        work=lambda choices, _: SliceWork(asked=set_units(choices)),
+        work=lambda choices, _: SliceWork(units=set_units(choices)),
         metrics=lambda _: (RATE,),
         ranks=ranks,
     )

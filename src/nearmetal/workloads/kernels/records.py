@@ -23,8 +23,8 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     """Return the work of a slice. The checkpoint at the end of a slice takes the same time for any number of
     records before it."""
     records = choices.whole("records")
-    asked = None if records is None else max(1, round(records / setting.ranks))
-    return SliceWork(asked=asked, parts=("records",))
+    units = None if records is None else max(1, round(records / setting.ranks))
+    return SliceWork(units=units, parts=("records",))
 
 
 _KERNEL = Kernel(

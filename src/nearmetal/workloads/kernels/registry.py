@@ -207,17 +207,17 @@ def _row(
     )
 
 
-def _reason(metric: Metric, asked: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
+def _reason(metric: Metric, requested: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
     """Return why the row fails; empty if it does not.
 
     values: values of the usable slices.
     """
     if verify is not None and not verify.ok:
         return f"verification failed: expected {dict(verify.expected)}, found {dict(verify.found)}"
-    if asked == 0:
+    if requested == 0:
         return "nothing was measured"
-    if len(values) < asked:
-        return f"{asked - len(values)} of {asked} time shares {metric.unusable}"
+    if len(values) < requested:
+        return f"{requested - len(values)} of {requested} time shares {metric.unusable}"
     if not all(math.isfinite(v) and v > 0 for v in values):
         return "a value is not a positive number"
     return ""

@@ -42,7 +42,7 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     elements = _elements(choices, setting)
     chunks, sweeps = choices.whole("chunks"), choices.whole("sweeps")
     if chunks or sweeps:
-        return SliceWork(asked=max(1, elements // (chunks or 1)) * (sweeps or 1))
+        return SliceWork(units=max(1, elements // (chunks or 1)) * (sweeps or 1))
     cached = BYTES_PER_ELEMENT * elements <= setting.llc_bytes
     if cached:
         return SliceWork(least=elements)
