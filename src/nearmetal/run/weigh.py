@@ -108,8 +108,7 @@ def weigh_study(
         name="weigh",
         question=_question(
             [titles.get(name, name) for name in others],
-            shlex.join(command)
-            or _work([workload_title(w.name) if isinstance(w, KernelWorkload) else w.name for w in own]),
+            shlex.join(command) or _work([workload_title(w.name) for w in own]),
         ),
         environments=tuple(environments),
         placements=tuple({p.name: p for p in (one, many)}.values()),
