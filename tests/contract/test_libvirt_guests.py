@@ -30,7 +30,7 @@ from nearmetal.environments.libvirt.backend import LIBVIRT_STEP, Libvirt
 from nearmetal.environments.libvirt.daemon import Daemon, ask, reached
 from nearmetal.environments.libvirt.settings import LibvirtSettings
 from nearmetal.environments.libvirt.xml import DomainPlan, domain_xml
-from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets
+from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Sockets
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
@@ -278,7 +278,7 @@ def test_libvirt_understands_all_that_a_guest_may_have(tools: Tools, tmp_path: P
         initramfs=file,
         command_line="a=<&>",
         disks=[
-            Disk(name=name, file=file, format=how, read_only=name == "image")
+            QemuDisk(name=name, file=file, format=how, read_only=name == "image")
             for name, how in (("image", DiskFormat.QCOW2), ("swap", DiskFormat.RAW))
         ],
         sockets=Sockets(directory=tmp_path),

@@ -35,7 +35,7 @@ from nearmetal.environments.guest_needs import (
 from nearmetal.environments.guest_tap import USER_PLACE, place_of, taken_place, tap_argv
 from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
 from nearmetal.environments.kvm import KvmAnswer, kvm_answer
-from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets, Wire, qemu_argv
+from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Sockets, Wire, qemu_argv
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
@@ -295,7 +295,7 @@ def test_a_network_in_user_mode_is_what_qemu_was_built_with() -> None:
 
 
 def test_qemu_gets_its_machine_disks_and_card() -> None:
-    disk = Disk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
+    disk = QemuDisk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
     place = GuestInterface(
         interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
     )

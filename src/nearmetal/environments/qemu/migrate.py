@@ -22,7 +22,7 @@ from ..guest import GuestInstance, ended_words
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from .argv import GuestPlan, Sockets, qemu_argv
 from .guest import pin, require_program
-from .moving import CAPABILITIES, Figures, Progress, give_up, move
+from .moving import CAPABILITIES, MoveFigures, MoveProgress, give_up, move
 from .qmp import Monitor
 
 METHODS = tuple(CAPABILITIES)
@@ -123,7 +123,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
             line = until_moved.enter_context(GuestLine(guest.socket, partial(_lost, guest)))
             line.begin_move(sockets.port)
             argv = qemu_argv(require_program(host), plan)
-            progress = Progress()
+            progress = MoveProgress()
             try:
                 with ExitStack() as if_it_fails:
                     process = if_it_fails.enter_context(run(host, tools, there, groups, argv, state))
@@ -216,7 +216,7 @@ def _failed(
 
 def _phases(
     method: Method,
-    figures: Figures,
+    figures: MoveFigures,
     began: float,
     connected: float,
     done: float,

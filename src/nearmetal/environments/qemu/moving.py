@@ -29,7 +29,7 @@ set."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class MoveFigures:
     """What the two monitors say about a finished move.
 
     requested, stopped, completed, resumed: in seconds of CLOCK_REALTIME.
@@ -46,7 +46,7 @@ class Figures:
 
 
 @dataclass(kw_only=True)
-class Progress:
+class MoveProgress:
     """How far a move has come.
 
     committed: whether the guest may have run at the target. From then on it must not continue at its source.
@@ -64,9 +64,9 @@ def move(
     bandwidth: float | None,
     downtime_limit: float,
     time_limit: float,
-    progress: Progress,
+    progress: MoveProgress,
     resumed: Callable[[], None],
-) -> Figures:
+) -> MoveFigures:
     """Move a guest, and return when it runs at the target and the source is not needed any more.
 
     resumed: called as soon as the guest runs at the target.
@@ -111,7 +111,7 @@ def move(
     if source.ask("query-status")["running"]:
         raise RunError("the guest runs at its source and at its destination")
     last = _complete(source)
-    return Figures(
+    return MoveFigures(
         requested=requested,
         stopped=source.event_times().get("STOP", requested),
         completed=completed,

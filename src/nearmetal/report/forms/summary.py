@@ -13,7 +13,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...records.disk import TRY_SECONDS, analyze_line, resume_line, try_line
 from ...units import show_clock
-from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, Figures, answer, figures
+from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, answer, figures
 from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
@@ -263,7 +263,7 @@ def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, ranges: _Ranges) -> list[
     ]
 
 
-def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tuple[str, str]:
+def _figures_text(f: RowFigures | None, overheads: int, ranges: int | None) -> tuple[str, str]:
     if f is None:
         return " " * (overheads + (0 if ranges is None else ranges + 2) + 2), "dim"
     text = _pad(f.overhead, overheads, right=True)

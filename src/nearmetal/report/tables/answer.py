@@ -58,7 +58,7 @@ class AnswerRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class RowFigures:
     """The figures of one arm in a row: '+0.2 %', '−0.5 … +0.8' and a symbol; for several metrics, '2 of 9',
     '−2.1 … +5.8 %' and a symbol."""
 
@@ -213,7 +213,7 @@ def _by_arm(cells: Sequence[Cell]) -> dict[str, tuple[Cell, ...]]:
     return {arm: tuple(c for c in cells if c.arm == arm) for arm in arms}
 
 
-def figures(cells: Sequence[Cell]) -> Figures:
+def figures(cells: Sequence[Cell]) -> RowFigures:
     """Return the figures of a row for the cells of one arm.
 
     Several metrics have one verdict: the first of _FOLDED that any of them has. The figures give the number
@@ -225,15 +225,15 @@ def figures(cells: Sequence[Cell]) -> Figures:
     if len(cells) == 1 or failed:
         (shown, *_) = failed or odd
         overhead, interval = effect(shown) if bounded(shown) or failed else ("", "[]")
-        return Figures(overhead=overhead, interval=interval[1:-1], verdict=verdict)
+        return RowFigures(overhead=overhead, interval=interval[1:-1], verdict=verdict)
     known = [c for c in odd if bounded(c)]
     if not known:
-        return Figures(overhead="", interval="", verdict=verdict)
+        return RowFigures(overhead="", interval="", verdict=verdict)
     number = "all" if len(odd) == len(cells) else f"{len(odd)} of {len(cells)}"
     low, high = min(c.low for c in known), max(c.high for c in known)
     factor = (1 + low) * (1 + high) >= 4
     ends = show_interval(low, high, factor=factor)[1:-1]
-    return Figures(overhead=number, interval=f"×{ends}" if factor else f"{ends} %", verdict=verdict)
+    return RowFigures(overhead=number, interval=f"×{ends}" if factor else f"{ends} %", verdict=verdict)
 
 
 def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:

@@ -54,7 +54,7 @@ class SliceWork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
+class KernelMetric:
     """One metric of a kernel.
 
     part: the part of nm-micro's slice line that the metric is computed from.
@@ -90,7 +90,7 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     keys: Callable[[Choices, KernelSetting], Mapping[str, str | int]]
     work: Callable[[Choices, KernelSetting], SliceWork]
-    metrics: Callable[[Choices], tuple[Metric, ...]]
+    metrics: Callable[[Choices], tuple[KernelMetric, ...]]
     least_ranks: int = 1
     ranks: Ranks = Ranks.ANY
     alone: bool = False
@@ -106,4 +106,4 @@ def seconds_each(seconds: float, work: float) -> float:
     return seconds / work
 
 
-RATE = Metric(name="rate", unit="op/s", better=Better.HIGHER, part="rate", value=per_second)
+RATE = KernelMetric(name="rate", unit="op/s", better=Better.HIGHER, part="rate", value=per_second)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second
 
 PAGE = 4096
 PACED_SECONDS = 10e-3
@@ -63,7 +63,7 @@ _KERNEL = Kernel(
     keys=_keys,
     work=_work,
     metrics=lambda _: (
-        Metric(name="rate", unit="B/s", better=Better.HIGHER, part="bytes", value=per_second),
+        KernelMetric(name="rate", unit="B/s", better=Better.HIGHER, part="bytes", value=per_second),
     ),
 )
 

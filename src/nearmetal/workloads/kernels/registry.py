@@ -14,7 +14,7 @@ from ...model.record import JsonValue, Row, Status
 from ...model.study import Better, KernelWorkload
 from ..parameter import Choices, Parameter
 from ..protocol import PartLine, SliceLine, VerifyLine
-from .contract import RATE, Kernel, KernelSetting, Metric, SliceWork, WorkKind
+from .contract import RATE, Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
 
 
 def _described() -> Iterator[Kernel]:
@@ -156,7 +156,7 @@ def _resolve(workload: KernelWorkload) -> tuple[Kernel, Choices]:
     return found, Choices(values=values)
 
 
-def _metrics(workload: KernelWorkload) -> tuple[Metric, ...]:
+def _metrics(workload: KernelWorkload) -> tuple[KernelMetric, ...]:
     found, choices = _resolve(workload)
     every = found.metrics(choices)
     unknown = set(workload.metrics) - {m.name for m in every}
@@ -168,7 +168,7 @@ def _metrics(workload: KernelWorkload) -> tuple[Metric, ...]:
     return tuple(m for m in every if not workload.metrics or m.name in workload.metrics)
 
 
-def _part(workload: KernelWorkload, metric: Metric, line: SliceLine) -> PartLine:
+def _part(workload: KernelWorkload, metric: KernelMetric, line: SliceLine) -> PartLine:
     for part in line.parts:
         if line.name == workload.kernel and part.metric == metric.part:
             return part
@@ -178,7 +178,7 @@ def _part(workload: KernelWorkload, metric: Metric, line: SliceLine) -> PartLine
 
 
 def _row(
-    workload: KernelWorkload, metric: Metric, slices: Sequence[SliceLine], verify: VerifyLine | None
+    workload: KernelWorkload, metric: KernelMetric, slices: Sequence[SliceLine], verify: VerifyLine | None
 ) -> Row:
     parts = [_part(workload, metric, line) for line in slices]
     usable = [p for p in parts if p.seconds > 0 and p.work > 0]
@@ -207,7 +207,9 @@ def _row(
     )
 
 
-def _reason(metric: Metric, requested: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
+def _reason(
+    metric: KernelMetric, requested: int, values: tuple[float, ...], verify: VerifyLine | None
+) -> str:
     """Return why the row fails; empty if it does not.
 
     values: values of the usable slices.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 LEAST_ELEMENTS = 1024
@@ -49,9 +49,9 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     return SliceWork(least=LEAST_ELEMENTS, most=elements // (2 if setting.alone else len(OPERATIONS)))
 
 
-def _metrics(_: Choices) -> tuple[Metric, ...]:
+def _metrics(_: Choices) -> tuple[KernelMetric, ...]:
     return tuple(
-        Metric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
+        KernelMetric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
         for name in OPERATIONS
     )
 
