@@ -41,16 +41,18 @@ def run(
     """Run a study to its end, and analyse it.
 
     study: a Study, the path of a study file, or the name of a built-in study.
-    time: time limit in seconds; the study's own limit if None.
-    max_blocks: largest number of blocks, for this call only.
-    seed: seed of all random orders. If None, a Study keeps its own seed.
-    results: directory in which the results directory is made.
-    force: whether to measure even if another run holds this machine.
+    time: time limit in seconds; None for that of the study.
+    max_blocks: largest number of blocks of this call; a resumed run may exceed it.
+    seed: seed of all random orders; None for that of a Study, or a random one for a file or a name.
+    results: parent of the new results directory.
+    force: whether to measure even if another run uses this machine.
     progress: receives the events of the run.
 
-    Raises StudyError and UsageError if the study or an argument is wrong, UnavailableError if the baseline
-    cannot run here, BusyError if another run holds the machine, RunError if it was interrupted before the
-    first block.
+    Raises:
+        StudyError, UsageError: the study or an argument is wrong.
+        UnavailableError: the baseline cannot run here.
+        BusyError: another run uses this machine.
+        RunError: the run was interrupted before its first block.
     """
     if not isinstance(study, Study):
         study = study_from(os.fspath(study), seed, _shown(progress).note)

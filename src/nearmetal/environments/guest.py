@@ -33,7 +33,7 @@ DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
 """Most bytes that are copied into a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
-"""Directories of which every guest has its own, whatever its image contains there."""
+"""Directories that are private to each guest. What the image contains there is not visible in guests."""
 LONGEST_COMMAND_LINE = 2047
 """COMMAND_LINE_SIZE of x86, without the final zero."""
 CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
@@ -76,7 +76,7 @@ class GuestInstance(ProgramInstance):
         for member in cpio.unpack(self._run(["nm-guest", "get", *map(str, paths)])):
             path = Path("/", member.name)
             if not any(path.is_relative_to(p) for p in paths) or ".." in path.parts:
-                raise RunError(f"{self.label} gave {path}, which nobody asked it for")
+                raise RunError(f"{self.label} gave {path}, which was not requested")
             if stat.S_ISREG(member.mode):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(member.data)

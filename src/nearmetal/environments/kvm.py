@@ -21,7 +21,7 @@ class KvmAnswer:
 
     reason, remedy: empty if it can.
     nanoseconds: duration of one instruction in a virtual machine; None if unknown.
-    tsc_khz: frequency of the machine's time stamp counter; 0 if it has none.
+    tsc_khz: frequency of the machine's time stamp counter; 0 if it has no such counter.
     """
 
     works: bool

@@ -30,7 +30,7 @@ class Frame:
     """The names and addresses from which a topology is made.
 
     number: number of the network in its run, from 0.
-    mode: mode of the attachment; None if it has none.
+    mode: mode of the attachment; None for an attachment without modes.
     seats: names of the seats' places.
     hub, addresses: addresses of the hub and of each seat, with the prefix of the subnet.
     devices: devices of the machine, by seat.

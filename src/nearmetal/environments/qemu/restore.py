@@ -135,7 +135,7 @@ def woken(
 ) -> Clocks:
     """Set the host name, the network and the time of day of a restored guest, and return its clocks.
 
-    place: its network interface; None if it has none.
+    place: its network interface; None for a guest without a network.
     gone: returns why the guest has ended; empty while it runs.
     Raises RunError if the guest does not answer or a setting fails.
     """

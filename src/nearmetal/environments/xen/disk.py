@@ -104,7 +104,7 @@ def remove_volume(dom0: Host, volume: str) -> None:
 
 
 def volumes(dom0: Host) -> tuple[str, ...]:
-    """Return all logical volumes of a machine as 'group/name'; empty if it has none or no LVM."""
+    """Return all logical volumes of a machine as 'group/name'; empty without LVM."""
     if dom0.which("lvs") is None:
         return ()
     done = dom0.run(["lvs", "--noheadings", "--options", "vg_name,lv_name"], timeout=MAKE_SECONDS)

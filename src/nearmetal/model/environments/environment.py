@@ -75,7 +75,7 @@ class Attachment(StrEnum):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes of this attachment, the default first; empty if it has none."""
+        """The modes of this attachment, the default first; empty for an attachment without modes."""
         return _MODES.get(self, ())
 
     @property

@@ -17,6 +17,7 @@ from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, a
 from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
+from .columns import STYLES
 from .columns import columns as _columns
 from .columns import cut as _cut
 from .columns import pad as _pad
@@ -32,13 +33,6 @@ MOST_ROWS, MOST_ARMS = 14, 8
 MOST_REASONS = 3
 """Maximum number of reasons of failures that are shown if there is nothing to compare."""
 _GAP = "  "
-VERDICT_STYLES = {
-    Verdict.SLOWER: "bold red",
-    Verdict.FASTER: "bold cyan",
-    Verdict.EQUIVALENT: "green",
-    Verdict.NONE: "dim",
-    Verdict.INCONSISTENT: "bold magenta",
-}
 _WORD_STYLES = {"slower": "bold red", "faster": "bold cyan", "equal": "green", "unsure": "bold magenta"}
 
 
@@ -269,7 +263,7 @@ def _figures_text(f: RowFigures | None, overheads: int, ranges: int | None) -> t
     text = _pad(f.overhead, overheads, right=True)
     if ranges is not None:
         text += _GAP + _pad(f.interval, ranges)
-    return f"{text} {f.symbol}", VERDICT_STYLES[f.verdict]
+    return f"{text} {f.symbol}", STYLES[f.verdict]
 
 
 def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:
