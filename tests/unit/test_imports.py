@@ -129,7 +129,7 @@ IN_FUNCTIONS = {
     "records/export.py": (1, "polars: only Parquet needs it"),
     "report/forms/figures.py": (1, "vl-convert: a browser engine"),
     "report/forms/columns.py": (1, RICH),
-    "report/forms/summary.py": (1, RICH),
+    "report/forms/summary.py": (2, RICH),
     "report/forms/terminal.py": (4, RICH),
     "report/forms/upgrade.py": (1, RICH),
     "report/page/bundle.py": (1, "vl-convert: the bundle is in the cache"),

@@ -367,7 +367,7 @@ def test_a_guest_that_nobody_can_tell_of_is_not_taken_for_gone() -> None:
     )
     Xl(host).destroy("g")
     assert not answers and host.calls.count(("xl", "destroy", "g")) == 4
-    with pytest.raises(RunError, match="the guests are not told: xl did not end within"):
+    with pytest.raises(RunError, match="xl does not list the guests: xl did not end within"):
         Xl(FakeHost(commands={("xl", "list"): failed("", 124)})).find("g")
 
 

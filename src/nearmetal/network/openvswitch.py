@@ -118,6 +118,7 @@ def _await(file: Path, directory: Path, name: str) -> None:
         if time.monotonic() > end:
             errors = (directory / f"{name}.err").read_text(errors="replace").strip().splitlines()
             raise UnavailableError(
-                f"{name} does not start: {errors[-1][:300] if errors else 'it says nothing'}", remedy=REMEDY
+                f"{name} does not start: {errors[-1][:300] if errors else 'no output'}",
+                remedy=REMEDY,
             )
         time.sleep(_LOOK_AGAIN)

@@ -14,7 +14,7 @@ from .design import check_arms, check_design, read_design
 from .environments.images import check_images, read_images
 from .environments.inside import check_inside
 from .environments.own_settings import check_own, move_keys, settings_for
-from .environments.storage import check_told_storage
+from .environments.storage import check_storage_references
 from .made import frame_of
 from .problems import Mark, Problems
 from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
@@ -86,7 +86,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         environment = environments[key]
         if environment is not None:
             check_named_workloads(environment, node, ("environments", key), tuple(workloads), problems)
-            check_told_storage(
+            check_storage_references(
                 environment, node, ("environments", key), workloads.values(), writers, problems
             )
     design_node = root.get("design")

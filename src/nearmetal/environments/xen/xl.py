@@ -92,7 +92,7 @@ class Xl:
 
         Raises RunError if xl does not answer, since an empty list would not mean that the guests have ended.
         """
-        return output.domains(self._do(["list"], "the guests are not told"))
+        return output.domains(self._do(["list"], "xl does not list the guests"))
 
     def find(self, name: str) -> output.ListedDomain | None:
         """Return the domain with this name; None if there is none.
@@ -135,7 +135,7 @@ class Xl:
                 raise RunError(f"{name}: vCPU {number} was pinned to CPU {cpu}, the hypervisor has {found}")
 
     def virtual_cpus(self, name: str) -> tuple[output.VirtualCpu, ...]:
-        return output.virtual_cpus(self._do(["vcpu-list", name], f"{name} tells no vCPUs"))
+        return output.virtual_cpus(self._do(["vcpu-list", name], f"no vCPUs of {name}"))
 
     def set_share(
         self, scheduler: XenScheduler, name: str, *, weight: int | None, cap: int | None
@@ -148,7 +148,7 @@ class Xl:
         options += ["-c", str(cap)] if cap is not None else []
         if options:
             self._do([f"sched-{scheduler}", "-d", name, *options], f"{name}: no such share")
-        found = output.shares(self._do([f"sched-{scheduler}", "-d", name], f"{name} tells no share"))
+        found = output.shares(self._do([f"sched-{scheduler}", "-d", name], f"no share of {name}"))
         share = next((s for s in found if s.domain == name), None)
         if share is None or weight not in (None, share.weight) or cap not in (None, share.cap):
             raise RunError(
@@ -194,7 +194,7 @@ def cpu_set(text: str) -> frozenset[int] | None:
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
         if match is None:
-            raise RunError(f"xl tells an affinity that cannot be read: {text[:60]}")
+            raise RunError(f"xl reports an affinity that cannot be read: {text[:60]}")
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(found)
 

@@ -56,47 +56,10 @@ def summary_text(
         if the text then exceeds LINES, they are left out.
     absent: environments that were not measured, with the reason.
     """
-    for ranges in _Ranges:
-        shown = _screen(
-            study,
-            analysis,
-            machine=machine,
-            when=when,
-            results_dir=results_dir,
-            report=report,
-            width=min(width, WIDTH),
-            absent=absent,
-            ranges=ranges,
-        )
-        if shown is not None:
-            return shown
-    raise AssertionError("without intervals the table is always shown")
-
-
-class _Ranges(Enum):
-    """Where the table shows the intervals."""
-
-    BESIDE = "beside the figures"
-    BELOW = "below the figures"
-    ABSENT = "nowhere"
-
-
-def _screen(
-    study: Study,
-    analysis: Analysis,
-    *,
-    machine: str,
-    when: str,
-    results_dir: str,
-    report: str | None,
-    width: int,
-    absent: Mapping[str, str],
-    ranges: _Ranges,
-) -> Text | None:
-    """Return the text of summary_text(), or None if it does not fit with these intervals."""
     from rich.text import Text
 
-    out = Text()
+    width = min(width, WIDTH)
+    out, below = Text(), Text()
     for line in _wrap(question_text(study, analysis), width):
         out.append(f"{line}\n", style="bold")
     rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
@@ -114,35 +77,52 @@ def _screen(
         for name, why in absent.items():
             out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
+    trust = trust_in(study, analysis.noise_floor)
+    _labelled(below, "Noise", trust.sentence, width, alert=trust.alert)
+    step, command = _next(analysis, found, results_dir)
+    if step:
+        _labelled(below, "Next", step, width, command=command)
+    if report is not None:
+        step = f"{report}; every figure"
+        _labelled(below, "Report", step, width, command=analyze_line(results_dir))
     if found is not None and found.table:
-        if not _table(out, found, width, ranges):
-            return None
-        margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
-        confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
-        unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
-        changed = ", ! changed while it was measured" if unsure else ""
-        bare = bare_metal_text(study)
-        where = (
-            f". {confidence} intervals: see the report, or --all"
-            if ranges is _Ranges.ABSENT
-            else f", with {confidence} intervals"
-        )
+        room = LINES - sum(len(text.plain.splitlines()) for text in (out, below))
+        out.append_text(_table_and_legend(study, analysis, found, width, room))
+    return out.append_text(below)
+
+
+class _Ranges(Enum):
+    """Where the table shows the intervals."""
+
+    BESIDE = "beside the figures"
+    BELOW = "below the figures"
+    ABSENT = "nowhere"
+
+
+def _table_and_legend(study: Study, analysis: Analysis, found: Answer, width: int, room: int) -> Text:
+    """Return the table and its legend, with the intervals below the figures only if it fits in `room`
+    lines."""
+    from rich.text import Text
+
+    margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
+    confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
+    unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
+    changed = ", ! changed while it was measured" if unsure else ""
+    bare = f" {text}." if (text := bare_metal_text(study)) else ""
+    for ranges in _Ranges:
+        out = Text()
+        fits = _table(out, found, width, ranges)
+        shown = f", with {confidence} intervals"
+        if ranges is _Ranges.ABSENT:
+            shown = f". {confidence} intervals: see the report, or --all"
         legend = (
             f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided{changed}. "
-            f"Figures compare times, for rates too: ×2 is twice as long{where}."
+            f"Figures compare times, for rates too: ×2 is twice as long{shown}."
             + (f" {bare}." if bare else "")
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
-    trust = trust_in(study, analysis.noise_floor)
-    _labelled(out, "Noise", trust.sentence, width, alert=trust.alert)
-    step, command = _next(analysis, found, results_dir)
-    if step:
-        _labelled(out, "Next", step, width, command=command)
-    if report is not None:
-        step = f"{report}; every figure"
-        _labelled(out, "Report", step, width, command=analyze_line(results_dir))
-    if ranges is _Ranges.BELOW and len(out.plain.splitlines()) > LINES:
-        return None
+        if fits and (ranges is not _Ranges.BELOW or len(out.plain.splitlines()) <= room):
+            break
     return out
 
 

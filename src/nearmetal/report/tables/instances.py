@@ -14,7 +14,7 @@ from ..sheet import Block, Grid, Words
 from ..text import one_line, plural
 from .cells import side
 
-NOT_REPORTED = "not told"
+NOT_REPORTED = "not reported"
 _BYTES = frozenset(("blocks received", "blocks sent"))
 
 
@@ -110,7 +110,7 @@ def _meaning(figures: Sequence[InstanceFigures]) -> str:
         note += (
             " CPU time counted: by the guest's kernel, of what its vCPU threads ran on the machine. "
             "Run delay: of the time that vCPUs wanted to run, the share they waited for a CPU, which a guest "
-            "sees as steal only where its hypervisor tells it."
+            "sees as steal only if its hypervisor reports it."
         )
     if any(f.node.get("excess", 0.0) > 0.005 for f in figures):
         note += (
@@ -118,7 +118,7 @@ def _meaning(figures: Sequence[InstanceFigures]) -> str:
             "shares are not the node's."
         )
     if not all(f.kernels for f in figures):
-        note += " An instance without a kernel of its own tells user and system time only."
+        note += " An instance without a kernel of its own reports user and system time only."
     return note
 
 

@@ -42,7 +42,7 @@ def check_storage(section: Storage, node: Node, path: Path, problems: Problems) 
             problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')
 
 
-def check_told_storage(
+def check_storage_references(
     section: Environment,
     node: Node,
     path: Path,
@@ -62,7 +62,7 @@ def check_told_storage(
         if not taken or w is None:
             continue
         if isinstance(w, CommandWorkload) and w.storage_name:
-            why = f"is told of storage ({w.storage_name})"
+            why = f"refers to storage ({w.storage_name})"
         elif isinstance(w, KernelWorkload) and w.kernel in writers:
             why = "writes to storage"
         else:
