@@ -25,6 +25,7 @@ from ..workloads.kernels.registry import kernel_names
 from . import series
 from .common import FailOn, complain, print_json
 from .measuring import exit_code
+from .options import All, Json
 from .present import print_result
 from .view import analysed
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 Directory = typer.Argument(
     None, metavar="DIR", help="A results directory; without one the newest below results/."
 )
-Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
-All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
 Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories are.")
 
 

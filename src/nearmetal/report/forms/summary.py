@@ -117,8 +117,7 @@ def _table_and_legend(study: Study, analysis: Analysis, found: Answer, width: in
             shown = f". {confidence} intervals: see the report, or --all"
         legend = (
             f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided{changed}. "
-            f"Figures compare times, for rates too: ×2 is twice as long{shown}."
-            + (f" {bare}." if bare else "")
+            f"Figures compare times, for rates too: ×2 is twice as long{shown}.{bare}"
         )
         out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
         if fits and (ranges is not _Ranges.BELOW or len(out.plain.splitlines()) <= room):
