@@ -10,11 +10,13 @@ import pytest
 from nearmetal.environments import Criu, Dump, Unavailable
 from nearmetal.environments.criu import (
     DumpStatistics,
+    Pagemap,
     alone,
+    check_images,
     dump_argv,
     external_mounts,
     first_error,
-    lazy_bytes,
+    read_pagemap,
     read_statistics,
     refuses,
     refuses_image,
@@ -160,12 +162,19 @@ def test_the_statistics_of_a_dump() -> None:
             read_statistics(torn)
 
 
-def test_the_memory_that_stays_at_the_source() -> None:
+def test_where_the_memory_is(tmp_path: Path) -> None:
     entries = [b"\x08\x01", b"\x08\x05\x20\x04\x28\x07", b"\x08\x09\x20\x02\x28\x03"]  # head, present, lazy
     pagemap = bytes(8) + b"".join(struct.pack("<I", len(e)) + e for e in entries)
-    assert lazy_bytes(pagemap) == 3 * 4096
-    with pytest.raises(RunError, match="pagemap"):
-        lazy_bytes(pagemap[:-1])
+    assert read_pagemap(pagemap) == Pagemap(pages=1, present=7 * 4096, lazy=3 * 4096)
+    for torn in (pagemap[:-1], pagemap[:9], pagemap[:8]):
+        with pytest.raises(RunError, match="pagemap"):
+            read_pagemap(torn)
+    (tmp_path / "pagemap-5.img").write_bytes(pagemap)
+    (tmp_path / "pages-1.img").write_bytes(bytes(7 * 4096))
+    check_images(tmp_path)
+    (tmp_path / "pages-1.img").write_bytes(bytes(4096))
+    with pytest.raises(RunError, match=r"pages-1.img has 4096 of 28672 bytes"):
+        check_images(tmp_path)
 
 
 def test_the_first_error_that_explains(tmp_path: Path) -> None:

@@ -44,8 +44,10 @@ _WITHOUT_CRIU = 0.5
 _LOOK_AGAIN = 0.001
 _FREEZING, _FROZEN, _WRITTEN = 1, 2, 7
 """Numbers of fields of a dump in CRIU's stats.proto."""
-_HEADER, _FLAGS, _PAGES, _IS_LAZY = 8, 4, 5, 2
-"""Bytes in front of the entries of a pagemap, numbers of their fields in pagemap.proto, and a flag."""
+_HEADER, _PAGES_ID, _FLAGS, _PAGES = 8, 1, 4, 5
+"""Bytes in front of the entries of a pagemap, and numbers of their fields in pagemap.proto."""
+_IS_LAZY, _IS_PRESENT = 2, 4
+"""Flags of an entry."""
 
 
 def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str]:
@@ -198,23 +200,58 @@ def read_statistics(stats: bytes) -> DumpStatistics:
     return DumpStatistics(freezing=freezing / 1e6, frozen=frozen / 1e6, written=written * PAGE)
 
 
-def lazy_bytes(pagemap: bytes) -> int:
-    """Return the bytes of memory that stayed at the source, from the content of a file pagemap-*.img.
+@dataclass(frozen=True, kw_only=True)
+class Pagemap:
+    """Which memory of a process is where.
 
-    Raises RunError if it is not one.
+    pages: number of the file pages-*.img.
+    present: bytes in that file.
+    lazy: bytes that stayed at the source.
     """
-    at, pages = _HEADER, 0
+
+    pages: int
+    present: int
+    lazy: int
+
+
+def read_pagemap(content: bytes) -> Pagemap:
+    """Return what a file pagemap-*.img says.
+
+    Raises RunError if it is not complete.
+    """
+    at, entries = _HEADER, []
     try:
-        while at < len(pagemap):
-            (size,) = struct.unpack_from("<I", pagemap, at)
-            entry = dict(_varints(pagemap[at + 4 : at + 4 + size]))
-            count, flags = entry.get(_PAGES, 0), entry.get(_FLAGS, 0)
-            if isinstance(count, int) and isinstance(flags, int) and flags & _IS_LAZY:
-                pages += count
+        while at < len(content):
+            (size,) = struct.unpack_from("<I", content, at)
+            entry = content[at + 4 : at + 4 + size]
+            if len(entry) < size:
+                raise IndexError(f"{len(entry)} of {size} bytes")
+            entries.append({n: v for n, v in _varints(entry) if isinstance(v, int)})
             at += 4 + size
-    except (struct.error, IndexError) as e:
+        pages = entries[0][_PAGES_ID]
+    except (struct.error, IndexError, KeyError) as e:
         raise RunError(f"cannot read CRIU's pagemap: {e!r}") from e
-    return pages * PAGE
+
+    def total(flag: int) -> int:
+        return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & flag)
+
+    return Pagemap(pages=pages, present=total(_IS_PRESENT), lazy=total(_IS_LAZY))
+
+
+def check_images(images: Path) -> None:
+    """Check that the memory in images is complete. CRIU restores it without end if it is not.
+
+    Raises RunError.
+    """
+    expected: dict[int, int] = {}
+    for file in sorted(images.glob("pagemap-*.img")):
+        found = read_pagemap(file.read_bytes())
+        expected[found.pages] = expected.get(found.pages, 0) + found.present
+    for number, wanted in expected.items():
+        file = images / f"pages-{number}.img"
+        size = file.stat().st_size if file.exists() else 0
+        if size != wanted:
+            raise RunError(f"not restored: {file.name} has {size} of {wanted} bytes", where=str(images))
 
 
 def statistics_of(images: Path) -> DumpStatistics:
@@ -408,6 +445,7 @@ def restoring(
     apart: whether that PID is one in a namespace of its own.
     Yields the PID on the machine. Raises RunError.
     """
+    check_images(images)
     log, pid_file, said = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
     process: Process = host.start(
         argv,

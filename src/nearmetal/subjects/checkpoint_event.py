@@ -329,7 +329,9 @@ class _Course:
                     status = -1
                 if status != 0:
                     raise self._lost(what)
-        self._sent += sum(criu_of.lazy_bytes(file.read_bytes()) for file in images.glob("pagemap-*.img"))
+        self._sent += sum(
+            criu_of.read_pagemap(file.read_bytes()).lazy for file in images.glob("pagemap-*.img")
+        )
 
     def _lost(self, what: str) -> TrialFailedError:
         return TrialFailedError(

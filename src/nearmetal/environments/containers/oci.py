@@ -332,7 +332,9 @@ def _restored(
     request: InstanceRequest,
     images: Path,
 ) -> Iterator[ProgramInstance]:
-    with _prepared(kind, host, tools, request) as ready:
+    with ExitStack() as last, _prepared(kind, host, tools, request) as ready:
+        if kind.own_groups:
+            last.callback(_remove_groups, request)
         begin = time.monotonic_ns()
         more = ["--bundle", str(ready.inner.scratch), "--pid-file", str(images / criu_of.PID_FILE)]
         if request.beside:
@@ -352,6 +354,12 @@ def _restored(
                 cgroups=ready.groups,
                 enter=ready.enter(),
             )
+
+
+def _remove_groups(request: InstanceRequest) -> None:
+    """Remove the control groups that a runtime has made in all hierarchies. They remain if its CRIU was
+    killed."""
+    cgroups.remove(tuple(own / request.place for own in cgroups.own_everywhere()))
 
 
 def _delete(placed: _Placed, host: Host) -> None:

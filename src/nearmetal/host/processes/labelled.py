@@ -68,10 +68,10 @@ def tree(pid: int) -> list[int]:
 
 def opened(pid: int, path: str) -> bool:
     """Whether a process has a file open."""
-    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
-                if os.readlink(entry.path) == path:
+                if str(entry.readlink()) == path:
                     return True
     return False
 
