@@ -29,7 +29,7 @@ test-vm: setup-test
 # Checkpoints: methods x backends, then each of them with faults in the middle. Four minutes on two cores.
 test-lifecycle: setup-test
 	$(PYTHON) -m pytest tests/unit/test_lifecycle_table.py tests/contract/test_checkpoints.py \
-	  tests/system/test_checkpoint_faults.py -q $(ARGS)
+	  tests/system/test_checkpoint_run.py tests/system/test_checkpoint_faults.py -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run
