@@ -1,7 +1,7 @@
 /* nm-micro (--tokens DIR | --once [--slices N [--fill MICROSECONDS]]) [--seed N] [--interface NAME] [--events
    NAME,NAME] KERNEL-SPEC...: all micro-kernels in one MPI program, raw times out as JSON Lines. No
    statistics: of the ranks' seconds and run delays the longest is kept, other counts are added, nothing else
-   is folded. */
+   is folded. tokens.h lists the tokens. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
