@@ -35,7 +35,7 @@ _RECORD = struct.Struct("=5Q")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class ProgramProgress:
     """The record of nm-keeper.
 
     steps: number of steps.
@@ -52,13 +52,13 @@ class Progress:
     strange: int = 0
 
 
-def read_progress(record: Path) -> Progress:
+def read_progress(record: Path) -> ProgramProgress:
     """Return the progress of a program; no steps if it has not written its record yet."""
     try:
         steps, passes, wrong, gap, strange = _RECORD.unpack(record.read_bytes())
     except (OSError, struct.error):
-        return Progress()
-    return Progress(steps=steps, passes=passes, wrong=wrong, gap=gap / 1e9, strange=strange)
+        return ProgramProgress()
+    return ProgramProgress(steps=steps, passes=passes, wrong=wrong, gap=gap / 1e9, strange=strange)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ class _Course:
         self._backend: Checkpoints = event.backend
         self._source = self._with_layer("source", event.request)
         self._seconds: dict[Phase, float] = {}
-        self._before = Progress()
+        self._before = ProgramProgress()
         self._sent = 0
         self._rounds = 0
         self._port: int | None = None
@@ -414,10 +414,10 @@ class _Course:
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
         return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> ProgramProgress:
         return read_progress(self._event.record)
 
-    def _wait(self, reached: Callable[[Progress], bool], failure: str) -> Progress:
+    def _wait(self, reached: Callable[[ProgramProgress], bool], failure: str) -> ProgramProgress:
         """Wait until the program has got that far."""
         end = time.monotonic() + LIMIT
         while not reached(now := self._progress()):
