@@ -317,7 +317,7 @@ class SubjectFacts:
     quantiles: the metrics for which quantiles are shown.
     usual: default number of events or instances in a block. None: the number of slices of a kernel or, in
         plain trials, the number of runs of a program.
-    moves: whether it moves instances, by the method of the workload.
+    moves: whether it moves or restores instances, by the method of the workload.
     """
 
     name: str
@@ -333,7 +333,7 @@ class EventSubject(_Workload):
 
     facts: facts of the subject.
     count: how many events or instances; None for the usual number.
-    method: how instances are moved; only of a subject that moves them. None for precopy.
+    method: how instances are moved or written; only of a subject with methods. None for its usual one.
     """
 
     event: ClassVar[bool] = True
@@ -352,7 +352,9 @@ class EventSubject(_Workload):
     method: Method | None = field(
         default=None,
         metadata=key(
-            one_of(Method), "subject migrate: how an instance is moved; precopy if omitted", "postcopy"
+            one_of(Method),
+            "subject migrate: how an instance is moved, precopy if omitted; checkpoint: criu if omitted",
+            "postcopy",
         ),
     )
 
