@@ -295,7 +295,11 @@ class Checkpoints(Protocol):
     """Extra interface of backends whose instances can be written to files and restored from them.
 
     Only commands that run without a caller (command_alone) are part of a checkpoint.
+
+    checkpoints_by: the methods, without AUTO.
     """
+
+    checkpoints_by: tuple[Method, ...]
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """Return why no instance of an environment can be checkpointed; None if it can."""

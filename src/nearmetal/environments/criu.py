@@ -16,11 +16,13 @@ from pathlib import Path
 from ..errors import RunError
 from ..host import Host, Process
 from ..host.processes import labelled as processes
+from ..lifecycle import Method
 from ..model.environments.image import HOST
 from ..model.study import Environment
 from .contract import Criu, InstanceRequest, Tools, Unavailable
 from .program import log_failure, read_pid
 
+METHODS = (Method.CRIU,)
 SECONDS = 300.0
 """Seconds after which a checkpoint or a restore has failed."""
 WHOLE = ("--file-locks", "--link-remap", "--manage-cgroups=ignore")

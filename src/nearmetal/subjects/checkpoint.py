@@ -16,14 +16,17 @@ from ..errors import RunError, TrialFailedError, UnavailableError
 from ..host import Host
 from ..host.processes import labelled as processes
 from ..host.runtime import scratch_directory
+from ..lifecycle import Method
 from ..model.change import replace
 from ..model.record import STEP, Row
 from ..model.study import Arm, Design, EventSubject, SubjectFacts
+from ..model.workload import LIFECYCLE_KEYS
 from ..node.arms.starting import lone_request
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .contract import Cost, Subject
 from .event_rows import event_row
+from .methods import lacks_method
 from .rounds import shuffled
 
 CHECKPOINT = SubjectFacts(
@@ -31,6 +34,7 @@ CHECKPOINT = SubjectFacts(
     metrics=("checkpoint", "pause", "checkpoint_size"),
     quantiles=frozenset({"checkpoint", "pause"}),
     usual=2,
+    keys=LIFECYCLE_KEYS,
 )
 """Metrics of a checkpoint and restore.
 
@@ -45,7 +49,7 @@ pause: longest time between two steps of the program, which takes one each milli
 checkpoint_size: size of the files.
 """
 MEMORY = 64 << 20
-"""Bytes of memory that the program holds, and writes to all the time."""
+"""Bytes of memory that the program holds, and writes to all the time, if the workload does not say."""
 EVENT_SECONDS = 2.0
 """Estimated seconds of a checkpoint and restore, with the start of the instance and the verification."""
 LIMIT = 60.0
@@ -106,13 +110,18 @@ class CheckpointRestore(Subject):
 
     facts = (CHECKPOINT,)
     order = 1
+    own_instances = True
+
+    @classmethod
+    def methods(cls, backend: Backend) -> tuple[Method, ...]:
+        return backend.checkpoints_by if isinstance(backend, Checkpoints) else ()
 
     @classmethod
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
-        del workload
-        if isinstance(backend, Checkpoints):
-            return None
-        return f"backend {backend.name} offers no checkpoint of its instances"
+        able = cls.methods(backend)
+        if not able:
+            return f"backend {backend.name} offers no checkpoint of its instances"
+        return lacks_method(workload, backend, able)
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
@@ -127,7 +136,7 @@ class CheckpointRestore(Subject):
             for _ in range(count):
                 for t in shuffled(self.group.taking(w), self.group.rng):
                     with Guard(t):
-                        found[t.id].append(checkpoint_and_restore(t, _require(answer)))
+                        found[t.id].append(checkpoint_and_restore(t, w, require_criu(answer)))
             for t in self.group.taking(w):
                 if len(found[t.id]) == count:
                     t.found.rows += rows(w, found[t.id])
@@ -135,16 +144,23 @@ class CheckpointRestore(Subject):
 
 def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
     """Return the rows of one trial, with a value for each event."""
-    parts = {STEP + name: tuple(one.steps[name] for one in found) for name in found[0].steps}
     return [
-        replace(event_row(w, "checkpoint", "s", [one.seconds for one in found]), parts=parts),
+        total_row(w, "checkpoint", found),
         event_row(w, "pause", "s", [one.pause for one in found]),
         event_row(w, "checkpoint_size", "B", [one.size for one in found]),
     ]
 
 
-def checkpoint_and_restore(trial: Trial, criu: Criu) -> Restored:
+def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
+    """Return the row of the time that each event took, with its steps."""
+    parts = {STEP + name: tuple(one.steps[name] for one in found) for name in found[0].steps}
+    return replace(event_row(w, metric, "s", [one.seconds for one in found]), parts=parts)
+
+
+def checkpoint_and_restore(trial: Trial, w: EventSubject, criu: Criu) -> Restored:
     """Measure one checkpoint and restore of an instance of a trial.
+
+    w: says how much memory the program holds.
 
     Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
     """
@@ -158,19 +174,21 @@ def checkpoint_and_restore(trial: Trial, criu: Criu) -> Restored:
             f"environment {request.environment.name}: {refused.reason}", remedy=refused.remedy
         )
     with scratch_directory(f"{request.label}-images") as place:
-        _require_room(place)
-        return _Move(trial=trial, host=host, criu=criu, request=request, place=place).run(backend, backend)
+        memory = w.memory or MEMORY
+        _require_room(place, memory)
+        move = _Move(trial=trial, host=host, criu=criu, request=request, place=place, memory=memory)
+        return move.run(backend, backend)
 
 
-def _require(found: Criu | Unavailable) -> Criu:
+def require_criu(found: Criu | Unavailable) -> Criu:
     if isinstance(found, Unavailable):
         raise UnavailableError(found.reason, remedy=found.remedy)
     return found
 
 
-def _require_room(place: Path) -> None:
+def _require_room(place: Path, memory: int) -> None:
     """Raises UnavailableError if the images and their copy do not fit."""
-    free, needed = shutil.disk_usage(place).free, 3 * MEMORY
+    free, needed = shutil.disk_usage(place).free, 3 * memory
     if free < needed:
         raise UnavailableError(
             f"{place} has {free >> 20} MiB free, a checkpoint and its copy need {needed >> 20} MiB",
@@ -183,6 +201,7 @@ class _Move:
     """One instance on its way.
 
     place: an empty directory for the files.
+    memory: bytes that the program holds.
     """
 
     trial: Trial
@@ -190,6 +209,7 @@ class _Move:
     criu: Criu
     request: InstanceRequest
     place: Path
+    memory: int
 
     @property
     def record(self) -> Path:
@@ -233,7 +253,7 @@ class _Move:
         return replace(self.request, layer=layer)
 
     def _start_program(self, backend: Checkpoints, instance: Instance, keeper: str) -> None:
-        argv = backend.command_alone(instance, [keeper, str(MEMORY), str(self.record)])
+        argv = backend.command_alone(instance, [keeper, str(self.memory), str(self.record)])
         done = self.host.run(argv, timeout=LIMIT, cwd=Path("/"))
         if not done.ok:
             raise TrialFailedError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environments import Backend
+from ..lifecycle import Method
 from ..meters.groups import MeteredArm
 from ..model.plan import NextBlock
 from ..model.study import Arm, Design, KernelWorkload, SubjectFacts, Workload
@@ -66,10 +67,12 @@ class Subject:
     turns it into a failure of that trial.
     facts: names and metrics for study files; empty for kernels and programs.
     order: subjects with a lower number run first.
+    own_instances: whether it starts all instances that it measures, and needs none of the arms'.
     """
 
     facts: ClassVar[tuple[SubjectFacts, ...]] = ()
     order: ClassVar[int] = 2
+    own_instances: ClassVar[bool] = False
 
     def __init__(self, group: TrialGroup, workloads: Sequence[Any]) -> None:
         """Create the subject for a group of trials.
@@ -77,6 +80,13 @@ class Subject:
         workloads: the workloads of the study that this subject measures, in the study's order.
         """
         self.group, self.workloads = group, workloads
+
+    @classmethod
+    def methods(cls, backend: Backend) -> tuple[Method, ...]:
+        """Return the methods by which it can measure the instances of a backend, the usual one first; none if
+        it knows no methods."""
+        del backend
+        return ()
 
     @classmethod
     def unable(cls, workload: Any, backend: Backend) -> str | None:

@@ -1,5 +1,5 @@
-"""Migration: how long a running guest takes to move to another address of its network, and how long nobody
-answers meanwhile."""
+"""Migration: how long a running instance takes to move to another place, and how long it stands still or
+nobody answers meanwhile."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from ..environments import Backend, Instance, Migrates, Moved, MoveRequest
+from ..environments import Backend, Instance, InstanceRequest, Migrates, Moved, MoveRequest
 from ..errors import TrialFailedError, UnavailableError
 from ..host import Process
 from ..host.processes.failure import describe_failure
 from ..lifecycle import Method, ProbeResult, Unanswered, evaluate, without_floor
+from ..model.change import replace
+from ..model.environments.guest import GuestSettings
 from ..model.record import JsonValue, Row
-from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
+from ..model.study import Arm, Better, Design, EventSubject, Load, SubjectFacts
+from ..model.workload import DIRTY_RATE, DOWNTIME_LIMIT, MOVING_KEYS, WORKING_SET
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request
+from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
+from .checkpoint import CheckpointRestore, checkpoint_and_restore, require_criu, total_row
 from .contract import Cost, Subject
 from .event_rows import event_row, measured_row
+from .methods import lacks_method
 from .probing import PORT, TCP_EVERY, Probe, interrupt, program_inside
 from .rounds import shuffled
 
@@ -31,42 +37,50 @@ MIGRATE = SubjectFacts(
     metrics=("total", "stopped", "downtime", "silence", "sent"),
     quantiles=frozenset({"total", "stopped", "silence"}),
     usual=2,
-    moves=True,
+    keys=MOVING_KEYS,
 )
 """Metrics of migrate.
 
 total: from the request until the source is not needed any more.
-stopped: from the stop at the source to the resumption at the destination.
-downtime: standstill as the mechanism reports it.
+stopped: from the stop at the source to the resumption at the destination; of processes, as their program
+    sees it.
+downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
-    one period of the probe.
-sent: bytes sent.
+    one period of the probe. Of guests only: processes are moved without an address.
+sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
 """Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
-DIRTIED, DIRTY_RATE = 16 << 20, 16 << 20
-"""Memory that the program in the guest writes again and again: bytes, and bytes of pages per second."""
+IDLE_RATE = 1
+"""Bytes of pages per second that the program in an idle guest writes: one page."""
 END_SECONDS = 60.0
+VERIFIED = "went on with no wrong page"
 
 
 class Migrate(Subject):
-    """Boots a guest for each arm, one arm after the other in random order, and moves it to and fro.
+    """Boots a guest for each arm, one arm after the other in random order, and moves it to and fro. An
+    instance whose processes are moved is started for each move.
 
-    A program in the guest writes memory and checks it. A guest whose program finds a wrong page, has stood
+    A program inside writes memory and checks it. An instance whose program finds a wrong page, has stood
     still for good or answers twice fails its trial.
     """
 
     facts = (MIGRATE,)
     order = 1
+    own_instances = True
+
+    @classmethod
+    def methods(cls, backend: Backend) -> tuple[Method, ...]:
+        own = backend.moves_by if isinstance(backend, Migrates) else ()
+        usual = sorted(own, key=lambda method: method is not Method.PRECOPY)
+        return tuple(dict.fromkeys((*usual, *CheckpointRestore.methods(backend))))
 
     @classmethod
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
-        if not isinstance(backend, Migrates):
+        able = cls.methods(backend)
+        if not able:
             return f"its instances ({backend.name}) cannot be moved while they run"
-        method = workload.method or Method.PRECOPY
-        if method not in backend.moves_by:
-            return f"{backend.name} does not move by {method}, but by {', '.join(backend.moves_by)}"
-        return None
+        return lacks_method(workload, backend, able)
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
@@ -77,14 +91,32 @@ class Migrate(Subject):
         for w in self.workloads:
             for t in shuffled(self.group.taking(w), self.group.rng):
                 with Guard(t):
-                    _measure(t, w, w.count_in(self.group.design))
+                    self._measure(t, w.by(t.arm.environment.method))
+
+    def _measure(self, trial: Trial, w: EventSubject) -> None:
+        backend = trial.node.backends[trial.arm.environment.backend]
+        method = w.method or self.methods(backend)[0]
+        count = w.count_in(self.group.design)
+        if isinstance(backend, Migrates) and method in backend.moves_by:
+            _move_guest(trial, backend, backend, replace(w, method=method), count)
+        else:
+            criu = require_criu(find_criu(trial.node.machine.host))
+            moved = [checkpoint_and_restore(trial, w, criu) for _ in range(count)]
+            trial.found.rows += [
+                total_row(w, "total", moved),
+                event_row(w, "stopped", "s", [one.pause for one in moved]),
+                event_row(w, "sent", "B", [one.size for one in moved]),
+            ]
+            trial.found.facts[w.name] = {"method": method.value, "program": VERIFIED}
 
 
-def _measure(trial: Trial, w: EventSubject, count: int) -> None:
-    """Add the rows of one workload to a trial."""
+def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int) -> None:
+    """Add the rows of one workload to a trial.
+
+    starter, backend: the same backend, by its two interfaces.
+    """
     node, environment = trial.node, trial.arm.environment
-    backend, method = node.backends[environment.backend], w.method or Method.PRECOPY
-    assert isinstance(backend, Migrates)
+    method = w.method or Method.PRECOPY
     if (why := backend.unmovable(environment, method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
     host, tools = node.machine.host, node.software_of(trial.arm).tools
@@ -94,11 +126,13 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
     label = f"{node.label}-{trial.slot}-{w.name}"
     with ExitStack() as stack:
         (network,) = stack.enter_context(build_networks(label, [want], directory))
-        first = seated_request(trial, network.seats[0], name=w.name)
-        now: Instance = stack.enter_context(backend.start(host, tools, first))
+        first = _with_memory(seated_request(trial, network.seats[0], name=w.name), w.memory)
+        now: Instance = stack.enter_context(starter.start(host, tools, first))
         words = [tools / "nm-probe", "answer", "--port", str(PORT)]
         stack.enter_context(program_inside(host, now, words, directory / "answer.txt", "listening"))
-        dirty = [tools / "nm-probe", "dirty", "--bytes", str(DIRTIED), "--rate", str(DIRTY_RATE)]
+        size, rate = w.working_set or WORKING_SET, DIRTY_RATE if w.dirty_rate is None else w.dirty_rate
+        rate = IDLE_RATE if w.load is Load.IDLE else rate
+        dirty = [tools / "nm-probe", "dirty", "--bytes", str(size), "--rate", str(round(rate))]
         said = directory / "dirty.txt"
         program = stack.enter_context(program_inside(host, now, dirty, said, "written"))
         probe = Probe(
@@ -109,7 +143,12 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
         facts: list[JsonValue] = []
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
-            asked = MoveRequest(method=method, destination=there)
+            asked = MoveRequest(
+                method=method,
+                destination=_with_memory(there, w.memory),
+                bandwidth=w.bandwidth,
+                downtime_limit=DOWNTIME_LIMIT if w.downtime_limit is None else w.downtime_limit,
+            )
             client = probe.begin(floor.period)
             try:
                 moved = stack.enter_context(backend.migrate(host, tools, now, asked))
@@ -129,9 +168,17 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
     trial.found.facts[w.name] = {
         "method": method.value,
         "floor": dict(asdict(floor)),
-        "program": "went on with no wrong page",
+        "program": VERIFIED,
         "moves": facts,
     }
+
+
+def _with_memory(request: InstanceRequest, memory: int | None) -> InstanceRequest:
+    """Return a request for a guest with this much memory; unchanged for None."""
+    if memory is None:
+        return request
+    guest = replace(request.environment.guest or GuestSettings(), memory=memory)
+    return replace(request, environment=replace(request.environment, guest=guest))
 
 
 def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> JsonValue:

@@ -271,6 +271,8 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
 class CheckpointingOciBackend(OciBackend):
     """A backend whose runtime has the commands checkpoint and restore."""
 
+    checkpoints_by = criu_of.METHODS
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See contract.Checkpoints."""
         return criu_of.refuses(host, environment)
