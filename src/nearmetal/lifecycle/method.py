@@ -32,6 +32,11 @@ class Method(StrEnum):
     AUTO = "auto"
 
     @property
+    def by_criu(self) -> bool:
+        """Whether CRIU writes and restores the processes of the instance."""
+        return self.value.startswith("criu")
+
+    @property
     def copies_first(self) -> bool:
         """Whether memory is sent in rounds while the instance runs, so that the move may never converge."""
         return self in (Method.PRECOPY, Method.MULTIFD, Method.CRIU_PRECOPY)

@@ -460,9 +460,20 @@ class EventSubject(_Workload):
         """Names of the keys that have a value, without `count`."""
         return tuple(f.name for f, _ in keys_of(type(self)) if f.name != "count" and vars(self)[f.name] is not None)
 
+    @property
+    def misfit(self) -> tuple[str, str] | None:
+        """The first key whose value contradicts another, and how; None if there is none."""
+        if self.working_set is not None and self.memory is not None and self.working_set > self.memory:
+            return "working_set", "is larger than memory"
+        if self.load is Load.IDLE:
+            own = [name for name in ("working_set", "dirty_rate") if name in self.given]
+            return next(((name, "belongs to load: dirty") for name in own), None)
+        return None
+
     def by(self, method: Method | None) -> Self:
-        """Return the workload with the method of an environment, unless it has its own."""
-        return replace(self, method=method) if self.method is None else self
+        """Return the workload with the method of an environment, unless it has its own or can have none."""
+        own = self.method is not None or "method" not in self.facts.keys
+        return self if own else replace(self, method=method)
 
     def processes(self, ranks: int) -> int:
         """Return 0, since it starts no processes of its own."""

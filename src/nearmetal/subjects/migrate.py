@@ -25,7 +25,7 @@ from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
-from .checkpoint import CheckpointRestore, checkpoint_and_restore, require_criu, total_row
+from .checkpoint import EVENT_SECONDS, CheckpointRestore, checkpoint_and_restore, require_criu, total_row
 from .contract import Cost, Subject
 from .event_rows import event_row, measured_row
 from .methods import lacks_method
@@ -84,8 +84,12 @@ class Migrate(Subject):
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
-        del arm
-        return Cost(once=sum(BOOT_SECONDS + w.count_in(design) * MOVE_SECONDS for w in workloads))
+        once = 0.0
+        for w in (w.by(arm.environment.method) for w in workloads):
+            processes = w.method is not None and w.method.by_criu
+            boot, each = (0.0, EVENT_SECONDS) if processes else (BOOT_SECONDS, MOVE_SECONDS)
+            once += boot + w.count_in(design) * each
+        return Cost(once=once)
 
     def before_start(self) -> None:
         for w in self.workloads:

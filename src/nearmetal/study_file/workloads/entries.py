@@ -9,15 +9,7 @@ from pathlib import Path as FilePath
 
 from ...lifecycle import Method
 from ...model.keys import did_you_mean
-from ...model.study import (
-    ApplicationWorkload,
-    CommandWorkload,
-    EventSubject,
-    KernelWorkload,
-    Load,
-    Study,
-    Workload,
-)
+from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
 from ..catalog import COMMAND, Catalog
 from ..problems import Path, Problems
 from ..tree import MapNode, entries_of, mark_of
@@ -100,11 +92,8 @@ def _event(
     for key in event.given:
         if key not in event.facts.keys:
             mistake(key, f"subject {subject} has no such key; leave it out")
-    if event.working_set is not None and event.memory is not None and event.working_set > event.memory:
-        mistake("working_set", "is larger than memory")
-    if event.load is Load.IDLE and (event.working_set is not None or event.dirty_rate is not None):
-        key = "working_set" if event.working_set is not None else "dirty_rate"
-        mistake(key, "is of load dirty; leave it or load: idle out")
+    if (what := event.misfit) is not None:
+        mistake(*what)
     if compared is None:
         return event
     if METHOD not in event.facts.keys:

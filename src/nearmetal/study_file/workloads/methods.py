@@ -36,16 +36,15 @@ def with_methods_apart(name: str, node: Node, problems: Problems) -> Node:
     if not isinstance(matrix, MapNode) or METHOD not in matrix.entries:
         return node
     mark, values = matrix.entries[METHOD]
-    if METHODS in node.entries:
-        problems.add(mark, ("workloads", name, "matrix", METHOD), f"given as {METHODS} too")
-        return node
     if not isinstance(values, ListNode):
         return node
     rest = {key: entry for key, entry in matrix.entries.items() if key != METHOD}
     entries = {key: entry for key, entry in node.entries.items() if key != "matrix"}
     if rest:
         entries["matrix"] = (node.entries["matrix"][0], MapNode(mark=matrix.mark, entries=rest))
-    return MapNode(mark=node.mark, entries=entries | {METHODS: (mark, values)})
+    if METHODS in entries:
+        problems.add(mark, ("workloads", name, "matrix", METHOD), f"given as {METHODS} too")
+    return MapNode(mark=node.mark, entries={METHODS: (mark, values)} | entries)
 
 
 def by_method(study: Study, methods: Methods) -> Study:

@@ -1,0 +1,80 @@
+"""Makes the study of `weigh --lifecycle`: environments and methods, compared by an event of the instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..environments import Backend
+from ..errors import UsageError
+from ..lifecycle import Method
+from ..model.environments.guest import GuestSettings
+from ..model.environments.image import HOST
+from ..model.study import Attachment, Design, Environment, EventSubject, Mode, Placement, Study
+from ..node.bases import KERNEL_IMAGE
+from ..subjects.registry import by_environment, subject_of
+
+_EXAMPLE = "nearmetal weigh native runc --lifecycle checkpoint"
+
+
+def lifecycle_study(
+    backends: Mapping[str, Backend],
+    event: EventSubject,
+    methods: Sequence[Method],
+    *,
+    margin: float,
+    seed: int,
+    max_time: float,
+    image: str = HOST,
+) -> Study:
+    """Make the study that compares backends and methods by an event.
+
+    backends: by name; the first one that has one of the methods is the baseline, by its first.
+    methods: methods to compare; all that a backend offers if empty. An environment is made for each of them,
+        also if its backend lacks the method, so that the reason is reported when the study is checked.
+    image: image of all environments. Guests take one that has a kernel instead of the machine's own root,
+        which they cannot carry.
+
+    Raises UsageError if there is nothing to compare.
+    """
+    subject = subject_of(event)
+    environments: list[Environment] = []
+    able: list[str] = []
+    for name, backend in backends.items():
+        offered = subject.methods(backend)
+        wanted: Sequence[Method | None] = (methods or offered) if offered else (None,)
+        for method in wanted:
+            e = Environment(
+                name=name if method is None else f"{name}-{method}",
+                backend=name,
+                method=method,
+                placements=("1x1",),
+            )
+            if subject.unable(by_environment(event, e), backend) is None:
+                able.append(e.name)
+                e = _equipped(e, backend, event, image)
+            environments.append(e)
+    if len(environments) < 2:
+        raise UsageError("weigh needs two environments or methods", remedy=f"name another one: {_EXAMPLE}")
+    listed = able or [e.name for e in environments]
+    return Study(
+        name="weigh",
+        question=f"By which of {', '.join(listed[:-1])} and {listed[-1]} does {event.name} cost least?"
+        if len(listed) > 1
+        else f"What does {event.name} cost {listed[0]}?",
+        environments=tuple(environments),
+        placements=(Placement(name="1x1", instances=1, tasks=1),),
+        workloads=(event,),
+        design=Design(
+            baselines=(listed[0],), margin=margin, seed=seed, mode=Mode.PLAIN, max_time=max_time, warm_up=0
+        ),
+    )
+
+
+def _equipped(environment: Environment, backend: Backend, event: EventSubject, image: str) -> Environment:
+    """Return the environment with what its instances need for the event."""
+    if not backend.capabilities.virtual:
+        return replace(environment, image=image)
+    guest = GuestSettings() if event.memory is None else GuestSettings(memory=event.memory)
+    root = KERNEL_IMAGE if image == HOST else image
+    return replace(environment, image=root, attachment=Attachment.VETH_BRIDGE, guest=guest)
