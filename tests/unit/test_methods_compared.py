@@ -170,7 +170,7 @@ def test_keys_of_a_lifecycle_on_the_command_line() -> None:
         ({"lifecycle": "migrate:method=criu"}, "--lifecycle migrate: no key 'method'"),
         ({"lifecycle": "migrate:memory=1MiB", "memory": 1}, "memory is given by its option too"),
         ({"lifecycle": "migrate:working_set=2MiB", "memory": 1}, "working_set is larger than memory"),
-        ({"lifecycle": "checkpoint:load=idle"}, "--lifecycle checkpoint: no key 'load'"),
+        ({"lifecycle": "checkpoint:bandwidth=1MiB/s"}, "--lifecycle checkpoint: no key 'bandwidth'"),
         ({"lifecycle": "migrate", "methods": ["precpy"]}, '"precpy"; did you mean "precopy"?'),
         ({"lifecycle": "migrate", "methods": ["criu", "criu"]}, "--methods: criu is named twice"),
         ({"lifecycle": "migrate", "workloads": ["cg"]}, "--lifecycle measures the instances themselves"),

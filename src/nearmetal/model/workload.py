@@ -324,9 +324,11 @@ WORKING_SET, DIRTY_RATE = 16 << 20, float(16 << 20)
 """Defaults of the load DIRTY: bytes, and bytes of pages per second."""
 DOWNTIME_LIMIT = 0.3
 """Default, in seconds."""
-LIFECYCLE_KEYS = frozenset({"method", "memory"})
+IDLE_RATE = 1.0
+"""Bytes of pages per second that a program with the load IDLE writes: hardly a page."""
+LIFECYCLE_KEYS = frozenset({"method", "memory", "load", "working_set", "dirty_rate"})
 """Keys of a subject that writes instances to files and restores them."""
-MOVING_KEYS = LIFECYCLE_KEYS | {"load", "working_set", "dirty_rate", "bandwidth", "downtime_limit"}
+MOVING_KEYS = LIFECYCLE_KEYS | {"bandwidth", "downtime_limit"}
 """Keys of a subject that moves instances."""
 
 
@@ -360,7 +362,7 @@ class EventSubject(_Workload):
 
     method: how instances are written to files or moved.
     memory: bytes of a process that is moved; of a guest, instead of its own setting.
-    load: what a program in a guest does meanwhile.
+    load: what a program in the instance does meanwhile.
     working_set, dirty_rate: of the load DIRTY, in bytes and bytes per second; a rate of 0 has no limit.
     bandwidth: most bytes per second of a move.
     downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
@@ -401,20 +403,21 @@ class EventSubject(_Workload):
         default=None,
         metadata=key(
             one_of(Load),
-            "migrate: what a program in a guest does meanwhile: dirty, writes to memory, if omitted; idle",
+            "checkpoint, migrate: what a program in the instance does meanwhile: dirty, writes to memory, if"
+            " omitted; idle",
             "idle",
         ),
     )
     working_set: int | None = field(
         default=None,
-        metadata=key(SIZE, "migrate: what load dirty writes to; 16 MiB if omitted", "100 MiB"),
+        metadata=key(SIZE, "checkpoint, migrate: what load dirty writes to; 16 MiB if omitted", "100 MiB"),
     )
     dirty_rate: float | None = field(
         default=None,
         metadata=key(
             quantity(Dimension.RATE, 0, 2**60),
-            "migrate: 4 KiB for each page that load dirty writes to; 0 B/s: as fast as it can; 16 MiB/s if"
-            " omitted",
+            "checkpoint, migrate: 4 KiB for each page that load dirty writes to; 0 B/s: as fast as it can;"
+            " 16 MiB/s if omitted",
             "64 MiB/s",
         ),
     )
@@ -459,6 +462,14 @@ class EventSubject(_Workload):
     def given(self) -> tuple[str, ...]:
         """Names of the keys that have a value, without `count`."""
         return tuple(f.name for f, _ in keys_of(type(self)) if f.name != "count" and vars(self)[f.name] is not None)
+
+    @property
+    def dirtied(self) -> tuple[int, int]:
+        """Bytes that the program writes to again and again, and bytes of pages per second; 0 for as fast as it
+        can."""
+        size = WORKING_SET if self.working_set is None else self.working_set
+        rate = DIRTY_RATE if self.dirty_rate is None else self.dirty_rate
+        return size, round(IDLE_RATE if self.load is Load.IDLE else rate)
 
     @property
     def misfit(self) -> tuple[str, str] | None:

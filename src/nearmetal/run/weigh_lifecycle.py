@@ -59,9 +59,7 @@ def lifecycle_study(
     listed = able or [e.name for e in environments]
     return Study(
         name="weigh",
-        question=f"By which of {', '.join(listed[:-1])} and {listed[-1]} does {event.name} cost least?"
-        if len(listed) > 1
-        else f"What does {event.name} cost {listed[0]}?",
+        question=_question(listed, event.name),
         environments=tuple(environments),
         placements=(Placement(name="1x1", instances=1, tasks=1),),
         workloads=(event,),
@@ -69,6 +67,11 @@ def lifecycle_study(
             baselines=(listed[0],), margin=margin, seed=seed, mode=Mode.PLAIN, max_time=max_time, warm_up=0
         ),
     )
+
+
+def _question(names: Sequence[str], event: str) -> str:
+    *most, last = names
+    return f"Which of {', '.join(most)} and {last} is fastest at {event}?" if most else f"How fast is {last}?"
 
 
 def _equipped(environment: Environment, backend: Backend, event: EventSubject, image: str) -> Environment:

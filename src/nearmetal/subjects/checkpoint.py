@@ -49,7 +49,7 @@ pause: longest time between two steps of the program, which takes one each milli
 checkpoint_size: size of the files.
 """
 MEMORY = 64 << 20
-"""Bytes of memory that the program holds, and writes to all the time, if the workload does not say."""
+"""Bytes of memory that the program holds, if the workload does not say."""
 EVENT_SECONDS = 2.0
 """Estimated seconds of a checkpoint and restore, with the start of the instance and the verification."""
 LIMIT = 60.0
@@ -136,7 +136,7 @@ class CheckpointRestore(Subject):
             for _ in range(count):
                 for t in shuffled(self.group.taking(w), self.group.rng):
                     with Guard(t):
-                        found[t.id].append(checkpoint_and_restore(t, w, require_criu(answer)))
+                        found[t.id].append(checkpoint_and_restore(t, require_criu(answer), w))
             for t in self.group.taking(w):
                 if len(found[t.id]) == count:
                     t.found.rows += rows(w, found[t.id])
@@ -157,10 +157,10 @@ def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
     return replace(event_row(w, metric, "s", [one.seconds for one in found]), parts=parts)
 
 
-def checkpoint_and_restore(trial: Trial, w: EventSubject, criu: Criu) -> Restored:
+def checkpoint_and_restore(trial: Trial, criu: Criu, w: EventSubject) -> Restored:
     """Measure one checkpoint and restore of an instance of a trial.
 
-    w: says how much memory the program holds.
+    w: says how much memory the program holds and writes to.
 
     Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
     """
@@ -176,7 +176,7 @@ def checkpoint_and_restore(trial: Trial, w: EventSubject, criu: Criu) -> Restore
     with scratch_directory(f"{request.label}-images") as place:
         memory = w.memory or MEMORY
         _require_room(place, memory)
-        move = _Move(trial=trial, host=host, criu=criu, request=request, place=place, memory=memory)
+        move = _Move(trial=trial, host=host, criu=criu, request=request, place=place, workload=w)
         return move.run(backend, backend)
 
 
@@ -201,7 +201,7 @@ class _Move:
     """One instance on its way.
 
     place: an empty directory for the files.
-    memory: bytes that the program holds.
+    workload: says what the program does.
     """
 
     trial: Trial
@@ -209,7 +209,7 @@ class _Move:
     criu: Criu
     request: InstanceRequest
     place: Path
-    memory: int
+    workload: EventSubject
 
     @property
     def record(self) -> Path:
@@ -253,7 +253,10 @@ class _Move:
         return replace(self.request, layer=layer)
 
     def _start_program(self, backend: Checkpoints, instance: Instance, keeper: str) -> None:
-        argv = backend.command_alone(instance, [keeper, str(self.memory), str(self.record)])
+        memory = self.workload.memory or MEMORY
+        size, rate = self.workload.dirtied
+        words = [keeper, str(memory), str(self.record), str(min(size, memory)), str(rate)]
+        argv = backend.command_alone(instance, words)
         done = self.host.run(argv, timeout=LIMIT, cwd=Path("/"))
         if not done.ok:
             raise TrialFailedError(

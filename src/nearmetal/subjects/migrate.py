@@ -18,8 +18,8 @@ from ..lifecycle import Method, ProbeResult, Unanswered, evaluate, without_floor
 from ..model.change import replace
 from ..model.environments.guest import GuestSettings
 from ..model.record import JsonValue, Row
-from ..model.study import Arm, Better, Design, EventSubject, Load, SubjectFacts
-from ..model.workload import DIRTY_RATE, DOWNTIME_LIMIT, MOVING_KEYS, WORKING_SET
+from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
+from ..model.workload import DOWNTIME_LIMIT, MOVING_KEYS
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request
@@ -51,8 +51,6 @@ sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
 """Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
-IDLE_RATE = 1
-"""Bytes of pages per second that the program in an idle guest writes: one page."""
 END_SECONDS = 60.0
 VERIFIED = "went on with no wrong page"
 
@@ -105,7 +103,7 @@ class Migrate(Subject):
             _move_guest(trial, backend, backend, replace(w, method=method), count)
         else:
             criu = require_criu(find_criu(trial.node.machine.host))
-            moved = [checkpoint_and_restore(trial, w, criu) for _ in range(count)]
+            moved = [checkpoint_and_restore(trial, criu, w) for _ in range(count)]
             trial.found.rows += [
                 total_row(w, "total", moved),
                 event_row(w, "stopped", "s", [one.pause for one in moved]),
@@ -134,9 +132,8 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
         now: Instance = stack.enter_context(starter.start(host, tools, first))
         words = [tools / "nm-probe", "answer", "--port", str(PORT)]
         stack.enter_context(program_inside(host, now, words, directory / "answer.txt", "listening"))
-        size, rate = w.working_set or WORKING_SET, DIRTY_RATE if w.dirty_rate is None else w.dirty_rate
-        rate = IDLE_RATE if w.load is Load.IDLE else rate
-        dirty = [tools / "nm-probe", "dirty", "--bytes", str(size), "--rate", str(round(rate))]
+        size, rate = w.dirtied
+        dirty = [tools / "nm-probe", "dirty", "--bytes", str(size), "--rate", str(rate)]
         said = directory / "dirty.txt"
         program = stack.enter_context(program_inside(host, now, dirty, said, "written"))
         probe = Probe(

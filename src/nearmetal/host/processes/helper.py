@@ -74,7 +74,7 @@ def launch_helper(
 
     The report pipe is also the helper's standard error, so one read receives both.
     """
-    _keep_inherited_files()
+    _close_inherited_on_exec()
     reader, writer = os.pipe()
     try:
         try:
@@ -110,7 +110,7 @@ def launch_helper(
 
 
 @cache
-def _keep_inherited_files() -> None:
+def _close_inherited_on_exec() -> None:
     """Mark the files that this process has inherited to be closed in its children, as subprocess does.
 
     An instance with such a file could not be restored from a checkpoint if somebody else has locked the file.
