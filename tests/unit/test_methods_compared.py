@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from nearmetal.api.catalog import catalog
 from nearmetal.api.measuring import weighed
+from nearmetal.api.studies import study_text
 from nearmetal.api.workload_names import lifecycles, named_lifecycle, named_methods
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
@@ -122,6 +124,7 @@ def weigh(*names: str, methods: str = "", lifecycle: str = "migrate") -> Study:
 def test_weigh_compares_methods_with_the_first_that_there_is() -> None:
     made = weigh("native", "runc", "qemu", methods="precopy,offline,criu")
     assert len(made.environments) == 9 and made.design.baselines == ("native-criu",)
+    assert load_text(study_text(made), "s.yaml", catalog()) == made, "the results directory holds it"
     left, said = without_unable(made, BACKENDS)
     assert [e.name for e in left.environments] == ["native-criu", "runc-criu", "qemu-precopy", "qemu-offline"]
     assert len(said) == 5 and left.design.baselines == ("native-criu",)

@@ -44,15 +44,10 @@ def lifecycle_study(
         offered = subject.methods(backend)
         wanted: Sequence[Method | None] = (methods or offered) if offered else (None,)
         for method in wanted:
-            e = Environment(
-                name=name if method is None else f"{name}-{method}",
-                backend=name,
-                method=method,
-                placements=("1x1",),
-            )
+            e = _environment(name, backend, method, event)
             if subject.unable(by_environment(event, e), backend) is None:
                 able.append(e.name)
-                e = _equipped(e, backend, event, image)
+                e = replace(e, image=KERNEL_IMAGE if image == HOST and backend.capabilities.virtual else image)
             environments.append(e)
     if len(environments) < 2:
         raise UsageError("weigh needs two environments or methods", remedy=f"name another one: {_EXAMPLE}")
@@ -74,10 +69,15 @@ def _question(names: Sequence[str], event: str) -> str:
     return f"Which of {', '.join(most)} and {last} is fastest at {event}?" if most else f"How fast is {last}?"
 
 
-def _equipped(environment: Environment, backend: Backend, event: EventSubject, image: str) -> Environment:
-    """Return the environment with what its instances need for the event."""
-    if not backend.capabilities.virtual:
-        return replace(environment, image=image)
+def _environment(name: str, backend: Backend, method: Method | None, event: EventSubject) -> Environment:
+    """Return an environment of a backend for a method. Guests have a network on which they can move."""
+    virtual = backend.capabilities.virtual
     guest = GuestSettings() if event.memory is None else GuestSettings(memory=event.memory)
-    root = KERNEL_IMAGE if image == HOST else image
-    return replace(environment, image=root, attachment=Attachment.VETH_BRIDGE, guest=guest)
+    return Environment(
+        name=name if method is None else f"{name}-{method}",
+        backend=name,
+        attachment=Attachment.VETH_BRIDGE if virtual else Attachment.HOST,
+        guest=guest if virtual else None,
+        method=method,
+        placements=("1x1",),
+    )
