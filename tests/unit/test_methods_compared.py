@@ -96,14 +96,14 @@ def test_a_method_of_the_workload_comes_before_that_of_an_environment() -> None:
     assert environment.family == "vm"
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("was", "now", "said"),
     [
-        ("  vm:", "  bare-criu:", '"bare-criu" is the environment that methods of a workload make; rename one'),
+        (
+            "  vm:",
+            "  bare-criu:",
+            '"bare-criu" is the environment that methods of a workload make; rename one',
+        ),
         ("backend: native", "backend: namespaces, inside: vm", '"bare" stands inside it'),
     ],
 )

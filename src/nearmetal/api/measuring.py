@@ -98,8 +98,8 @@ def weigh(
 ) -> Results:
     """Measure environments against the first of them, without a study file.
 
-    workloads, command, ranks, instances, attachments, mpi, image, lifecycle, methods, memory, margin, time_limit:
-        as in weighed().
+    workloads, command, ranks, instances, attachments, mpi, image: as in weighed().
+    lifecycle, methods, memory, margin, time_limit: as in weighed().
 
     The other arguments and the errors are those of run().
     """

@@ -62,7 +62,7 @@ def named_lifecycle(text: str, memory: int | None) -> EventSubject:
     """
     name, _, rest = text.partition(":")
     if name not in lifecycles():
-        raise UsageError(f"--lifecycle: unknown \"{name[:40]}\"{did_you_mean(name, lifecycles())}")
+        raise UsageError(f'--lifecycle: unknown "{name[:40]}"{did_you_mean(name, lifecycles())}')
     facts = subject_facts(name)
     readers = {key.name: (f.name, key.kind) for f, key in keys_of(EventSubject)}
     known = [key for key in readers if key in facts.keys | {"count"} and key != METHOD]
@@ -90,7 +90,7 @@ def named_methods(words: Sequence[str]) -> tuple[Method, ...]:
     known = tuple(method.value for method in Method)
     for word in (w.strip() for text in words for w in text.split(",")):
         if word not in known:
-            raise UsageError(f"--methods: unknown \"{word[:40]}\"{did_you_mean(word, known)}")
+            raise UsageError(f'--methods: unknown "{word[:40]}"{did_you_mean(word, known)}')
         if Method(word) in found:
             raise UsageError(f"--methods: {word} is named twice")
         found.append(Method(word))

@@ -70,7 +70,7 @@ def weigh(
         "",
         "--lifecycle",
         metavar="NAME",
-        help="Checkpoints or moves of the instances: checkpoint, migrate, migrate:load=idle,bandwidth=1GiB/s.",
+        help="Checkpoints or moves of instances: checkpoint, migrate, migrate:load=idle,bandwidth=1GiB/s.",
     ),
     methods: list[str] = typer.Option(
         [],

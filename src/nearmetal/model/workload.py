@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import isqrt
+from math import ceil, isqrt
 from typing import ClassVar, Self
 
 from ..lifecycle import Method
@@ -461,15 +461,17 @@ class EventSubject(_Workload):
     @property
     def given(self) -> tuple[str, ...]:
         """Names of the keys that have a value, without `count`."""
-        return tuple(f.name for f, _ in keys_of(type(self)) if f.name != "count" and vars(self)[f.name] is not None)
+        return tuple(
+            f.name for f, _ in keys_of(type(self)) if f.name != "count" and vars(self)[f.name] is not None
+        )
 
     @property
     def dirtied(self) -> tuple[int, int]:
-        """Bytes that the program writes to again and again, and bytes of pages per second; 0 for as fast as it
-        can."""
+        """Bytes that the program writes to again and again, and bytes of pages per second; 0 stands for as
+        fast as it can."""
         size = WORKING_SET if self.working_set is None else self.working_set
         rate = DIRTY_RATE if self.dirty_rate is None else self.dirty_rate
-        return size, round(IDLE_RATE if self.load is Load.IDLE else rate)
+        return size, ceil(IDLE_RATE if self.load is Load.IDLE else rate)
 
     @property
     def misfit(self) -> tuple[str, str] | None:

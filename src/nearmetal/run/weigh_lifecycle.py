@@ -47,7 +47,9 @@ def lifecycle_study(
             e = _environment(name, backend, method, event)
             if subject.unable(by_environment(event, e), backend) is None:
                 able.append(e.name)
-                e = replace(e, image=KERNEL_IMAGE if image == HOST and backend.capabilities.virtual else image)
+                e = replace(
+                    e, image=KERNEL_IMAGE if image == HOST and backend.capabilities.virtual else image
+                )
             environments.append(e)
     if len(environments) < 2:
         raise UsageError("weigh needs two environments or methods", remedy=f"name another one: {_EXAMPLE}")

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence, Set
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from ...errors import RunError
 from ..base import REPORT_FD, Launched
@@ -115,10 +115,10 @@ def _close_inherited_on_exec() -> None:
 
     An instance with such a file could not be restored from a checkpoint if somebody else has locked the file.
     """
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+    for file in Path("/proc/self/fd").iterdir():
+        if int(file.name) > 2:
             with contextlib.suppress(OSError):  # the one that lists the directory is closed already
-                os.set_inheritable(int(name), False)
+                os.set_inheritable(int(file.name), False)
 
 
 def _read_report(

@@ -20,8 +20,8 @@ _SUBJECT = Key(
     doc="start: from the request to the first instruction in the last instance; stop: from the"
     " request to the end of the first process of the last one; exec: from the request to the first"
     " instruction of a command in a running instance; density: how long idle instances take to start"
-    " all at once, and the memory of each; checkpoint: an instance is written to files and restored; migrate: a running"
-    " instance moves to another place",
+    " all at once, and the memory of each; checkpoint: an instance is written to files and restored;"
+    " migrate: a running instance moves to another place",
     examples=("start",),
     name=SUBJECT,
 )

@@ -74,9 +74,7 @@ def read_workload(
     return _event(piece, methods, problems)
 
 
-def _event(
-    piece: Piece, methods: dict[str, tuple[Method, ...]], problems: Problems
-) -> EventSubject | None:
+def _event(piece: Piece, methods: dict[str, tuple[Method, ...]], problems: Problems) -> EventSubject | None:
     from ..sections import EventSection, made
 
     section = validate(EventSection, piece.node, piece.path, problems)

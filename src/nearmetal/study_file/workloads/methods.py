@@ -69,9 +69,7 @@ def by_method(study: Study, methods: Methods) -> Study:
         if not compared:
             environments.append(e)
     baselines = tuple(first.get(b, b) for b in study.design.baselines)
-    return replace(
-        study, environments=tuple(environments), design=replace(study.design, baselines=baselines)
-    )
+    return replace(study, environments=tuple(environments), design=replace(study.design, baselines=baselines))
 
 
 def compared_methods(
