@@ -83,6 +83,23 @@ def test_methods_that_a_backend_lacks_are_left_out_by_name_and_the_baseline_foll
     assert again.design == left.design, "a results directory that is read again has the same baseline"
 
 
+def test_a_further_baseline_is_that_of_its_own_methods() -> None:
+    both = study(TEXT.replace("baseline: bare", "baselines: [bare, vm]"))
+    left, _ = without_unable(both, BACKENDS)
+    assert left.design.baselines == ("bare-criu", "vm-precopy")
+    assert [(c.arm, c.baseline) for c in left.comparisons()] == [
+        ("vm-precopy/1x1", "bare-criu/1x1"),
+        ("vm-postcopy/1x1", "bare-criu/1x1"),
+        ("vm-postcopy/1x1", "vm-precopy/1x1"),
+    ]
+    assert load_text(study_text(both), "s.yaml", catalog()) == both
+    alone = TEXT.replace("baseline: bare", "baselines: [vm, bare]").replace(
+        "[precopy, criu, postcopy]", "[criu]"
+    )
+    with pytest.raises(StudyError, match='nothing is compared with "bare"'):
+        load_text(alone, "s.yaml", catalog())
+
+
 def test_a_baseline_without_any_of_the_methods_is_said() -> None:
     text = TEXT.replace("[precopy, criu, postcopy]", "[precopy, postcopy]")
     with pytest.raises(UnavailableError, match="the baseline bare-precopy has nothing to run: native has no"):
@@ -123,11 +140,15 @@ def weigh(*names: str, methods: str = "", lifecycle: str = "migrate") -> Study:
 
 def test_weigh_compares_methods_with_the_first_that_there_is() -> None:
     made = weigh("native", "runc", "qemu", methods="precopy,offline,criu")
-    assert len(made.environments) == 9 and made.design.baselines == ("native-criu",)
+    assert len(made.environments) == 9 and made.design.baselines == ("native-criu", "qemu-precopy")
     assert load_text(study_text(made), "s.yaml", catalog()) == made, "the results directory holds it"
     left, said = without_unable(made, BACKENDS)
     assert [e.name for e in left.environments] == ["native-criu", "runc-criu", "qemu-precopy", "qemu-offline"]
-    assert len(said) == 5 and left.design.baselines == ("native-criu",)
+    assert len(said) == 5 and left.design.baselines == made.design.baselines
+    assert [(c.arm, c.baseline) for c in left.comparisons()] == [
+        *((f"{name}/1x1", "native-criu/1x1") for name in ("runc-criu", "qemu-precopy", "qemu-offline")),
+        ("qemu-offline/1x1", "qemu-precopy/1x1"),
+    ]
     guest = left.environments[2]
     assert guest.guest is not None and guest.guest.memory == 256 << 20
     assert guest.attachment is Attachment.VETH_BRIDGE and guest.image == "debian-kernel"

@@ -114,6 +114,12 @@ class Comparison:
     baseline: str
 
 
+def _alike(arm: Arm, base: Arm) -> bool:
+    """Return whether an arm is compared with an arm of a further baseline."""
+    own, other = base.environment, arm.environment
+    return arm.transport is base.transport and (own.method is None or own.family == other.family)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A whole study.
@@ -187,7 +193,8 @@ class Study:
 
         Every arm is compared with the first baseline. Then, for each further baseline, the arms with the same
         transport that are not baselines themselves are compared with it. A further baseline without shared
-        memory shows the overhead that remains if shared memory is not used.
+        memory shows the overhead that remains if shared memory is not used. A further baseline with a method
+        is compared only with environments that differ from it in their method.
         """
         first, *further = self.design.baselines
         out: list[Comparison] = []
@@ -201,7 +208,7 @@ class Study:
                 if (
                     base is not None
                     and arm.environment.name not in self.design.baselines
-                    and arm.transport is base.transport
+                    and _alike(arm, base)
                 ):
                     out.append(Comparison(arm=arm.name, baseline=base.name))
         return tuple(out)

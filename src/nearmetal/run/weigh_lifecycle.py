@@ -29,7 +29,8 @@ def lifecycle_study(
 ) -> Study:
     """Make the study that compares backends and methods by an event.
 
-    backends: by name; the first one that has one of the methods is the baseline, by its first.
+    backends: by name; the first one that has one of the methods is the baseline, by its first. The methods of
+        each other backend are also compared with its own first.
     methods: methods to compare; all that a backend offers if empty. An environment is made for each of them,
         also if its backend lacks the method, so that the reason is reported when the study is checked.
     image: image of all environments. Guests take one that has a kernel instead of the machine's own root,
@@ -39,21 +40,22 @@ def lifecycle_study(
     """
     subject = subject_of(event)
     environments: list[Environment] = []
-    able: list[str] = []
+    able: dict[str, list[str]] = {}
     for name, backend in backends.items():
         offered = subject.methods(backend)
         wanted: Sequence[Method | None] = (methods or offered) if offered else (None,)
         for method in wanted:
             e = _environment(name, backend, method, event)
             if subject.unable(by_environment(event, e), backend) is None:
-                able.append(e.name)
+                able.setdefault(name, []).append(e.name)
                 e = replace(
                     e, image=KERNEL_IMAGE if image == HOST and backend.capabilities.virtual else image
                 )
             environments.append(e)
     if len(environments) < 2:
         raise UsageError("weigh needs two environments or methods", remedy=f"name another one: {_EXAMPLE}")
-    listed = able or [e.name for e in environments]
+    listed = [name for own in able.values() for name in own] or [e.name for e in environments]
+    several = [own[0] for own in able.values() if len(own) > 1]
     return Study(
         name="weigh",
         question=_question(listed, event.name),
@@ -61,7 +63,12 @@ def lifecycle_study(
         placements=(Placement(name="1x1", instances=1, tasks=1),),
         workloads=(event,),
         design=Design(
-            baselines=(listed[0],), margin=margin, seed=seed, mode=Mode.PLAIN, max_time=max_time, warm_up=0
+            baselines=tuple(dict.fromkeys((listed[0], *several))),
+            margin=margin,
+            seed=seed,
+            mode=Mode.PLAIN,
+            max_time=max_time,
+            warm_up=0,
         ),
     )
 

@@ -4,6 +4,7 @@ started."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ..errors import UsageError
@@ -101,8 +102,9 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
                 check_beside(environment, node, ("environments", key), design.mode, catalog, problems)
         check_design(design, design_node, environments, workloads, catalog, problems)
     frame = frame_of(root, top.name if top else "", placements, environments, design, problems)
+    known = tuple(w for w in workloads.values() if w is not None)
     if frame is not None and catalog is not None:
-        check_arms(frame, root, problems)
+        check_arms(frame, by_method(replace(frame, workloads=known), methods), root, problems)
     if frame is not None:
         check_programs(frame, pieces, programs, problems)
     if frame is not None and catalog is not None:
@@ -114,7 +116,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         question=top.question,
         environments=frame.environments,
         placements=frame.placements,
-        workloads=tuple(w for w in workloads.values() if w is not None),
+        workloads=known,
         design=frame.design,
         images=tuple(images.values()),
     )
