@@ -5,7 +5,9 @@ Pure: it does no I/O and knows no backend.
 
 from __future__ import annotations
 
-from .choice import Candidate, Choice, choose
+from .choice import Bounded, Candidate, Choice, choose
+from .dirty import Dirtying, PageSample, dirtying
+from .experience import PastMove, corrected
 from .method import Method
 from .phases import Phase, PhaseTimes
 from .prediction import Conditions, Estimate, Prediction, predict
@@ -20,11 +22,15 @@ from .probe import (
 )
 
 __all__ = [
+    "Bounded",
     "Candidate",
     "Choice",
     "Conditions",
+    "Dirtying",
     "Estimate",
     "Method",
+    "PageSample",
+    "PastMove",
     "Phase",
     "PhaseTimes",
     "Prediction",
@@ -33,6 +39,8 @@ __all__ = [
     "ProbeTimes",
     "Unanswered",
     "choose",
+    "corrected",
+    "dirtying",
     "evaluate",
     "predict",
     "read_probe_log",
