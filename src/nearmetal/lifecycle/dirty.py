@@ -71,30 +71,29 @@ def dirtying(sample: PageSample) -> Dirtying:
     curve = slope / (dirtied[1].value / times[1]) if dirtied[1].value else 1.0
     steep = math.inf if curve > _CURVED else first.high / times[0] * max(curve, 1.0)
     least = min(last.low / times[-1], slope)
+    new = _share(sample.looks[-1][1] - sample.looks[-2][1], sample.pages, sample.memory)
     return Dirtying(
         rate=Estimate(least, slope, max(steep, slope)),
-        working_set=_limit(dirtied[-2], last, float(sample.memory)),
+        working_set=_limit(dirtied[-2], last, new, float(sample.memory)),
         full=_share(sample.pages - sample.empty, sample.pages, 1.0),
     )
 
 
-def _limit(half: Estimate, last: Estimate, memory: float) -> Estimate:
+def _limit(half: Estimate, last: Estimate, new: Estimate, memory: float) -> Estimate:
     """Return the limit of D(t) from its values at T/2 and T.
 
-    D(t) is taken as h (1 - exp(-t/s)): then D(T) / D(T/2) - 1 = exp(-T/2s), and h = D(T/2) / (1 - this).
+    D(t) is taken as h (1 - exp(-t/s)): with r = D(T) / D(T/2) - 1 = exp(-T/2s), h = D(T) / (1 - r²).
+    new: what was dirtied between T/2 and T only.
     """
-    value = _limit_at(half.value, last.value, memory)
-    high = _limit_at(half.low, last.high, memory) if half.low > 0 else memory
+
+    def limit(reached: float, growth: float) -> float:
+        return memory if growth >= 1 else min(reached / (1 - growth * growth), memory)
+
     if last.value == 0:
         return Estimate(0.0, 0.0, last.high)
+    value = limit(last.value, new.value / half.value if half.value else 1.0)
+    high = limit(last.high, new.high / half.low if half.low else 1.0)
     return Estimate(min(last.low, value), value, max(high, value))
-
-
-def _limit_at(half: float, last: float, memory: float) -> float:
-    growth = last / half - 1 if half else 1.0
-    if growth >= 1:
-        return memory
-    return min(max(half / (1 - growth), last), memory)
 
 
 def _share(count: int, of: int, whole: float) -> Estimate:
