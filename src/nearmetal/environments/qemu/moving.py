@@ -73,7 +73,7 @@ def move(
     Raises RunError.
     """
     for side in (target, source):
-        _set(side, CAPABILITIES[method], bandwidth, downtime_limit)
+        configure(side, CAPABILITIES[method], bandwidth, downtime_limit)
         side.event_times()
     target.ask("migrate-incoming", {"uri": uri})
     requested = time.time()
@@ -122,7 +122,8 @@ def move(
     )
 
 
-def _set(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
+def configure(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
+    """Set the capabilities and parameters of one side of a move. Raises RunError if it lacks a capability."""
     known = {str(c["capability"]) for c in side.ask("query-migrate-capabilities")}
     if missing := sorted(wanted - known):
         raise RunError(f"this QEMU cannot migrate by {', '.join(missing)}", remedy="a newer QEMU")
