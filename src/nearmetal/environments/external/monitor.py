@@ -121,38 +121,37 @@ class QemuProcess:
         other = Path(target.text)
         wire = other.absolute().parent / f".nearmetal-{time.monotonic_ns():x}"
         progress = Progress()
-        try:
-            with (
-                _settings_kept(self.socket),
-                Monitor(self.socket) as source,
-                Monitor(other) as destination,
-            ):
-                begin = time.time()
-                try:
-                    figures = move(
-                        source,
-                        destination,
-                        method=method,
-                        uri=f"unix:{wire}",
-                        bandwidth=work.bandwidth,
-                        downtime_limit=work.downtime_limit,
-                        time_limit=work.time_limit,
-                        progress=progress,
-                        resumed=lambda: None,
-                    )
-                except RunError:
-                    end_qemu(destination, other)
-                    raise
-                end_qemu(source, self.socket)
-        except RunError as e:
-            if progress.committed:
-                raise RunError(
-                    f"the guest was not moved by {method}, and is lost: it had left its source: {e.what}",
-                    remedy=e.remedy,
-                ) from e
-            raise self._goes_on(f"not moved by {method}", e) from e
-        finally:
-            wire.unlink(missing_ok=True)
+        with _settings_kept(self.socket):
+            begin = time.time()
+            try:
+                with Monitor(self.socket) as source, Monitor(other) as destination:
+                    try:
+                        figures = move(
+                            source,
+                            destination,
+                            method=method,
+                            uri=f"unix:{wire}",
+                            bandwidth=work.bandwidth,
+                            downtime_limit=work.downtime_limit,
+                            time_limit=work.time_limit,
+                            progress=progress,
+                            resumed=lambda: None,
+                        )
+                    except RunError:
+                        if not progress.committed:
+                            end_qemu(destination, other)
+                        raise
+                    end_qemu(source, self.socket)
+            except RunError as e:
+                if progress.committed:
+                    raise RunError(
+                        f"the guest has left its source, and the move by {method} did not end: {e.what}",
+                        where=str(other),
+                        remedy="query-status there; never continue the source, which is older",
+                    ) from e
+                raise self._goes_on(f"not moved by {method}", e) from e
+            finally:
+                wire.unlink(missing_ok=True)
         return MovedAway(
             now=f"qmp:{other}",
             total=max(figures.completed, figures.resumed) - begin,
@@ -230,6 +229,16 @@ def _settings_kept(path: Path, *, always: bool = False) -> Iterator[None]:
     finally:
         if always or not done:
             with contextlib.suppress(RunError), Monitor(path) as monitor:
+                _await_idle(monitor)
                 monitor.ask("migrate-set-capabilities", {"capabilities": capabilities})
                 kept = {name: parameters[name] for name in _PARAMETERS if name in parameters}
                 monitor.ask("migrate-set-parameters", kept)
+
+
+def _await_idle(monitor: Monitor) -> None:
+    """Wait until a migration that was cancelled has ended."""
+    end = time.monotonic() + _END_SECONDS
+    while monitor.ask("query-migrate").get("status") in ("setup", "active", "cancelling", "device"):
+        if time.monotonic() > end:
+            raise RunError("a cancelled migration does not end")
+        time.sleep(_LOOK_AGAIN)
