@@ -14,7 +14,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import Better, KernelWorkload, Pages
 from nearmetal.workloads.kernels import registry as kernels
 from nearmetal.workloads.kernels.contract import SliceWork
-from nearmetal.workloads.kernels.stream import BYTES_PER_ELEMENT, LEAST_ELEMENTS, auto_elements
+from nearmetal.workloads.kernels.stream import BYTES_PER_ELEMENT, CACHED_SWEEPS, LEAST_ELEMENTS, auto_elements
 from nearmetal.workloads.parameter import AUTO, Parameter
 from nearmetal.workloads.protocol import PartLine, SliceLine, VerifyLine
 
@@ -117,17 +117,18 @@ def test_work_that_the_study_states(name: str, params: Params, units: int) -> No
     assert work(name, params).asked == units
 
 
-@given(st.integers(1, 1 << 34))
-def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int) -> None:
-    total = 24 * auto_elements(llc)
-    assert 4 * llc <= total < 4 * llc + 24 * 100_000
+@given(st.integers(1, 1 << 34), st.integers(1, 3))
+def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int, turns: int) -> None:
+    total = 24 * turns * auto_elements(llc, turns)
+    assert 4 * llc <= total < 4 * llc + turns * 24 * 100_000
 
 
 @given(st.integers(1, 1 << 34), st.sampled_from(["auto", 1000, 3_000_000, 45_500_000]))
 def test_arrays_that_a_cache_may_hold_are_swept_whole(llc: int, elements: str | int) -> None:
     n = auto_elements(llc) if elements == "auto" else int(elements)
     cached = BYTES_PER_ELEMENT * n <= llc
-    assert work("stream", {"elements": elements}, llc=llc).least == (n if cached else LEAST_ELEMENTS)
+    least = CACHED_SWEEPS * n if cached else LEAST_ELEMENTS
+    assert work("stream", {"elements": elements}, llc=llc).least == least
     assert elements != "auto" or not cached
 
 

@@ -56,7 +56,7 @@ _WORKLOADS: tuple[tuple[str, str], ...] = (
     elements: 2 M
     pages: 4k
     metrics: [triad]
-  stream-big: # at least four times the last-level cache
+  stream-big: # with the turns of others, at least four times the last-level cache
     kernel: stream
     elements: auto
 """,

@@ -30,10 +30,12 @@ class KernelSetting:
     ranks: number of MPI ranks.
     llc_bytes: total size of the last-level caches.
     alone: whether a slice runs only the one part that the workload selects.
+    turns: least number of instances that take turns with their slices.
     """
 
     ranks: int
     llc_bytes: int
+    turns: int = 1
     alone: bool = False
 
 

@@ -79,12 +79,15 @@ def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:
     return tuple((m.name, m.unit, m.better) for m in _metrics(workload))
 
 
-def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, threads: int = 1) -> str:
+def argument(
+    workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, turns: int = 1, threads: int = 1
+) -> str:
     """Return the KERNEL-SPEC argument of nm-micro.
 
     It is the same for all arms with the same number of ranks, except for `extra`.
 
     extra: additional work in every slice for calibration, as a share (0.03 = 3 %).
+    turns: least number of instances that take turns with their slices.
     threads: threads of each rank. A kernel that supports only one refuses more itself.
 
     Raises UsageError if the kernel cannot run on this number of ranks, or if a key is not valid for it.
@@ -96,7 +99,7 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
             f"kernel '{found.name}' of workload '{workload.name}' does not run on {ranks} ranks",
             remedy=f"give its placements {allowed} ranks",
         )
-    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes)
+    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, turns=turns)
     keys: dict[str, str | int] = {**found.keys(choices, setting), "pages": workload.pages.value}
     words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
     if _alone(found, workload):
@@ -108,10 +111,10 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
     return ":".join(words)
 
 
-def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int) -> SliceWork:
+def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int, turns: int = 1) -> SliceWork:
     """Return the work of a slice of this workload. Raises UsageError if a key is not valid."""
     found, choices = _resolve(workload)
-    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, alone=_alone(found, workload))
+    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, turns=turns, alone=_alone(found, workload))
     return found.work(choices, setting)
 
 
