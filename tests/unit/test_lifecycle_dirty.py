@@ -81,13 +81,13 @@ class Program:
     memory: int
     hot: float
     rate: float
-    random: bool
+    scattered: bool
 
     def dirtied(self, seconds: float) -> float:
         if not self.hot:
             return 0.0
         written = self.rate * seconds
-        return self.hot * (1 - math.exp(-written / self.hot)) if self.random else min(self.hot, written)
+        return self.hot * (1 - math.exp(-written / self.hot)) if self.scattered else min(self.hot, written)
 
     def sampled(self, rng: random.Random) -> PageSample:
         """When each drawn page is first written to is drawn as the program writes it."""
@@ -97,7 +97,7 @@ class Program:
                 times.append(math.inf)
             else:
                 period = self.hot / self.rate
-                times.append(rng.expovariate(1 / period) if self.random else rng.uniform(0, period))
+                times.append(rng.expovariate(1 / period) if self.scattered else rng.uniform(0, period))
         looks = tuple((t, sum(first <= t for first in times)) for t in LOOKS)
         return PageSample(memory=self.memory, pages=SAMPLED, empty=0, looks=looks)
 
@@ -130,7 +130,7 @@ def test_intervals_hold_for_nine_of_ten_unseen_moves() -> None:
             memory=memory,
             hot=memory * rng.choice((0.0, 0.02, 0.2, 0.5)),
             rate=10 ** rng.uniform(6.5, 9.7),
-            random=rng.random() < 0.5,
+            scattered=rng.random() < 0.5,
         )
         bandwidth, fixed = 10 ** rng.uniform(8.5, 9.5), rng.uniform(0.01, 0.05)
         seen = dirtying(program.sampled(rng))

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from ..api import moving
+from ..api.move_plans import USUAL_BOUND
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method, Prediction
 from ..model.record import JsonValue
@@ -21,7 +22,7 @@ Instance = typer.Argument(
     ..., metavar="INSTANCE", help="pid:N, qmp:SOCKET, libvirt:NAME, runc:NAME, lxc:NAME or xl:NAME."
 )
 MethodOption = typer.Option(
-    Method.AUTO, "--method", help="How; auto chooses one by the prediction.", show_default=True
+    Method.AUTO, "--method", metavar="METHOD", help=f"{', '.join(m.value for m in Method)}, the default."
 )
 DryRun = typer.Option(False, "--dry-run", help="Print the prediction, and change nothing.")
 
@@ -84,7 +85,7 @@ def migrate(
     if downtime is not None and total is not None:
         raise UsageError("--downtime and --total are two bounds", remedy="give one of them")
     limit = duration(time_limit, "--time-limit")
-    bound = duration(total, "--total") or duration(downtime, "--downtime") or moving.USUAL_BOUND
+    bound = duration(total, "--total") or duration(downtime, "--downtime") or USUAL_BOUND
     how = moving.How(
         method=method,
         bound=bound,

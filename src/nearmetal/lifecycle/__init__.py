@@ -6,11 +6,11 @@ Pure: it does no I/O and knows no backend.
 from __future__ import annotations
 
 from .choice import Bounded, Candidate, Choice, choose
-from .dirty import Dirtying, PageSample, dirtying
+from .dirty import Dirtying, PageSample, allowed_rest, dirtying, guest_conditions, limited
 from .experience import PastMove, corrected
 from .method import Method
 from .phases import Phase, PhaseTimes
-from .prediction import Conditions, Estimate, Prediction, predict
+from .prediction import Conditions, Costs, Estimate, Prediction, predict
 from .probe import (
     ProbeLog,
     ProbeResult,
@@ -26,6 +26,7 @@ __all__ = [
     "Candidate",
     "Choice",
     "Conditions",
+    "Costs",
     "Dirtying",
     "Estimate",
     "Method",
@@ -38,10 +39,13 @@ __all__ = [
     "ProbeResult",
     "ProbeTimes",
     "Unanswered",
+    "allowed_rest",
     "choose",
     "corrected",
     "dirtying",
     "evaluate",
+    "guest_conditions",
+    "limited",
     "predict",
     "read_probe_log",
     "without_floor",

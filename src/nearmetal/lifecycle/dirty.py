@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .prediction import Estimate
+from .prediction import Conditions, Costs, Estimate
 
 LOOKS = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds after which sampled pages are read again. Each is twice the one before."""
@@ -103,3 +103,46 @@ def _share(count: int, of: int, whole: float) -> Estimate:
     half = _Z * math.sqrt(p * (1 - p) / of + z2 / (4 * of * of)) / (1 + z2 / of)
     low, high = max(middle - half, 0.0), min(middle + half, 1.0)
     return Estimate(min(low, p) * whole, p * whole, max(high, p) * whole)
+
+
+def guest_conditions(
+    memory: float,
+    seen: Dirtying | None,
+    costs: Costs,
+    bandwidth: Estimate,
+    *,
+    bound: float,
+    most: float | None = None,
+) -> Conditions:
+    """Return what is known before a guest is moved or written.
+
+    memory: bytes; pages that contain only zeros are not sent.
+    seen: None if the guest's memory cannot be sampled.
+    bound: seconds of downtime that are allowed.
+    most: bytes per second to which the bandwidth is limited; None for no limit.
+    """
+    if seen is None:
+        sent = Estimate(0.05 * memory, 0.6 * memory, memory)
+        hot, rate = Estimate(0.0, sent.value / 2, memory), Estimate(0.0, 1e8, math.inf)
+    else:
+        sent = Estimate(seen.full.low * memory, seen.full.value * memory, seen.full.high * memory)
+        hot, rate = seen.working_set, seen.rate
+    return Conditions(
+        memory=sent,
+        working_set=hot,
+        dirty_rate=rate,
+        bandwidth=bandwidth if most is None else limited(bandwidth, most),
+        fixed=costs.fixed,
+        setup=costs.setup,
+        downtime_limit=allowed_rest(bound, costs),
+    )
+
+
+def limited(bandwidth: Estimate, most: float) -> Estimate:
+    """Return a bandwidth that is limited to so many bytes per second."""
+    return Estimate(min(bandwidth.low, most), min(bandwidth.value, most), min(bandwidth.high, most))
+
+
+def allowed_rest(bound: float, costs: Costs) -> float:
+    """Return the seconds of a bound on the downtime that pre-copy may spend on the rest of the memory."""
+    return max(bound - costs.fixed.value, bound / 4)

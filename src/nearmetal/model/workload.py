@@ -334,6 +334,7 @@ class EventSubject(_Workload):
     facts: facts of the subject.
     count: how many events or instances; None for the usual number.
     method: how instances are moved; only of a subject that moves them. None for precopy.
+    downtime_limit: most seconds of downtime; only of a subject that moves instances. None for 0.3.
     """
 
     event: ClassVar[bool] = True
@@ -352,7 +353,17 @@ class EventSubject(_Workload):
     method: Method | None = field(
         default=None,
         metadata=key(
-            one_of(Method), "subject migrate: how an instance is moved; precopy if omitted", "postcopy"
+            one_of(Method),
+            "subject migrate: how an instance is moved; precopy if omitted; auto chooses for downtime_limit",
+            "postcopy",
+        ),
+    )
+    downtime_limit: float | None = field(
+        default=None,
+        metadata=key(
+            SECONDS,
+            "subject migrate: most downtime, for precopy, multifd and auto; 300 ms if omitted",
+            "100 ms",
         ),
     )
 

@@ -4,19 +4,37 @@ answers meanwhile."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from ..environments import Backend, Instance, Migrates, Moved, MoveRequest
+from ..environments import Backend, Instance, Migrates, Moved, MoveRequest, Predictable
 from ..errors import TrialFailedError, UnavailableError
 from ..host import Process
 from ..host.processes.failure import describe_failure
-from ..lifecycle import Method, ProbeResult, Unanswered, evaluate, without_floor
+from ..lifecycle import (
+    Candidate,
+    Choice,
+    Estimate,
+    Method,
+    PastMove,
+    Prediction,
+    ProbeResult,
+    Unanswered,
+    allowed_rest,
+    choose,
+    corrected,
+    dirtying,
+    evaluate,
+    guest_conditions,
+    predict,
+    without_floor,
+)
 from ..model.record import JsonValue, Row
-from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
+from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request
@@ -47,6 +65,9 @@ BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
 DIRTIED, DIRTY_RATE = 16 << 20, 16 << 20
 """Memory that the program in the guest writes again and again: bytes, and bytes of pages per second."""
 END_SECONDS = 60.0
+USUAL_LIMIT = 0.3
+"""Most seconds of downtime if the workload gives no downtime_limit."""
+_KIND = "between two seats"
 
 
 class Migrate(Subject):
@@ -64,6 +85,10 @@ class Migrate(Subject):
         if not isinstance(backend, Migrates):
             return f"its instances ({backend.name}) cannot be moved while they run"
         method = workload.method or Method.PRECOPY
+        if method is Method.AUTO:
+            if isinstance(backend, Predictable):
+                return None
+            return f"{backend.name} does not see the memory of its guests, so no method can be chosen"
         if method not in backend.moves_by:
             return f"{backend.name} does not move by {method}, but by {', '.join(backend.moves_by)}"
         return None
@@ -85,7 +110,8 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
     node, environment = trial.node, trial.arm.environment
     backend, method = node.backends[environment.backend], w.method or Method.PRECOPY
     assert isinstance(backend, Migrates)
-    if (why := backend.unmovable(environment, method)) is not None:
+    limit = w.downtime_limit or USUAL_LIMIT
+    if method is not Method.AUTO and (why := backend.unmovable(environment, method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
     host, tools = node.machine.host, node.software_of(trial.arm).tools
     directory = trial.directory / f"move-{w.name}-{next(trial.numbers)}"
@@ -107,9 +133,15 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
         floor = probe.floor()
         moves: list[tuple[Moved, Unanswered]] = []
         facts: list[JsonValue] = []
+        past: list[PastMove] = []
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
-            asked = MoveRequest(method=method, destination=there)
+            plan = _planned(backend, environment, now, limit, past) if method is Method.AUTO else None
+            asked = MoveRequest(
+                method=plan.choice.method if plan is not None else method,
+                destination=there,
+                downtime_limit=plan.rest if plan is not None else limit,
+            )
             client = probe.begin(floor.period)
             try:
                 moved = stack.enter_context(backend.migrate(host, tools, now, asked))
@@ -123,18 +155,86 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
                 )
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, floor.period * TCP_EVERY)
-            facts.append(_facts(moved, seen, stream))
+            facts.append(_facts(moved, seen, stream) | (plan.record(moved) if plan is not None else {}))
+            if plan is not None:
+                past.append(plan.compared(moved))
         _verify(program, said)
     trial.found.rows += _rows(w, moves, floor.period)
     trial.found.facts[w.name] = {
         "method": method.value,
+        "downtime_limit": limit,
         "floor": dict(asdict(floor)),
         "program": "went on with no wrong page",
         "moves": facts,
     }
 
 
-def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> JsonValue:
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What was chosen for one move, and why.
+
+    rest: seconds of the downtime that pre-copy may spend on the rest of the memory.
+    prediction: of the chosen method; `uncorrected` before it was corrected by the moves before.
+    """
+
+    choice: Choice
+    rest: float
+    prediction: Prediction
+    uncorrected: Prediction
+
+    def record(self, moved: Moved) -> dict[str, JsonValue]:
+        """Return the prediction beside what was measured. What has no end is null."""
+        return {
+            "chosen": self.choice.method.value,
+            "reason": self.choice.reason,
+            "bound_holds": self.choice.holds,
+            "total": {"predicted": _ends(self.prediction.total), "measured": moved.total},
+            "stopped": {"predicted": _ends(self.prediction.downtime), "measured": moved.stopped},
+        }
+
+    def compared(self, moved: Moved) -> PastMove:
+        return PastMove(
+            kind=_KIND,
+            method=self.choice.method,
+            predicted_total=self.uncorrected.total.value,
+            total=moved.total,
+            predicted_downtime=self.uncorrected.downtime.value,
+            downtime=moved.stopped,
+        )
+
+
+def _ends(e: Estimate) -> list[JsonValue]:
+    return [v if math.isfinite(v) else None for v in (e.low, e.value, e.high)]
+
+
+def _planned(
+    backend: Backend, environment: Environment, instance: Instance, limit: float, past: Sequence[PastMove]
+) -> _Plan:
+    """Sample the memory of a guest, predict every method that can move it, and choose one."""
+    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
+    sample = backend.sample_memory(instance)
+    assert backend.costs.bandwidth is not None
+    known = guest_conditions(
+        float(sample.memory), dirtying(sample), backend.costs, backend.costs.bandwidth, bound=limit
+    )
+    raw = {m: predict(m, known) for m in backend.moves_by}
+    said = {m: corrected(p, past, _KIND) for m, p in raw.items()}
+    refused = {m: backend.unmovable(environment, m) for m in said}
+    every = [
+        Candidate(prediction=p, refused=why.reason if (why := refused[m]) else "") for m, p in said.items()
+    ]
+    if all(c.refused for c in every):
+        raise UnavailableError(f"environment {environment.name}: {every[0].refused}")
+    choice = choose(limit, every)
+    return _Plan(
+        choice=choice,
+        rest=allowed_rest(limit, backend.costs),
+        prediction=said[choice.method],
+        uncorrected=raw[choice.method],
+    )
+
+
+def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
     return {
         "phases": dict(moved.phases.record()),
         "rounds": moved.rounds,

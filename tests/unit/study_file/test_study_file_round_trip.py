@@ -164,7 +164,13 @@ FACTS = [subject_facts(name) for name in subject_names()]
 def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
     facts = draw(st.sampled_from(FACTS))
     method = draw(st.none() | st.sampled_from(Method)) if facts.moves else None
-    return EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), method=method)
+    return EventSubject(
+        name=name,
+        facts=facts,
+        count=draw(st.none() | st.integers(1, 1000)),
+        method=method,
+        downtime_limit=draw(st.none() | SECONDS) if facts.moves else None,
+    )
 
 
 @st.composite

@@ -3,14 +3,13 @@
 They belong to the user. Nothing of them carries a label, so nearmetal clean never touches them.
 """
 
-from .contract import Costs, External, Facts, MovedAway, Moves, Saved, Target, Way, Work
+from .contract import External, Facts, MovedAway, Moves, Saved, Target, Way, Work
 from .names import KINDS, find_external, named
 from .saved import MANIFEST, read_saved, require_new, require_room, write_saved
 
 __all__ = [
     "KINDS",
     "MANIFEST",
-    "Costs",
     "External",
     "Facts",
     "MovedAway",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ...host import Host
-from ...lifecycle import Estimate, Method
+from ...lifecycle import Costs, Method
 from ..contract import Criu, Unavailable
 
 SECONDS = 600.0
@@ -30,20 +30,6 @@ class Facts:
     memory: int
     processes: tuple[int, ...] = ()
     guest: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Costs:
-    """What a mechanism takes besides the memory, before it has been measured here.
-
-    fixed: seconds of standstill.
-    setup: seconds before the standstill.
-    bandwidth: bytes per second; None if it depends on the destination.
-    """
-
-    fixed: Estimate
-    setup: Estimate
-    bandwidth: Estimate | None = None
 
 
 class Way(StrEnum):

@@ -15,22 +15,17 @@ from typing import Any
 from ...errors import NearmetalError, RunError, UsageError
 from ...host import Host
 from ...host.processes.foreign import process_of_thread
-from ...lifecycle import Estimate, Method
+from ...lifecycle import Costs, Method
 from ..contract import Unavailable
-from ..qemu.moving import CAPABILITIES, Progress, configure, give_up, move
+from ..qemu.moving import CAPABILITIES, COSTS, Progress, configure, give_up, move
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
-from .contract import SECONDS, Costs, Facts, MovedAway, Saved, Target, Way, Work
+from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work
 
 STATE = "guest.state"
 _GREETING_SECONDS = 3.0
 _END_SECONDS = 10.0
 _LOOK_AGAIN = 0.01
-_COSTS = Costs(
-    fixed=Estimate(0.01, 0.06, 0.3),
-    setup=Estimate(0.0, 0.05, 0.3),
-    bandwidth=Estimate(1.5e8, 6e8, 4e9),
-)
 _WAITS = "start a QEMU with the same options and -incoming defer, and give its QMP socket"
 _PARAMETERS = ("max-bandwidth", "downtime-limit", "multifd-channels")
 
@@ -85,7 +80,7 @@ class QemuProcess:
 
     def costs(self, method: Method) -> Costs:
         del method
-        return _COSTS
+        return COSTS
 
     def checkpoint(self, host: Host, work: Work, images: Path) -> Mapping[str, str]:
         del host

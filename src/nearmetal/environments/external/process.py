@@ -13,10 +13,10 @@ from ...errors import RunError, UsageError
 from ...host import Host
 from ...host.pages import own_memory, tree
 from ...host.processes.labelled import ancestors
-from ...lifecycle import Estimate, Method
+from ...lifecycle import Costs, Estimate, Method
 from ..contract import Criu, Unavailable
 from ..criu import DUMP_LOG, PID_FILE, RESTORE_LOG, dump_argv, first_error, restore_argv
-from .contract import SECONDS, Costs, Facts, Saved, Way, Work
+from .contract import SECONDS, Facts, Saved, Way, Work
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
 """CRIU's own start, the freeze, and the restore of a process without memory."""

@@ -14,12 +14,12 @@ from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host
 from ...host.pages import own_memory, tree
 from ...host.processes.failure import TIMED_OUT
-from ...lifecycle import Estimate, Method
+from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..criu import DUMP_LOG, RESTORE_LOG, first_error, script
 from ..libvirt.daemon import ask as ask_libvirt
 from ..libvirt.daemon import find_virsh_message, usual_uri
-from .contract import ASK_SECONDS, SECONDS, Costs, Facts, MovedAway, Saved, Target, Way, Work
+from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work
 from .process import await_end, still
 
 STATE = "guest.state"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import RunError
-from ...lifecycle import Method
+from ...lifecycle import Costs, Estimate, Method
 from .qmp import Monitor
 
 UNBOUNDED = 1 << 40
@@ -26,6 +26,14 @@ CAPABILITIES: Mapping[Method, frozenset[str]] = {
 }
 """The capabilities of QEMU that each method needs. All others are switched off: those of a move before stay
 set."""
+
+
+COSTS = Costs(
+    fixed=Estimate(0.005, 0.06, 0.3),
+    setup=Estimate(0.0, 0.05, 0.3),
+    bandwidth=Estimate(1.5e8, 6e8, 4e9),
+)
+"""Of a move on one machine through a socket."""
 
 
 @dataclass(frozen=True, kw_only=True)

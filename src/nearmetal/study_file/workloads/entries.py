@@ -71,9 +71,10 @@ def read_workload(
         return None
     subject: str = getattr(section, SUBJECT)
     event: EventSubject = made(section, name=piece.name, facts=subject_facts(subject))
-    if event.method is not None and not event.facts.moves:
-        mark = mark_of(piece.node, ("method",), key=True)
-        problems.add(mark, (*piece.path, "method"), f"subject {subject} moves no instance; leave method out")
+    given = {"method": event.method, "downtime_limit": event.downtime_limit}
+    for name in [n for n, v in given.items() if v is not None and not event.facts.moves]:
+        mark = mark_of(piece.node, (name,), key=True)
+        problems.add(mark, (*piece.path, name), f"subject {subject} moves no instance; leave {name} out")
     return event
 
 
