@@ -54,6 +54,24 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["results_dir"] and left_behind(tmp_path) == []
 
 
+def test_auto_chooses_for_the_bound_and_says_what_it_expected(tmp_path: Path) -> None:
+    assert kernel()
+    auto = "count: 4, method: auto, downtime_limit: 2 s"
+    (tmp_path / "s.yaml").write_text(STUDY.replace("count: 2, method: postcopy", auto))
+    done = nearmetal("run", "s.yaml", "--max-blocks", "1", "--json", cwd=tmp_path, timeout=900)
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in trial_lines(tmp_path) if not line["aa"])
+    facts = line["facts"]["moved"]
+    assert facts["method"] == "auto" and facts["downtime_limit"] == 2.0 and len(facts["moves"]) == 4
+    for move in facts["moves"]:
+        assert move["chosen"] in ("offline", "precopy", "postcopy", "multifd")
+        low, value, high = move["total"]["predicted"]
+        assert 0 < low < value and (high is None or value < high) and move["total"]["measured"] > 0
+        assert "2000 ms" in move["reason"] and f"{move['chosen']} " in move["reason"]
+    if len({move["chosen"] for move in facts["moves"]}) == 1:
+        assert facts["moves"][0]["total"]["predicted"] != facts["moves"][3]["total"]["predicted"]
+
+
 @pytest.mark.parametrize(
     ("was", "now", "told"),
     [

@@ -167,6 +167,13 @@ def test_weigh_without_methods_takes_all_that_each_backend_offers() -> None:
     assert said == {"podman": "its instances (podman) cannot be moved while they run"}
 
 
+def test_auto_is_compared_where_a_method_can_be_chosen_and_only_if_it_is_named() -> None:
+    left, said = without_unable(weigh("native", "qemu", methods="auto,criu"), BACKENDS)
+    assert [e.name for e in left.environments] == ["native-criu", "qemu-auto"]
+    assert said["native-auto"] == "native has no method auto; use criu"
+    assert all(Method.AUTO not in Migrate.methods(b) for b in BACKENDS.values())
+
+
 def test_weigh_of_one_backend_compares_its_methods() -> None:
     assert weigh("qemu", methods="postcopy,precopy").design.baselines == ("qemu-postcopy",)
     with pytest.raises(UsageError, match="two environments or methods"):

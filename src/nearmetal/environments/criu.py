@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import struct
@@ -189,7 +190,8 @@ def first_error(log: Path) -> str:
         text = log.read_text(errors="replace")
     except OSError:
         return ""
-    errors = [line.partition("Error ")[2] for line in text.splitlines() if ") Error (" in line]
+    # CRIU puts a time before each line only if it says more than errors and warnings.
+    errors = [line.partition("Error ")[2] for line in re.findall(r"^(?:\(.*\) )?(Error \(.*)$", text, re.M)]
     # Without CAP_SYS_RESOURCE CRIU says so and goes on.
     return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")
 

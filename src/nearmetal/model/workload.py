@@ -365,7 +365,7 @@ class EventSubject(_Workload):
     load: what a program in the instance does meanwhile.
     working_set, dirty_rate: of the load DIRTY, in bytes and bytes per second; a rate of 0 has no limit.
     bandwidth: most bytes per second of a move.
-    downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
+    downtime_limit: most seconds of downtime, for methods that copy in rounds and for AUTO.
     """
 
     event: ClassVar[bool] = True
@@ -386,7 +386,7 @@ class EventSubject(_Workload):
         metadata=key(
             one_of(Method),
             "how an instance is written to files (checkpoint: criu if omitted) or moved (migrate: precopy,"
-            " or criu where there is no precopy, if omitted)",
+            " or criu where there is no precopy, if omitted); auto chooses for downtime_limit",
             "postcopy",
         ),
     )
@@ -433,7 +433,7 @@ class EventSubject(_Workload):
         default=None,
         metadata=key(
             quantity(Dimension.TIME, 1e-3, 2000),
-            "migrate: standstill that pre-copy may spend on the rest of the memory; 300 ms if omitted",
+            "migrate: most downtime of a guest, for precopy, multifd and auto; 300 ms if omitted",
             "100 ms",
         ),
     )
@@ -472,6 +472,11 @@ class EventSubject(_Workload):
         size = WORKING_SET if self.working_set is None else self.working_set
         rate = DIRTY_RATE if self.dirty_rate is None else self.dirty_rate
         return size, ceil(IDLE_RATE if self.load is Load.IDLE else rate)
+
+    @property
+    def most_downtime(self) -> float:
+        """Most seconds of downtime."""
+        return DOWNTIME_LIMIT if self.downtime_limit is None else self.downtime_limit
 
     @property
     def misfit(self) -> tuple[str, str] | None:

@@ -4,22 +4,48 @@ nobody answers meanwhile."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from ..environments import Backend, Instance, InstanceRequest, Migrates, Moved, MoveRequest
+from ..environments import (
+    Backend,
+    Instance,
+    InstanceRequest,
+    Migrates,
+    Moved,
+    MoveRequest,
+    Predictable,
+)
 from ..errors import TrialFailedError, UnavailableError
 from ..host import Process
 from ..host.processes.failure import describe_failure
-from ..lifecycle import Method, ProbeResult, Unanswered, evaluate, without_floor
+from ..lifecycle import (
+    Candidate,
+    Choice,
+    Estimate,
+    Method,
+    PastMove,
+    Prediction,
+    ProbeResult,
+    Unanswered,
+    allowed_rest,
+    choose,
+    corrected,
+    dirtying,
+    evaluate,
+    guest_conditions,
+    predict,
+    without_floor,
+)
 from ..model.change import replace
 from ..model.environments.guest import GuestSettings
 from ..model.record import JsonValue, Row
-from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
-from ..model.workload import DOWNTIME_LIMIT, MOVING_KEYS
+from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
+from ..model.workload import MOVING_KEYS
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request
@@ -53,6 +79,7 @@ BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
 """Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
 END_SECONDS = 60.0
 VERIFIED = "went on with no wrong page"
+_KIND = "between two seats"
 
 
 class Migrate(Subject):
@@ -78,6 +105,10 @@ class Migrate(Subject):
         able = cls.methods(backend)
         if not able:
             return f"its instances ({backend.name}) cannot be moved while they run"
+        if workload.method is Method.AUTO and isinstance(backend, Migrates):
+            if isinstance(backend, Predictable):
+                return None
+            return f"{backend.name} does not see the memory of its guests, so no method can be chosen"
         return lacks_method(workload, backend, able)
 
     @classmethod
@@ -99,7 +130,7 @@ class Migrate(Subject):
         backend = trial.node.backends[trial.arm.environment.backend]
         method = w.method or self.methods(backend)[0]
         count = w.count_in(self.group.design)
-        if isinstance(backend, Migrates) and method in backend.moves_by:
+        if isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO):
             _move_guest(trial, backend, backend, replace(w, method=method), count)
         else:
             criu = require_criu(find_criu(trial.node.machine.host))
@@ -118,8 +149,8 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
     starter, backend: the same backend, by its two interfaces.
     """
     node, environment = trial.node, trial.arm.environment
-    method = w.method or Method.PRECOPY
-    if (why := backend.unmovable(environment, method)) is not None:
+    method, limit = w.method or Method.PRECOPY, w.most_downtime
+    if method is not Method.AUTO and (why := backend.unmovable(environment, method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
     host, tools = node.machine.host, node.software_of(trial.arm).tools
     directory = trial.directory / f"move-{w.name}-{next(trial.numbers)}"
@@ -142,13 +173,15 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
         floor = probe.floor()
         moves: list[tuple[Moved, Unanswered]] = []
         facts: list[JsonValue] = []
+        past: list[PastMove] = []
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
+            plan = _planned(starter, environment, now, w, past) if method is Method.AUTO else None
             asked = MoveRequest(
-                method=method,
+                method=plan.choice.method if plan is not None else method,
                 destination=_with_memory(there, w.memory),
                 bandwidth=w.bandwidth,
-                downtime_limit=DOWNTIME_LIMIT if w.downtime_limit is None else w.downtime_limit,
+                downtime_limit=plan.rest if plan is not None else limit,
             )
             client = probe.begin(floor.period)
             try:
@@ -163,11 +196,14 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
                 )
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, floor.period * TCP_EVERY)
-            facts.append(_facts(moved, seen, stream))
+            facts.append(_facts(moved, seen, stream) | (plan.record(moved) if plan is not None else {}))
+            if plan is not None:
+                past.append(plan.compared(moved))
         _verify(program, said)
     trial.found.rows += _rows(w, moves, floor.period)
     trial.found.facts[w.name] = {
         "method": method.value,
+        "downtime_limit": limit,
         "floor": dict(asdict(floor)),
         "program": VERIFIED,
         "moves": facts,
@@ -182,7 +218,78 @@ def _with_memory(request: InstanceRequest, memory: int | None) -> InstanceReques
     return replace(request, environment=replace(request.environment, guest=guest))
 
 
-def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> JsonValue:
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What was chosen for one move, and why.
+
+    rest: seconds of the downtime that pre-copy may spend on the rest of the memory.
+    prediction: of the chosen method; `uncorrected` before it was corrected by the moves before.
+    """
+
+    choice: Choice
+    rest: float
+    prediction: Prediction
+    uncorrected: Prediction
+
+    def record(self, moved: Moved) -> dict[str, JsonValue]:
+        """Return the prediction beside what was measured. What has no end is null."""
+        return {
+            "chosen": self.choice.method.value,
+            "reason": self.choice.reason,
+            "bound_holds": self.choice.holds,
+            "total": {"predicted": _ends(self.prediction.total), "measured": moved.total},
+            "stopped": {"predicted": _ends(self.prediction.downtime), "measured": moved.stopped},
+        }
+
+    def compared(self, moved: Moved) -> PastMove:
+        return PastMove(
+            kind=_KIND,
+            method=self.choice.method,
+            predicted_total=self.uncorrected.total.value,
+            total=moved.total,
+            predicted_downtime=self.uncorrected.downtime.value,
+            downtime=moved.stopped,
+        )
+
+
+def _ends(e: Estimate) -> list[JsonValue]:
+    return [v if math.isfinite(v) else None for v in (e.low, e.value, e.high)]
+
+
+def _planned(
+    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
+) -> _Plan:
+    """Sample the memory of a guest, predict every method that can move it, and choose one."""
+    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
+    sample = backend.sample_memory(instance)
+    assert backend.costs.bandwidth is not None
+    limit = w.most_downtime
+    known = guest_conditions(
+        float(sample.memory),
+        dirtying(sample),
+        backend.costs,
+        backend.costs.bandwidth,
+        bound=limit,
+        most=w.bandwidth,
+    )
+    raw = {m: predict(m, known) for m in backend.moves_by}
+    said = {m: corrected(p, past, _KIND) for m, p in raw.items()}
+    refused = {m: backend.unmovable(environment, m) for m in said}
+    every = [
+        Candidate(prediction=p, refused=why.reason if (why := refused[m]) else "") for m, p in said.items()
+    ]
+    if all(c.refused for c in every):
+        raise UnavailableError(f"environment {environment.name}: {every[0].refused}")
+    choice = choose(limit, every)
+    return _Plan(
+        choice=choice,
+        rest=allowed_rest(limit, backend.costs),
+        prediction=said[choice.method],
+        uncorrected=raw[choice.method],
+    )
+
+
+def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
     return {
         "phases": dict(moved.phases.record()),
         "rounds": moved.rounds,
