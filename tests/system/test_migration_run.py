@@ -149,6 +149,10 @@ def test_methods_are_compared_and_those_that_there_are_not_are_named(tmp_path: P
         assert 50 << 20 < sent < 400 << 20, "the process or the guest has 128 MiB"
         assert "start.first_instruction" not in line["phases"], "nothing but what is moved is started"
     found = json.loads(done.stdout)
+    assert {n["environment"]: n["reason"].split(";")[0] for n in found["not_measured"]} == {
+        "bare-precopy": "native has no method precopy",
+        "vm-criu": "qemu has no method criu",
+    }
     assert {(c["arm"], c["baseline"]) for c in found["cells"]} == {("vm-precopy/1x1", "bare-criu/1x1")}
     assert {(c["workload"], c["metric"]) for c in found["cells"]} == {
         (f"moved-{rate}", metric) for rate in ("1MiB_s", "0B_s") for metric in ("total", "stopped", "sent")

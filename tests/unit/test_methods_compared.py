@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
 from nearmetal.run.weigh_lifecycle import lifecycle_study
-from nearmetal.study_file import load_text
+from nearmetal.study_file import load_study, load_text
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.subjects.registry import by_environment, subject_of, without_unable
 
@@ -30,6 +31,7 @@ workloads:
   boot: {subject: start}
 design: {baseline: bare, mode: plain, seed: 1}
 """
+EXAMPLE = Path(__file__).parents[2] / "examples" / "migration.yaml"
 BACKENDS = {name: get_backend(name) for name in ("native", "runc", "qemu", "podman")}
 
 
@@ -53,6 +55,18 @@ def test_a_key_of_its_own_means_the_same_as_the_matrix() -> None:
     swept = "matrix: {method: [precopy, criu, postcopy], memory: [128 MiB, 256 MiB]}"
     listed = "methods: [precopy, criu, postcopy], matrix: {memory: [128 MiB, 256 MiB]}"
     assert study(TEXT.replace(swept, listed)) == study()
+
+
+def test_the_example_compares_three_kinds_of_instance() -> None:
+    made = load_study(EXAMPLE, catalog(), seed=1)
+    left, said = without_unable(made, BACKENDS)
+    assert left.design.baselines == ("process-criu", "guest-offline")
+    assert [e.name for e in left.environments] == [
+        "process-criu",
+        "container-criu",
+        *(f"guest-{m}" for m in ("offline", "precopy", "postcopy")),
+    ]
+    assert len(said) == len(made.environments) - len(left.environments) == 7
 
 
 def test_environments_that_do_not_run_the_workload_stay_as_they_are() -> None:
