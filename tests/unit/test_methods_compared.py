@@ -87,7 +87,7 @@ def test_methods_that_a_backend_lacks_are_left_out_by_name_and_the_baseline_foll
     left, said = without_unable(study(), BACKENDS)
     assert [e.name for e in left.environments] == ["bare-criu", "vm-precopy", "vm-postcopy"]
     assert left.design.baselines == ("bare-criu",)
-    assert said["bare-precopy"] == "native has no method precopy; use criu"
+    assert said["bare-precopy"].startswith("native has no method precopy; use criu")
     assert said["vm-criu"] == "qemu has no method criu; use precopy, offline, postcopy, multifd"
     assert [(c.arm, c.baseline) for c in left.comparisons()] == [
         ("vm-precopy/1x1", "bare-criu/1x1"),
@@ -184,7 +184,7 @@ def test_weigh_without_methods_takes_all_that_each_backend_offers() -> None:
 def test_auto_is_compared_where_a_method_can_be_chosen_and_only_if_it_is_named() -> None:
     left, said = without_unable(weigh("native", "qemu", methods="auto,criu"), BACKENDS)
     assert [e.name for e in left.environments] == ["native-criu", "qemu-auto"]
-    assert said["native-auto"] == "native has no method auto; use criu"
+    assert said["native-auto"].startswith("native has no method auto; use criu")
     assert all(Method.AUTO not in Migrate.methods(b) for b in BACKENDS.values())
 
 

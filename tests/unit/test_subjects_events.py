@@ -37,7 +37,7 @@ def test_who_cannot_move_an_instance_says_so() -> None:
     moved = EventSubject(name="m", facts=MIGRATE, method=Method.POSTCOPY)
     assert moved.count_in(DESIGN) == moved.count_in(PLAIN) == MIGRATE.usual == 2
     assert Migrate.unable(moved, Qemu()) is None
-    assert Migrate.unable(moved, Native()) == "native has no method postcopy; use criu"
+    assert (Migrate.unable(moved, Native()) or "").startswith("native has no method postcopy; use criu")
     assert Migrate.unable(moved, get_backend("podman")) == (
         "its instances (podman) cannot be moved while they run"
     )

@@ -51,7 +51,15 @@ from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
-from .checkpoint import EVENT_SECONDS, CheckpointRestore, checkpoint_and_restore, require_criu, total_row
+from .checkpoint import (
+    EVENT_SECONDS,
+    VERIFIED,
+    CheckpointRestore,
+    checkpoint_and_restore,
+    facts_of,
+    require_criu,
+    total_row,
+)
 from .contract import Cost, Subject
 from .event_rows import event_row, measured_row
 from .methods import lacks_method
@@ -68,8 +76,8 @@ MIGRATE = SubjectFacts(
 """Metrics of migrate.
 
 total: from the request until the source is not needed any more.
-stopped: from the stop at the source to the resumption at the destination; of processes, as their program
-    sees it.
+stopped: from the stop at the source to the resumption at the destination; of processes until their program
+    takes its next step.
 downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
     one period of the probe. Of guests only: processes are moved without an address.
@@ -78,7 +86,6 @@ sent: bytes sent, or written to files and copied.
 BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
 """Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
 END_SECONDS = 60.0
-VERIFIED = "went on with no wrong page"
 _KIND = "between two seats"
 
 
@@ -134,13 +141,17 @@ class Migrate(Subject):
             _move_guest(trial, backend, backend, replace(w, method=method), count)
         else:
             criu = require_criu(find_criu(trial.node.machine.host))
-            moved = [checkpoint_and_restore(trial, criu, w) for _ in range(count)]
+            moved = [checkpoint_and_restore(trial, criu, replace(w, method=method)) for _ in range(count)]
             trial.found.rows += [
                 total_row(w, "total", moved),
-                event_row(w, "stopped", "s", [one.pause for one in moved]),
-                event_row(w, "sent", "B", [one.size for one in moved]),
+                event_row(w, "stopped", "s", [one.stopped for one in moved]),
+                event_row(w, "sent", "B", [one.sent for one in moved]),
             ]
-            trial.found.facts[w.name] = {"method": method.value, "program": VERIFIED}
+            trial.found.facts[w.name] = {
+                "method": method.value,
+                "program": VERIFIED,
+                "moves": [facts_of(one) for one in moved],
+            }
 
 
 def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int) -> None:

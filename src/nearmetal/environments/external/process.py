@@ -14,7 +14,7 @@ from ...host import Host
 from ...host.pages import own_memory, tree
 from ...host.processes.labelled import ancestors
 from ...lifecycle import Costs, Estimate, Method
-from ..contract import Criu, Unavailable
+from ..contract import Criu, Dump, Unavailable
 from ..criu import DUMP_LOG, PID_FILE, RESTORE_LOG, dump_argv, first_error, restore_argv
 from .contract import SECONDS, Facts, Saved, Way, Work
 
@@ -75,7 +75,7 @@ class ProcessTree:
     def checkpoint(self, host: Host, work: Work, images: Path) -> Mapping[str, str]:
         criu, options, processes = work.criu(host), self._options(), tree(self.pid)
         more = [*options, *(["--leave-running"] if work.keep_running else [])]
-        done = host.run(dump_argv(criu, self.pid, images, more), timeout=SECONDS, cwd=Path("/"))
+        done = host.run(dump_argv(criu, self.pid, Dump(images=images), more), timeout=SECONDS, cwd=Path("/"))
         if not done.ok:
             reason = first_error(images / DUMP_LOG) or done.failure()
             raise RunError(
