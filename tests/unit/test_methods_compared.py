@@ -11,14 +11,17 @@ from nearmetal.api.catalog import catalog
 from nearmetal.api.measuring import weighed
 from nearmetal.api.studies import study_text
 from nearmetal.api.workload_names import lifecycles, named_lifecycle, named_methods
+from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
 from nearmetal.run.weigh_lifecycle import lifecycle_study
 from nearmetal.study_file import load_study, load_text
+from nearmetal.subjects import checkpoint
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.subjects.registry import by_environment, subject_of, without_unable
+from nearmetal.testing.fake_host import FakeHost
 
 TEXT = """
 name: moved
@@ -186,6 +189,24 @@ def test_auto_is_compared_where_a_method_can_be_chosen_and_only_if_it_is_named()
     assert [e.name for e in left.environments] == ["native-criu", "qemu-auto"]
     assert said["native-auto"].startswith("native has no method auto; use criu")
     assert all(Method.AUTO not in Migrate.methods(b) for b in BACKENDS.values())
+
+
+def test_what_this_machine_or_the_environment_refuses_is_left_out_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lacking = Unavailable(reason="no soft-dirty bits", remedy="another kernel")
+    known = Criu(argv=("criu",), version="4.2", unable={Method.CRIU: lacking})
+    monkeypatch.setattr(checkpoint, "find_criu", lambda host: known)
+    shared = TEXT.replace("image: debian-kernel", "image: host").replace("baseline: bare", "baseline: vm")
+    with pytest.raises(
+        UnavailableError, match=r"vm-precopy has nothing to run: .*virtiofs.*; image:"
+    ):
+        without_unable(study(shared), BACKENDS, FakeHost())
+    with pytest.raises(UnavailableError, match="bare-precopy has nothing to run: native has no method"):
+        without_unable(study(), BACKENDS, FakeHost())
+    left, said = without_unable(study(TEXT.replace("baseline: bare", "baseline: vm")), BACKENDS, FakeHost())
+    assert [e.name for e in left.environments] == ["vm-precopy", "vm-postcopy"]
+    assert said["bare-criu"] == "no soft-dirty bits; another kernel"
 
 
 def test_weigh_of_one_backend_compares_its_methods() -> None:

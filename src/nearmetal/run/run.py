@@ -104,7 +104,7 @@ def check_study(
     require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
     asked = study.with_arms(arms)
-    study, unable = without_unable(asked, backends)
+    study, unable = without_unable(asked, backends, machine.host)
     left = {e.name for e in study.environments}
     for name, why in unable.items():
         progress.note(f"{name} {why}" if name in left else f"{name} is left out: {why}")

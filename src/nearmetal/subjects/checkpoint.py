@@ -8,13 +8,14 @@ from pathlib import Path
 
 from ..environments import Backend, Checkpoints, Criu, Unavailable
 from ..errors import UnavailableError
+from ..host import Host
 from ..host.runtime import scratch_directory
 from ..lifecycle import Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
-from ..model.study import Arm, Design, EventSubject, SubjectFacts
+from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
 from ..model.workload import LIFECYCLE_KEYS
-from ..node.arms.starting import lone_request
+from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent, Restored
@@ -66,6 +67,17 @@ class CheckpointRestore(Subject):
         if not able:
             return f"backend {backend.name} offers no checkpoint of its instances"
         return lacks_method(workload, backend, able)
+
+    @classmethod
+    def refused(
+        cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
+    ) -> Unavailable | None:
+        assert isinstance(backend, Checkpoints)
+        answer = find_criu(host)
+        if isinstance(answer, Unavailable):
+            return answer
+        here = answer.unable.get(workload.method or Method.CRIU)
+        return here or backend.refuses_checkpoint(host, without_seat(environment))
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..environments import Backend
+from ..environments import Backend, Unavailable
+from ..host import Host
 from ..lifecycle import Method
 from ..meters.groups import MeteredArm
 from ..model.plan import NextBlock
-from ..model.study import Arm, Design, KernelWorkload, SubjectFacts, Workload
+from ..model.study import Arm, Design, Environment, KernelWorkload, SubjectFacts, Workload
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.trial import Trial
@@ -92,6 +93,15 @@ class Subject:
     def unable(cls, workload: Any, backend: Backend) -> str | None:
         """Return why a workload cannot measure the instances of a backend; None if it can."""
         del workload, backend
+        return None
+
+    @classmethod
+    def refused(
+        cls, workload: Any, environment: Environment, backend: Backend, host: Host
+    ) -> Unavailable | None:
+        """Return why a workload cannot measure the instances of an environment on this machine; None if it
+        can. It is asked only if unable() gives no reason."""
+        del workload, environment, backend, host
         return None
 
     @classmethod

@@ -19,9 +19,10 @@ from ..environments import (
     Moved,
     MoveRequest,
     Predictable,
+    Unavailable,
 )
 from ..errors import TrialFailedError, UnavailableError
-from ..host import Process
+from ..host import Host, Process
 from ..host.processes.failure import describe_failure
 from ..lifecycle import (
     Candidate,
@@ -117,6 +118,17 @@ class Migrate(Subject):
                 return None
             return f"{backend.name} does not see the memory of its guests, so no method can be chosen"
         return lacks_method(workload, backend, able)
+
+    @classmethod
+    def refused(
+        cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
+    ) -> Unavailable | None:
+        method = workload.method or cls.methods(backend)[0]
+        if not isinstance(backend, Migrates) or method not in (*backend.moves_by, Method.AUTO):
+            return CheckpointRestore.refused(workload, environment, backend, host)
+        every = backend.moves_by if method is Method.AUTO else (method,)
+        refusals = [backend.unmovable(environment, one) for one in every]
+        return None if None in refusals else refusals[0]
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from .. import plugins
 from ..environments import Backend
 from ..errors import UnavailableError, UsageError
+from ..host import Host
 from ..model.study import Environment, EventSubject, Study, Workload
 from .contract import Subject
 
@@ -36,13 +37,25 @@ def by_environment(workload: Workload, environment: Environment) -> Workload:
     return workload.by(environment.method) if isinstance(workload, EventSubject) else workload
 
 
-def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study, dict[str, str]]:
+def _reason(workload: Workload, environment: Environment, backend: Backend, host: Host | None) -> str | None:
+    """Return why an environment cannot run a workload; None if it can."""
+    subject = subject_of(workload)
+    if (why := subject.unable(workload, backend)) is not None or host is None:
+        return why
+    refused = subject.refused(workload, environment, backend, host)
+    return None if refused is None else f"{refused.reason}; {refused.remedy}"
+
+
+def without_unable(
+    study: Study, backends: Mapping[str, Backend], host: Host | None = None
+) -> tuple[Study, dict[str, str]]:
     """Remove workloads that cannot measure the instances of an environment. Returns the study, and why, by
     environment.
 
     An environment that has nothing left to run is removed, and one with a method that has nothing left to run
     by it. The baseline is then the next environment that differs only in its method.
     backends: by name.
+    host: this machine; None if only what holds on every machine is asked.
     Raises UnavailableError if the first baseline has nothing left to run.
     """
     said: dict[str, str] = {}
@@ -52,7 +65,7 @@ def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study
         unable = {
             w.name: why
             for w in taken
-            if (why := subject_of(w).unable(by_environment(w, e), backends[e.backend])) is not None
+            if (why := _reason(by_environment(w, e), e, backends[e.backend], host)) is not None
         }
         moved = {w.name for w in taken if by_environment(w, e) != w}
         able = tuple(w.name for w in taken if w.name not in unable)
