@@ -198,9 +198,7 @@ def test_what_this_machine_or_the_environment_refuses_is_left_out_with_a_remedy(
     known = Criu(argv=("criu",), version="4.2", unable={Method.CRIU: lacking})
     monkeypatch.setattr(checkpoint, "find_criu", lambda host: known)
     shared = TEXT.replace("image: debian-kernel", "image: host").replace("baseline: bare", "baseline: vm")
-    with pytest.raises(
-        UnavailableError, match=r"vm-precopy has nothing to run: .*virtiofs.*; image:"
-    ):
+    with pytest.raises(UnavailableError, match=r"vm-precopy has nothing to run: .*virtiofs.*; image:"):
         without_unable(study(shared), BACKENDS, FakeHost())
     with pytest.raises(UnavailableError, match="bare-precopy has nothing to run: native has no method"):
         without_unable(study(), BACKENDS, FakeHost())

@@ -448,11 +448,11 @@ def restoring(
     Yields the PID on the machine. Raises RunError.
     """
     check_images(images)
-    log, pid_file, said = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
+    log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
     process: Process = host.start(
         argv,
-        stdout=said,
-        stderr=said,
+        stdout=output,
+        stderr=output,
         env={processes.LABEL_VARIABLE: request.label},
         cwd=Path("/"),
     )
@@ -465,7 +465,7 @@ def restoring(
             if now > look:
                 look, gone = now + _WITHOUT_CRIU, gone + 1 if not _criu_runs(process.pid, images) else 0
             if process.poll() is not None or now > end or gone > 1:
-                why = first_error(log) or log_failure(Path(argv[0]).name, process.poll(), said)
+                why = first_error(log) or log_failure(Path(argv[0]).name, process.poll(), output)
                 raise RunError(f"not restored: {'CRIU has ended' if gone else why}", where=str(log))
             time.sleep(_LOOK_AGAIN)
         if apart and (pid := processes.descendant(process.pid, "nm-init")) is None:

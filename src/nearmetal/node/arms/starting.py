@@ -140,10 +140,10 @@ def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:
     name: end of its label and host name.
     place: the instance of the arm on whose CPUs it runs.
     """
-    asked = _request(trial, place, name=name)
-    if asked.seat is None:
-        return asked
-    return replace(asked, seat=None, environment=without_seat(asked.environment))
+    requested = _request(trial, place, name=name)
+    if requested.seat is None:
+        return requested
+    return replace(requested, seat=None, environment=without_seat(requested.environment))
 
 
 def without_seat(environment: Environment) -> Environment:
