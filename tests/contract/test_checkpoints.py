@@ -269,7 +269,7 @@ def rank(rig: Rig, instance: Instance) -> Iterator[Job]:
     log.mkdir()
     with Job(rig.shared, 1, log) as job:
         # Its caller ends as soon as the rank runs; for a job, the launch goes on.
-        argv = ["sh", "-c", f"{shlex.join(alone)} && exec sleep 3600"]
+        argv = ("sh", "-c", f"{shlex.join(alone)} && exec sleep 3600")
         job.launch(HOST, Launch(argv=argv, env={}, transport={}))
         job.ready()
         yield job

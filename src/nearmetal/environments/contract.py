@@ -353,6 +353,7 @@ class Checkpoints(Protocol):
         If the command fails, the instance goes on, if need be after thaw().
 
         request: the request by which it was started, with a layer.
+        Raises RunError if the instance has ended.
         """
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:

@@ -80,10 +80,15 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     return [*criu.argv, "restore", *where, *WHOLE, *more]
 
 
-def script(criu: Criu, directory: Path) -> Path:
-    """Write a program into a directory that runs CRIU, for programs that want a single path."""
+def script(argv: Sequence[str], directory: Path) -> Path:
+    """Write a program into a directory that runs CRIU, for container programs, which want a single path.
+
+    argv: command line of CRIU; that of bound_to_tool() for instances of ours. CRIU then dies with the container
+        program: it could not be found by its label afterwards, since its title takes the place of its
+        environment.
+    """
     file = directory / "criu"
-    file.write_text(f'#!/bin/sh\nexec {shlex.join(criu.argv)} "$@"\n')
+    file.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
     file.chmod(0o755)
     return file
 

@@ -152,6 +152,8 @@ class _Course:
         self._sent = 0
         self._rounds = 0
         self._lazy_dump: Process | None = None
+        self._fetcher: Process | None = None
+        self._restored: Instance | None = None
         self._instance: Instance
         self._held: Sequence[int] = ()
 
@@ -169,30 +171,30 @@ class _Course:
 
     def move(self) -> Restored:
         """Move it to the destination."""
-        e, fetcher = self._event, None
+        e = self._event
         try:
             images, stopped = self._write()
             target = self._copy()
             if e.method.fetches_later:
-                fetcher = self._connect_fetcher(target)
+                self._fetcher = self._connect_fetcher(target)
         except RunError as error:
             raise self._failed(error) from error
         there = e.there / images.relative_to(e.images)
-        if fetcher is None:
+        if self._fetcher is None:
             self._remove_source()
         try:
             with self._phase(Phase.RESTORE):
                 restored = self._backend.restored(e.host, e.tools, e.criu, target, there)
-                self._there.enter_context(restored)
+                self._restored = self._there.enter_context(restored)
         except RunError as error:
             raise self._failed(error) from error
         with self._phase(Phase.THAW):
             moved = self._wait(
-                lambda now: now.steps > self._before.steps, "does not go on in the restored instance", fetcher
+                lambda now: now.steps > self._before.steps, "does not go on in the restored instance"
             )
             resumed = time.monotonic()
-        if fetcher is not None:
-            self._fetch(fetcher, images)
+        if self._fetcher is not None:
+            self._fetch(self._fetcher, images)
             self._remove_source()
         moved = self._wait(
             lambda now: now.passes >= self._before.passes + _PASSES, "does not verify its memory any more"
@@ -413,17 +415,15 @@ class _Course:
     def _progress(self) -> Progress:
         return read_progress(self._event.record)
 
-    def _wait(
-        self, reached: Callable[[Progress], bool], failure: str, fetcher: Process | None = None
-    ) -> Progress:
-        """Wait until the program has got that far.
-
-        fetcher: process without which it cannot go on.
-        """
+    def _wait(self, reached: Callable[[Progress], bool], failure: str) -> Progress:
+        """Wait until the program has got that far."""
         end = time.monotonic() + LIMIT
         while not reached(now := self._progress()):
-            if fetcher is not None and fetcher.poll() not in (None, 0):
+            if self._fetcher is not None and self._fetcher.poll() not in (None, 0):
                 raise self._lost("the connection was lost")
+            if self._restored is not None and not Path(f"/proc/{self._restored.pid}").exists():
+                what = "the restored instance has ended; the program runs nowhere"
+                raise TrialFailedError(what, where=str(self._event.log))
             if time.monotonic() > end:
                 what = f"the program {failure} within {LIMIT:g} s"
                 raise TrialFailedError(what, where=str(self._event.log))

@@ -80,7 +80,10 @@ class Namespaces:
     ) -> list[str]:
         """See contract.Checkpoints."""
         del tools
-        mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
+        try:
+            mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
+        except OSError as e:
+            raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
         points = criu_of.external_mounts(mounts, own_network=own_network(request))
         (dump.images / MOUNTS).write_text("\n".join(points))
         return criu_of.dump_argv(criu, instance.pid, dump, criu_of.external_options(points))

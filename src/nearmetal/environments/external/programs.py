@@ -376,7 +376,7 @@ def script_on(host: Host, work: Work, images: Path) -> str:
     An installed CRIU needs none.
     """
     criu = work.criu(host)
-    return criu.argv[0] if len(criu.argv) == 1 else str(script(criu, images))
+    return criu.argv[0] if len(criu.argv) == 1 else str(script(criu.argv, images))
 
 
 def _restored(host: Host, done: Completed, name: str, images: Path) -> str:
