@@ -270,7 +270,7 @@ class LibvirtDomain:
                 self._ask(host, "domjobabort", self.domain)
             raise self._failed(host, f"not moved by {method}", done)
         told = self._ask(host, "domjobinfo", "--completed", self.domain)
-        downtime = re.search(r"^Total downtime: +(\d+) ms", told.stdout, re.MULTILINE)
+        downtime = re.search(r"^Total downtime: +(\d+) +ms", told.stdout, re.MULTILINE)
         return MovedAway(
             now=f"{self.name} at {uri}",
             total=total,
