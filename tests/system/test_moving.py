@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -179,6 +180,100 @@ def test_a_process_that_cannot_be_written_goes_on(tmp_path: Path, criu: None) ->
     finally:
         child.kill()
         child.communicate()
+
+
+# ----------------------------------------------------------------------------------------------- containers
+
+LOOP = """\
+exec >>/data/log 2>&1 </data/empty
+i=0
+while :; do i=$((i + 1)); echo $i >>/data/out; /bin/sleep 0.05; done
+"""
+NAME = f"nmtest{os.getpid()}"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root file system with a shell, and a program that counts."""
+    made = tmp_path / NAME / "rootfs"
+    for name in ("proc", "dev", "data"):
+        (made / name).mkdir(parents=True)
+    for program in ("sh", "sleep"):
+        path = Path(f"/bin/{program}").resolve()
+        libraries = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+        for file in (str(path), *re.findall(r"/\S+", libraries)):
+            (made / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, made / file[1:])
+        if not (made / "bin" / program).exists():
+            (made / "bin").mkdir(exist_ok=True)
+            shutil.copy(path, made / "bin" / program)
+    (made / "data" / "empty").touch()
+    (made / "data" / "run").write_text(LOOP)
+    return made
+
+
+def started_runc(root: Path) -> str:
+    bundle = {
+        "ociVersion": "1.0.2",
+        "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/sh", "/data/run"], "cwd": "/"},
+        "root": {"path": str(root)},
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]},
+    }
+    (root.parent / "config.json").write_text(json.dumps(bundle))
+    words = ["runc", "run", "--detach", "--bundle", root.parent, NAME]
+    with (root.parent / "said").open("wb") as said:
+        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=True)
+    return NAME
+
+
+def started_lxc(root: Path) -> str:
+    lines = {
+        "uts.name": "web",
+        "rootfs.path": f"dir:{root}",
+        "init.cmd": "/bin/sh /data/run",
+        "console.path": "none",
+        "tty.max": "0",
+        "pty.max": "1",
+        "mount.auto": "proc:rw",
+        "net.0.type": "empty",
+    }
+    (root.parent / "config").write_text("".join(f"lxc.{k} = {v}\n" for k, v in lines.items()))
+    where = ["-P", root.parents[1], "-n", NAME]
+    with (root.parent / "said").open("wb") as said:
+        subprocess.run(["lxc-start", *where, "-d"], stdout=said, stderr=said, check=True)
+    return f"lxc:{root.parent}"
+
+
+@ROOT
+@pytest.mark.parametrize("kind", ["runc", "lxc"])
+def test_a_container_is_written_restored_and_moved(kind: str, root: Path, tmp_path: Path, criu: None) -> None:
+    if shutil.which({"runc": "runc", "lxc": "lxc-checkpoint"}[kind]) is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{kind} is not installed")
+    out = root / "data" / "out"
+
+    def count() -> int:
+        lines = out.read_text().split() if out.exists() else []
+        assert lines == [str(i + 1) for i in range(len(lines))], "it went on as it was, and only once"
+        return len(lines)
+
+    name = (started_runc if kind == "runc" else started_lxc)(root)
+    try:
+        until(lambda: count() > 2, "the program")
+        full = f"{kind}:{name.removeprefix('lxc:')}"
+        assert done_json("checkpoint", name, "--to", "i", cwd=tmp_path)["now"] is None
+        before = count()
+        assert done_json("restore", "i", cwd=tmp_path)["now"] == full
+        until(lambda: count() > before, "the program after the restore")
+        assert done_json("migrate", name, "--to", "./m", cwd=tmp_path)["now"] == full
+        before = count()
+        until(lambda: count() > before, "the program after the move")
+        assert left_behind(tmp_path) == []
+    finally:
+        if kind == "runc":
+            subprocess.run(["runc", "delete", "--force", NAME], check=False)
+        else:
+            subprocess.run(["lxc-stop", "-P", root.parents[1], "-n", NAME, "-k"], check=False)
 
 
 # ----------------------------------------------------------------------------------------------------- QEMU

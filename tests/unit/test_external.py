@@ -112,7 +112,8 @@ def test_a_container_of_runc() -> None:
 def test_a_container_of_lxc_in_a_directory_of_its_own() -> None:
     named = ("--name", "web", "--lxcpath", "/srv/lxc")
     path = "PATH=/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-    run = ("env", path, "lxc-checkpoint", *named, "--checkpoint-dir", "/i")
+    said = ("sh", "-c", 'exec "$@" >>"$0" 2>&1', "/i/lxc-checkpoint.log")
+    run = (*said, "env", path, "lxc-checkpoint", *named, "--checkpoint-dir", "/i")
     host = FakeHost(
         commands={
             ("lxc-info", *named, "--pid", "--no-humanize"): f"{OWN}\n",
