@@ -7,12 +7,14 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,18 @@ import pytest
 from tests.patience import until
 from tests.system.test_quick import left_behind, nearmetal
 
+from nearmetal.api import moving
 from nearmetal.environments import Unavailable
 from nearmetal.environments.qemu.qmp import Monitor
+from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
+from nearmetal.host.ssh import SshWay
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import image_store
 
-pytestmark = [pytest.mark.more, pytest.mark.no_run]
+pytestmark = pytest.mark.more
 HOST = LocalHost()
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="CRIU needs root")
 QEMU = pytest.mark.skipif(
@@ -182,6 +187,73 @@ def test_a_process_that_cannot_be_written_goes_on(tmp_path: Path, criu: None) ->
         child.communicate()
 
 
+# ---------------------------------------------------------------------------------------------- another host
+
+
+@pytest.fixture
+def programs_there(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of programs of the host 'there', which is this machine by ssh."""
+    if shutil.which("sshd", path="/usr/sbin") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("sshd is not installed")
+    found = find_criu(HOST)
+    assert not isinstance(found, Unavailable)
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "criu").write_text(f'#!/bin/sh\nexec {shlex.join(found.argv)} "$@"\n')
+    (there / "criu").chmod(0o755)
+    for key in ("client", "server"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = {
+        "Port": port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": tmp_path / "server",
+        "AuthorizedKeysFile": tmp_path / "client.pub",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PidFile": "none",
+        "SetEnv": f"PATH={there}:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    client = {
+        "HostName": "127.0.0.1",
+        "Port": port,
+        "User": "root",
+        "IdentityFile": tmp_path / "client",
+        "UserKnownHostsFile": tmp_path / "known",
+        "StrictHostKeyChecking": "no",
+    }
+    for name, lines in (("sshd.conf", server), ("ssh.conf", {"Host": "there"} | client)):
+        (tmp_path / name).write_text("".join(f"{k} {v}\n" for k, v in lines.items()))
+    monkeypatch.setattr(moving, "SshWay", partial(SshWay, config=str(tmp_path / "ssh.conf")))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with (tmp_path / "sshd.log").open("wb") as log:
+        words = ["/usr/sbin/sshd", "-D", "-e", "-f", str(tmp_path / "sshd.conf")]
+        daemon = subprocess.Popen(words, stderr=log)
+    try:
+        until(lambda: "listening" in (tmp_path / "sshd.log").read_text(), "the sshd")
+        yield there
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+@ROOT
+def test_a_process_moves_to_another_host_and_goes_on_here_if_that_fails(
+    program: Program, programs_there: Path, state: Path
+) -> None:
+    done = moving.migrate(str(program.pid), "there", moving.How())
+    assert done.now == f"pid:{program.pid} at there" and done.images is None
+    program.goes_on()
+    works = (programs_there / "criu").read_text()
+    (programs_there / "criu").write_text(works.replace("exec", '[ "$1" != restore ] || exit 9\nexec'))
+    with pytest.raises(RunError, match=rf"was not moved to there, and continues here as pid:{program.pid}"):
+        moving.migrate(str(program.pid), "there", moving.How())
+    program.goes_on()
+    assert not list((state / "checkpoints").iterdir()) and not list(Path("/var/tmp").glob("nearmetal-move.*"))
+
+
 # ----------------------------------------------------------------------------------------------- containers
 
 LOOP = """\
@@ -221,7 +293,7 @@ def started_runc(root: Path) -> str:
         "linux": {"namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]},
     }
     (root.parent / "config.json").write_text(json.dumps(bundle))
-    words = ["runc", "run", "--detach", "--bundle", root.parent, NAME]
+    words = ["runc", "run", "--detach", "--bundle", str(root.parent), NAME]
     with (root.parent / "said").open("wb") as said:
         subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=True)
     return NAME
@@ -239,7 +311,7 @@ def started_lxc(root: Path) -> str:
         "net.0.type": "empty",
     }
     (root.parent / "config").write_text("".join(f"lxc.{k} = {v}\n" for k, v in lines.items()))
-    where = ["-P", root.parents[1], "-n", NAME]
+    where = ["-P", str(root.parents[1]), "-n", NAME]
     with (root.parent / "said").open("wb") as said:
         subprocess.run(["lxc-start", *where, "-d"], stdout=said, stderr=said, check=True)
     return f"lxc:{root.parent}"
@@ -273,7 +345,7 @@ def test_a_container_is_written_restored_and_moved(kind: str, root: Path, tmp_pa
         if kind == "runc":
             subprocess.run(["runc", "delete", "--force", NAME], check=False)
         else:
-            subprocess.run(["lxc-stop", "-P", root.parents[1], "-n", NAME, "-k"], check=False)
+            subprocess.run(["lxc-stop", "-P", str(root.parents[1]), "-n", NAME, "-k"], check=False)
 
 
 # ----------------------------------------------------------------------------------------------------- QEMU

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -67,7 +69,7 @@ def test_a_prefix_says_the_kind_and_each_has_one() -> None:
 
 def test_a_name_without_a_prefix_is_looked_for_everywhere() -> None:
     state = json.dumps({"status": "running", "pid": OWN, "bundle": "/b"})
-    commands = {
+    commands: dict[tuple[str, ...], str | Completed] = {
         (*VIRSH, "dominfo", "web"): failed("error: failed to get domain 'web'"),
         ("runc", "state", "web"): state,
         ("lxc-info", "--name", "web", "--pid", "--no-humanize"): failed("web doesn't exist"),
@@ -129,7 +131,7 @@ def test_a_container_of_lxc_in_a_directory_of_its_own() -> None:
     assert not host.never_used()
 
 
-def domain_host(**more: str | Completed) -> FakeHost:
+def domain_host(more: Mapping[str, str | Completed] = MappingProxyType({})) -> FakeHost:
     commands: dict[tuple[str, ...], str | Completed] = {
         (*VIRSH, "dominfo", "vm"): INFO,
         **{(*VIRSH, *words.split()): answer for words, answer in more.items()},
@@ -146,7 +148,7 @@ def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (facts.memory, facts.processes, facts.guest) == (256 << 20, (4711,), 256 << 20)
     live = "migrate --live --auto-converge --bandwidth 100 vm qemu+ssh://node7/system"
     host = domain_host(
-        **{
+        {
             "migrate-setmaxdowntime vm 80": "",
             live: "",
             "domjobinfo --completed vm": "Total downtime:   61           ms\n",
@@ -156,7 +158,7 @@ def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = vm.migrate(host, work, Target.parse("node7"), Method.PRECOPY)
     assert moved.downtime == 0.061 and moved.now == "libvirt:vm at qemu+ssh://node7/system"
     refused = domain_host(
-        **{
+        {
             "migrate-setmaxdowntime vm 300": "",
             "migrate vm qemu+ssh://node7/system": failed("error: Failed\nerror: no route"),
             "domstate vm": "running\n",
@@ -164,9 +166,9 @@ def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(RunError, match=r"was not moved by offline, it continues: .*no route"):
         vm.migrate(refused, WORK, Target.parse("node7"), Method.OFFLINE)
-    vm.checkpoint(domain_host(**{"save vm /i/guest.state": ""}), WORK, Path("/i"))
+    vm.checkpoint(domain_host({"save vm /i/guest.state": ""}), WORK, Path("/i"))
     saved = Saved(name=vm.name, method=Method.OFFLINE)
-    assert vm.restore(domain_host(**{"restore /i/guest.state": ""}), WORK, Path("/i"), saved) == vm.name
+    assert vm.restore(domain_host({"restore /i/guest.state": ""}), WORK, Path("/i"), saved) == vm.name
     with pytest.raises(UsageError, match="ends the domain"):
         vm.checkpoint(domain_host(), Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
 
