@@ -6,12 +6,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,18 @@ import pytest
 from tests.patience import until
 from tests.system.test_quick import left_behind, nearmetal
 
+from nearmetal.api import moving
 from nearmetal.environments import Unavailable
 from nearmetal.environments.qemu.qmp import Monitor
+from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
+from nearmetal.host.ssh import SshWay
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import image_store
 
-pytestmark = [pytest.mark.more, pytest.mark.no_run]
+pytestmark = pytest.mark.more
 HOST = LocalHost()
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="CRIU needs root")
 QEMU = pytest.mark.skipif(
@@ -179,6 +185,167 @@ def test_a_process_that_cannot_be_written_goes_on(tmp_path: Path, criu: None) ->
     finally:
         child.kill()
         child.communicate()
+
+
+# ---------------------------------------------------------------------------------------------- another host
+
+
+@pytest.fixture
+def programs_there(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of programs of the host 'there', which is this machine by ssh."""
+    if shutil.which("sshd", path="/usr/sbin") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("sshd is not installed")
+    found = find_criu(HOST)
+    assert not isinstance(found, Unavailable)
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "criu").write_text(f'#!/bin/sh\nexec {shlex.join(found.argv)} "$@"\n')
+    (there / "criu").chmod(0o755)
+    for key in ("client", "server"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = {
+        "Port": port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": tmp_path / "server",
+        "AuthorizedKeysFile": tmp_path / "client.pub",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PidFile": "none",
+        "SetEnv": f"PATH={there}:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    client = {
+        "HostName": "127.0.0.1",
+        "Port": port,
+        "User": "root",
+        "IdentityFile": tmp_path / "client",
+        "UserKnownHostsFile": tmp_path / "known",
+        "StrictHostKeyChecking": "no",
+    }
+    for name, lines in (("sshd.conf", server), ("ssh.conf", {"Host": "there"} | client)):
+        (tmp_path / name).write_text("".join(f"{k} {v}\n" for k, v in lines.items()))
+    monkeypatch.setattr(moving, "SshWay", partial(SshWay, config=str(tmp_path / "ssh.conf")))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with (tmp_path / "sshd.log").open("wb") as log:
+        words = ["/usr/sbin/sshd", "-D", "-e", "-f", str(tmp_path / "sshd.conf")]
+        daemon = subprocess.Popen(words, stderr=log)
+    try:
+        until(lambda: "listening" in (tmp_path / "sshd.log").read_text(), "the sshd")
+        yield there
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+@ROOT
+def test_a_process_moves_to_another_host_and_goes_on_here_if_that_fails(
+    program: Program, programs_there: Path, state: Path
+) -> None:
+    done = moving.migrate(str(program.pid), "there", moving.How())
+    assert done.now == f"pid:{program.pid} at there" and done.images is None
+    program.goes_on()
+    works = (programs_there / "criu").read_text()
+    (programs_there / "criu").write_text(works.replace("exec", '[ "$1" != restore ] || exit 9\nexec'))
+    with pytest.raises(RunError, match=rf"was not moved to there, and continues here as pid:{program.pid}"):
+        moving.migrate(str(program.pid), "there", moving.How())
+    program.goes_on()
+    assert not list((state / "checkpoints").iterdir()) and not list(Path("/var/tmp").glob("nearmetal-move.*"))
+
+
+# ----------------------------------------------------------------------------------------------- containers
+
+LOOP = """\
+exec >>/data/log 2>&1 </data/empty
+i=0
+while :; do i=$((i + 1)); echo $i >>/data/out; /bin/sleep 0.05; done
+"""
+NAME = f"nmtest{os.getpid()}"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root file system with a shell, and a program that counts."""
+    made = tmp_path / NAME / "rootfs"
+    for name in ("proc", "dev", "data"):
+        (made / name).mkdir(parents=True)
+    for program in ("sh", "sleep"):
+        path = Path(f"/bin/{program}").resolve()
+        libraries = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+        for file in (str(path), *re.findall(r"/\S+", libraries)):
+            (made / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, made / file[1:])
+        if not (made / "bin" / program).exists():
+            (made / "bin").mkdir(exist_ok=True)
+            shutil.copy(path, made / "bin" / program)
+    (made / "data" / "empty").touch()
+    (made / "data" / "run").write_text(LOOP)
+    return made
+
+
+def started_runc(root: Path) -> str:
+    bundle = {
+        "ociVersion": "1.0.2",
+        "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/sh", "/data/run"], "cwd": "/"},
+        "root": {"path": str(root)},
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]},
+    }
+    (root.parent / "config.json").write_text(json.dumps(bundle))
+    words = ["runc", "run", "--detach", "--bundle", str(root.parent), NAME]
+    with (root.parent / "said").open("wb") as said:
+        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=True)
+    return NAME
+
+
+def started_lxc(root: Path) -> str:
+    lines = {
+        "uts.name": "web",
+        "rootfs.path": f"dir:{root}",
+        "init.cmd": "/bin/sh /data/run",
+        "console.path": "none",
+        "tty.max": "0",
+        "pty.max": "1",
+        "mount.auto": "proc:rw",
+        "net.0.type": "empty",
+    }
+    (root.parent / "config").write_text("".join(f"lxc.{k} = {v}\n" for k, v in lines.items()))
+    where = ["-P", str(root.parents[1]), "-n", NAME]
+    with (root.parent / "said").open("wb") as said:
+        subprocess.run(["lxc-start", *where, "-d"], stdout=said, stderr=said, check=True)
+    return f"lxc:{root.parent}"
+
+
+@ROOT
+@pytest.mark.parametrize("kind", ["runc", "lxc"])
+def test_a_container_is_written_restored_and_moved(kind: str, root: Path, tmp_path: Path, criu: None) -> None:
+    if shutil.which({"runc": "runc", "lxc": "lxc-checkpoint"}[kind]) is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{kind} is not installed")
+    out = root / "data" / "out"
+
+    def count() -> int:
+        lines = out.read_text().split() if out.exists() else []
+        assert lines == [str(i + 1) for i in range(len(lines))], "it went on as it was, and only once"
+        return len(lines)
+
+    name = (started_runc if kind == "runc" else started_lxc)(root)
+    try:
+        until(lambda: count() > 2, "the program")
+        full = f"{kind}:{name.removeprefix('lxc:')}"
+        assert done_json("checkpoint", name, "--to", "i", cwd=tmp_path)["now"] is None
+        before = count()
+        assert done_json("restore", "i", cwd=tmp_path)["now"] == full
+        until(lambda: count() > before, "the program after the restore")
+        assert done_json("migrate", name, "--to", "./m", cwd=tmp_path)["now"] == full
+        before = count()
+        until(lambda: count() > before, "the program after the move")
+        assert left_behind(tmp_path) == []
+    finally:
+        if kind == "runc":
+            subprocess.run(["runc", "delete", "--force", NAME], check=False)
+        else:
+            subprocess.run(["lxc-stop", "-P", str(root.parents[1]), "-n", NAME, "-k"], check=False)
 
 
 # ----------------------------------------------------------------------------------------------------- QEMU

@@ -202,17 +202,17 @@ def _on_remote(
     host: Host, external: External, work: Work, images: Path, saved: Saved, remote: SshHost
 ) -> str:
     """Copy images to another machine and restore there. If that fails, it is restored here."""
+    there = None
     try:
         there = _sent(host, images, remote)
         now = external.restore(remote, work, there, saved)
-        remote.run(["rm", "-r", "-f", str(there)], timeout=SECONDS)
     except RunError as e:
         if not remote.run(["true"], timeout=SECONDS).ok:
             raise RunError(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
                 f"runs there: {e.what}",
                 where=str(images),
-                remedy=f"look there; if it does not run: nearmetal restore {images}",
+                remedy=f"find out there; if it does not run: nearmetal restore {images}",
             ) from e
         try:
             back = external.restore(host, work, images, saved)
@@ -227,6 +227,9 @@ def _on_remote(
             f"{external.name} was not moved to {remote.name}, and continues here as {back}: {e.what}",
             remedy="the same programs, libraries and files there, and a free PID",
         ) from e
+    finally:
+        if there is not None:
+            remote.run(["rm", "-r", "-f", str(there)], timeout=SECONDS)
     return f"{now} at {remote.name}"
 
 

@@ -22,7 +22,7 @@ Instance = typer.Argument(
     ..., metavar="INSTANCE", help="pid:N, qmp:SOCKET, libvirt:NAME, runc:NAME, lxc:NAME or xl:NAME."
 )
 MethodOption = typer.Option(
-    Method.AUTO, "--method", metavar="METHOD", help=f"{', '.join(m.value for m in Method)}, the default."
+    Method.AUTO, "--method", metavar="METHOD", help=f"{', '.join(m.value for m in Method)}."
 )
 DryRun = typer.Option(False, "--dry-run", help="Print the prediction, and change nothing.")
 

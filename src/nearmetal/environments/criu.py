@@ -83,9 +83,9 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
 def script(argv: Sequence[str], directory: Path) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
-    argv: command line of CRIU; that of bound_to_tool() for instances of ours. CRIU then dies with the container
-        program: it could not be found by its label afterwards, since its title takes the place of its
-        environment.
+    argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
+        container program: it could not be found by its label afterwards, since its title takes the place of
+        its environment.
     """
     file = directory / "criu"
     file.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')

@@ -7,7 +7,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,11 +66,16 @@ def _touched(head: re.Match[str], sizes: dict[str, int]) -> int:
 
 
 def own_memory(processes: Sequence[int]) -> int:
-    """Return the bytes of memory that processes have for themselves.
+    """Return the bytes of memory that processes have for themselves. Those that have ended have none, except
+    for the first.
 
-    Raises UnavailableError if this user may not see it, RunError if a process has ended.
+    Raises UnavailableError if this user may not see it, RunError if the first process has ended.
     """
-    return sum(region.touched for pid in processes for region in _regions_of(pid))
+    total = sum(region.touched for region in _regions_of(processes[0]))
+    for pid in processes[1:]:
+        with contextlib.suppress(RunError):
+            total += sum(region.touched for region in _regions_of(pid))
+    return total
 
 
 def tree(pid: int) -> list[int]:
@@ -201,6 +206,6 @@ def _explained(pid: int) -> Iterator[None]:
         raise RunError(f"the memory of process {pid}: {e.strerror}") from e
 
 
-def _regions_of(pid: int, read: Callable[[Path], str] = Path.read_text) -> list[Region]:
+def _regions_of(pid: int) -> list[Region]:
     with _explained(pid):
-        return regions(read(Path(f"/proc/{pid}/smaps")))
+        return regions(Path(f"/proc/{pid}/smaps").read_text())

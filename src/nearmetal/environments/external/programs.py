@@ -23,6 +23,9 @@ from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way
 from .process import await_end, still
 
 STATE = "guest.state"
+_SAID = "lxc-checkpoint.log"
+_QUIETLY = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
+"""Words in front of a file and a command whose daemon would keep the output open."""
 _CONTAINER_COSTS = Costs(fixed=Estimate(0.1, 0.3, 1.5), setup=Estimate(0.0, 0.0, 0.1))
 _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 5.0))
 
@@ -168,7 +171,7 @@ class LxcContainer:
         """Run lxc-checkpoint, which finds CRIU by PATH."""
         path = f"{Path(script_on(host, work, images)).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         argv = ["env", f"PATH={path}", "lxc-checkpoint", *self._named(), "--checkpoint-dir", str(images)]
-        return host.run([*argv, *more], timeout=SECONDS)
+        return host.run([*_QUIETLY, str(images / _SAID), *argv, *more], timeout=SECONDS)
 
     def _named(self) -> list[str]:
         directory, _, name = self.container.rpartition("/")
@@ -270,7 +273,7 @@ class LibvirtDomain:
                 self._ask(host, "domjobabort", self.domain)
             raise self._failed(host, f"not moved by {method}", done)
         told = self._ask(host, "domjobinfo", "--completed", self.domain)
-        downtime = re.search(r"^Total downtime: +(\d+) ms", told.stdout, re.MULTILINE)
+        downtime = re.search(r"^Total downtime: +(\d+) +ms", told.stdout, re.MULTILINE)
         return MovedAway(
             now=f"{self.name} at {uri}",
             total=total,

@@ -12,6 +12,8 @@ from .contract import Saved
 
 MANIFEST = "nearmetal-checkpoint.json"
 """Written last, so that a checkpoint without it is not complete."""
+_REWRITTEN = ("criu", "stats-restore")
+"""Files that each restore writes anew."""
 _MORE = 64 << 20
 """Bytes beside the memory: logs, page tables, devices."""
 
@@ -86,5 +88,5 @@ def read_saved(directory: Path) -> Saved:
 
 def _sizes(directory: Path) -> dict[str, int]:
     files = [p for p in directory.rglob("*") if p.is_file() and p.name != MANIFEST]
-    images = [p for p in files if p.suffix not in (".log", ".pid")]
+    images = [p for p in files if p.suffix not in (".log", ".pid") and p.name not in _REWRITTEN]
     return {str(p.relative_to(directory)): p.stat().st_size for p in sorted(images)}

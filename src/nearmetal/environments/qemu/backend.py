@@ -54,7 +54,7 @@ from .guest import (
     wire_of,
 )
 from .migrate import METHODS, QemuGuest, migrated, unmovable, with_plan
-from .moving import COSTS
+from .moving import START_COSTS
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
 
@@ -91,7 +91,7 @@ class Qemu:
         return _start(host, tools, request)
 
     moves_by = METHODS
-    costs = COSTS
+    costs = START_COSTS
 
     def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
         return unmovable(environment, method)

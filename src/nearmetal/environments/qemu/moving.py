@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import RunError
@@ -29,11 +29,13 @@ set."""
 
 
 COSTS = Costs(
-    fixed=Estimate(0.005, 0.06, 0.3),
+    fixed=Estimate(0.002, 0.06, 0.4),
     setup=Estimate(0.0, 0.05, 0.3),
-    bandwidth=Estimate(1.5e8, 6e8, 4e9),
+    bandwidth=Estimate(1.2e8, 5e8, 4e9),
 )
-"""Of a move on one machine through a socket."""
+"""Of a move on one machine through a socket to a QEMU that waits."""
+START_COSTS = replace(COSTS, setup=Estimate(0.1, 0.4, 1.5))
+"""Of a move whose second QEMU is started as part of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
