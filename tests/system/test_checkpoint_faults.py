@@ -35,7 +35,8 @@ from nearmetal.subjects.checkpoint_event import read_progress
 pytestmark = [pytest.mark.more, pytest.mark.beside, pytest.mark.no_run]
 
 HERE, NOWHERE = "; the program goes on at the source", "; the program runs nowhere"
-TINY = "size=16k"
+SIZES = ("4k", "16k")
+"""Of file systems that are full at once, and after some files."""
 _numbers = count()
 
 
@@ -103,12 +104,12 @@ class Once:
 
 
 @pytest.fixture
-def tiny() -> Iterator[Callable[[Path], None]]:
+def tiny() -> Iterator[Callable[[Path, str], None]]:
     """Mounts a file system on a directory that is full soon."""
     made: list[Path] = []
 
-    def mount(path: Path) -> None:
-        namespaces.mount("nearmetal-test", path, "tmpfs", options=TINY)
+    def mount(path: Path, size: str) -> None:
+        namespaces.mount("nearmetal-test", path, "tmpfs", options=f"size={size}")
         made.append(path)
 
     yield mount
@@ -122,14 +123,18 @@ def test_without_a_fault_it_goes_on(case: Case) -> None:
 
 
 @every
-def test_the_disk_of_the_source_is_full(case: Case, tiny: Callable[[Path], None]) -> None:
-    tiny(case.here)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_disk_of_the_source_is_full(case: Case, size: str, tiny: Callable[[Path, str], None]) -> None:
+    tiny(case.here, size)
     assert fate(case, lambda _: None).endswith(HERE)
 
 
 @every
-def test_the_disk_of_the_destination_is_full(case: Case, tiny: Callable[[Path], None]) -> None:
-    tiny(case.there)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_disk_of_the_destination_is_full(
+    case: Case, size: str, tiny: Callable[[Path, str], None]
+) -> None:
+    tiny(case.there, size)
     written_first = case.method in (Method.CRIU, Method.CRIU_PRECOPY)
     assert fate(case, lambda _: None).endswith(NOWHERE if written_first else HERE)
 

@@ -151,6 +151,7 @@ class _Course:
         self._before = Progress()
         self._sent = 0
         self._rounds = 0
+        self._port: int | None = None
         self._lazy_dump: Process | None = None
         self._fetcher: Process | None = None
         self._restored: Instance | None = None
@@ -177,7 +178,7 @@ class _Course:
             target = self._copy()
             if e.method.fetches_later:
                 self._fetcher = self._connect_fetcher(target)
-        except RunError as error:
+        except (RunError, OSError) as error:
             raise self._failed(error) from error
         there = e.there / images.relative_to(e.images)
         if self._fetcher is None:
@@ -186,7 +187,7 @@ class _Course:
             with self._phase(Phase.RESTORE):
                 restored = self._backend.restored(e.host, e.tools, e.criu, target, there)
                 self._restored = self._there.enter_context(restored)
-        except RunError as error:
+        except (RunError, OSError) as error:
             raise self._failed(error) from error
         with self._phase(Phase.THAW):
             moved = self._wait(
@@ -354,6 +355,7 @@ class _Course:
             held = [os.dup(fd) for fd in self._held]
             for fd in held:
                 kept.callback(os.close, fd)
+            self._held = ()
             self._here.close()
             left = criu_of.await_ends(held, 0.0)
         if left:
@@ -397,19 +399,22 @@ class _Course:
         if not done.ok:
             raise RunError(f"the checkpoint is not copied: {done.failure()}", where=str(parent))
 
-    def _failed(self, error: RunError) -> TrialFailedError:
+    def _failed(self, error: RunError | OSError) -> TrialFailedError:
         """Let the source go on, unless the program has gone on elsewhere. Return the error, which says
         where the program runs."""
         e = self._event
         if self._lazy_dump is not None and self._progress().steps == self._before.steps:
             self._lazy_dump.kill()
             criu_of.signal_all(self._held, signal.SIGCONT)
-        if any(criu_of.await_ends([fd], 0.0) for fd in self._held):
+        on = False
+        if criu_of.await_ends(self._held, 0.0):
             self._backend.thaw(e.host, e.tools, self._source, self._instance)
-        steps, end = self._progress().steps, time.monotonic() + _GOES_ON
-        while (on := self._progress().steps > steps) is False and time.monotonic() < end:
-            time.sleep(_LOOK_AGAIN)
+            steps, end = self._progress().steps, time.monotonic() + _GOES_ON
+            while not (on := self._progress().steps > steps) and time.monotonic() < end:
+                time.sleep(_LOOK_AGAIN)
         fate = "the program goes on at the source" if on else "the program runs nowhere"
+        if isinstance(error, OSError):
+            return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
         return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
 
     def _progress(self) -> Progress:
@@ -425,7 +430,7 @@ class _Course:
                 what = "the restored instance has ended; the program runs nowhere"
                 raise TrialFailedError(what, where=str(self._event.log))
             if time.monotonic() > end:
-                what = f"the program {failure} within {LIMIT:g} s"
+                what = f"the program {failure} within {LIMIT:g} s, and is ended"
                 raise TrialFailedError(what, where=str(self._event.log))
             time.sleep(_LOOK_AGAIN)
         return now
