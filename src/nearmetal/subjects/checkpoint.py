@@ -19,9 +19,8 @@ from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent, Restored
-from .contract import Cost, Subject
+from .contract import Cost, Subject, lacks_method
 from .event_rows import event_row
-from .methods import lacks_method
 from .rounds import shuffled
 
 CHECKPOINT = SubjectFacts(

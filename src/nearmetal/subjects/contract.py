@@ -12,7 +12,7 @@ from ..host import Host
 from ..lifecycle import Method
 from ..meters.groups import MeteredArm
 from ..model.plan import NextBlock
-from ..model.study import Arm, Design, Environment, KernelWorkload, SubjectFacts, Workload
+from ..model.study import Arm, Design, Environment, EventSubject, KernelWorkload, SubjectFacts, Workload
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.trial import Trial
@@ -123,3 +123,14 @@ class Subject:
 
         arms: the arms that were started, by trial id.
         """
+
+
+def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method]) -> str | None:
+    """Return why the instances of a backend do not have the method of a workload; None if they do, or if the
+    workload names none.
+
+    able: the methods that they do have.
+    """
+    if workload.method is None or workload.method in able:
+        return None
+    return f"{backend.name} has no method {workload.method}; use {', '.join(able)}"

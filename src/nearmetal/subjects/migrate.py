@@ -61,9 +61,8 @@ from .checkpoint import (
     require_criu,
     total_row,
 )
-from .contract import Cost, Subject
+from .contract import Cost, Subject, lacks_method
 from .event_rows import event_row, measured_row
-from .methods import lacks_method
 from .probing import PORT, TCP_EVERY, Probe, interrupt, program_inside
 from .rounds import shuffled
 
