@@ -1,8 +1,9 @@
 """One checkpoint and restore of an instance, as the subject makes it, with a fault at a chosen moment. As a
-program, it is the tool that is killed: python -m tests.system.checkpoint_case BACKEND METHOD PLACE PHASE."""
+program, it is the tool that is killed: BACKEND METHOD LABEL DIRECTORY PHASE CRIU, the last as JSON."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -144,9 +145,8 @@ def killed_at(phase: Phase) -> Callable[[Phase], None]:
     return notify
 
 
-def main(name: str, method: str, label: str, directory: str, phase: str) -> None:
-    criu = find_criu(HOST)
-    assert isinstance(criu, Criu)
+def main(name: str, method: str, label: str, directory: str, phase: str, argv: str) -> None:
+    criu = Criu(argv=tuple(json.loads(argv)), version="")
     with scratch_directory(f"{label}-images") as root:
         case = Case(
             name=name, method=Method(method), criu=criu, label=label, directory=Path(directory), root=root

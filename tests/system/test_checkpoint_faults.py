@@ -4,6 +4,7 @@ says, or the error says that it runs nowhere. Never do two copies run, and nothi
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -279,7 +280,11 @@ def test_the_tool_is_killed(criu: Criu, case: Case, phase: Phase) -> None:
     label = f"{case.label}-killed"
     argv = [sys.executable, "-m", "tests.system.checkpoint_case", case.name, case.method.value, label]
     done = subprocess.run(
-        [*argv, str(case.directory), phase.value], capture_output=True, text=True, check=False, timeout=600
+        [*argv, str(case.directory), phase.value, json.dumps(criu.argv)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     left_out = {
         Method.CRIU: {Phase.CONNECT},

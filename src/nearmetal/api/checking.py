@@ -151,15 +151,14 @@ def _kvm(host: Host, tools: Tools) -> Check:
 def _criu(host: Host) -> Iterator[Check]:
     """Check whether instances can be checkpointed and restored, and by which methods."""
     from ..environments import Unavailable
-    from ..environments.criu import METHODS
-    from ..node.criu import find_criu
+    from ..node.criu import CHECKED_METHODS, find_criu
 
     found = find_criu(host)
     if isinstance(found, Unavailable):
         yield Check(state=NOT_HERE, what="criu", why=found.reason, remedy=found.remedy)
         return
     yield Check(state=WORKS, what="criu", why=f"{found.version}, {found.argv[-1]}")
-    for method in METHODS[1:]:
+    for method in CHECKED_METHODS:
         yield _unless(found.unable.get(method), f"method {method}")
 
 

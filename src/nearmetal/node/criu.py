@@ -16,6 +16,8 @@ IMAGE = "criu"
 BUILD = f"nearmetal image build {IMAGE}"
 LEAST = (4, 2)
 """Older versions do not initialise on Linux 6.16 and later."""
+CHECKED_METHODS = (Method.CRIU_LAZY, Method.CRIU_PRECOPY)
+"""Methods for which the machine may lack something that CRIU's own check does not require."""
 _SECONDS = 60.0
 _LEAST_PIPE = 4 << 20
 """Bytes of a pipe in which CRIU keeps memory that is fetched later."""
