@@ -94,7 +94,7 @@ def test_planted_work_changes_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("name", kernels.kernel_names())
 def test_the_work_of_a_slice_is_measured_unless_the_study_states_it(name: str) -> None:
-    assert work(name, ranks=4).asked is None and work(name).least >= 1
+    assert work(name, ranks=4).units is None and work(name).least >= 1
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_work_of_a_slice_is_measured_unless_the_study_states_it(name: str) -
     ],
 )
 def test_work_that_the_study_states(name: str, params: Params, units: int) -> None:
-    assert work(name, params).asked == units
+    assert work(name, params).units == units
 
 
 @given(st.integers(1, 1 << 34), st.integers(1, 3))
@@ -271,7 +271,7 @@ def test_a_paced_slice_lasts_ten_milliseconds_or_a_page_each(rate: float, ranks:
     assert float(keys(argument(workload("dirty", {"rate": rate}), ranks=ranks))["rate"]) == pytest.approx(
         rate, rel=1e-9
     )
-    pages, wanted = work("dirty", {"rate": rate}, ranks=ranks).asked, rate * 10e-3 / 4096 / ranks
+    pages, wanted = work("dirty", {"rate": rate}, ranks=ranks).units, rate * 10e-3 / 4096 / ranks
     assert pages is not None and (pages == 1 if wanted < 1 else abs(pages - wanted) <= 0.5)
 
 

@@ -63,8 +63,8 @@ def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.
     """
     able = [c.prediction for c in candidates if not c.refused]
     if not able:
-        said = "; ".join(f"{c.prediction.method}: {c.refused}" for c in candidates)
-        raise ValueError(f"no method can move it: {said or 'none was named'}")
+        reasons = "; ".join(f"{c.prediction.method}: {c.refused}" for c in candidates)
+        raise ValueError(f"no method can move it: {reasons or 'none was named'}")
     fitting = [p for p in able if of.time(p).high <= bound]
     if not fitting:
         best = min(able, key=lambda p: (of.time(p).high, of.time(p).value, p.total.value))
@@ -85,8 +85,8 @@ def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.
 
 def _unfit(able: Sequence[Prediction], best: Prediction, bound: float, of: Bounded) -> str:
     """Return why each of the other methods was not chosen."""
-    said = [f"{p.method} {_why_not(p, bound, of)}" for p in able if p is not best]
-    return f"; {'; '.join(said)}" if said else ""
+    reasons = [f"{p.method} {_why_not(p, bound, of)}" for p in able if p is not best]
+    return f"; {'; '.join(reasons)}" if reasons else ""
 
 
 def _why_not(p: Prediction, bound: float, of: Bounded) -> str:

@@ -20,7 +20,7 @@ environments:
     backend: native
     attachment: host
     placements: [1x2]
-  native-tcp: # the same over TCP: tells leaving shared memory from the container itself
+  native-tcp: # the same over TCP: separates the cost of TCP from that of the container
     backend: native
     attachment: loopback
     placements: [1x2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 CACHED_SWEEPS = 2
@@ -49,16 +49,16 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     elements = _elements(choices, setting)
     chunks, sweeps = choices.whole("chunks"), choices.whole("sweeps")
     if chunks or sweeps:
-        return SliceWork(asked=max(1, elements // (chunks or 1)) * (sweeps or 1))
+        return SliceWork(units=max(1, elements // (chunks or 1)) * (sweeps or 1))
     cached = BYTES_PER_ELEMENT * elements <= setting.llc_bytes
     if cached:
         return SliceWork(least=CACHED_SWEEPS * elements)
     return SliceWork(least=LEAST_ELEMENTS, most=elements // (2 if setting.alone else len(OPERATIONS)))
 
 
-def _metrics(_: Choices) -> tuple[Metric, ...]:
+def _metrics(_: Choices) -> tuple[KernelMetric, ...]:
     return tuple(
-        Metric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
+        KernelMetric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
         for name in OPERATIONS
     )
 
