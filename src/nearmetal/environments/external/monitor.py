@@ -17,7 +17,7 @@ from ...host import Host
 from ...host.processes.foreign import process_of_thread
 from ...lifecycle import Costs, Method
 from ..contract import Unavailable
-from ..qemu.moving import CAPABILITIES, COSTS, Progress, configure, give_up, move
+from ..qemu.moving import CAPABILITIES, COSTS, MoveProgress, configure, give_up, move
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
 from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work
@@ -115,7 +115,7 @@ class QemuProcess:
         self.require_target(target)
         other = Path(target.text)
         wire = other.absolute().parent / f".nearmetal-{time.monotonic_ns():x}"
-        progress = Progress()
+        progress = MoveProgress()
         with _settings_kept(self.socket):
             begin = time.time()
             try:
