@@ -15,9 +15,9 @@ from ..lifecycle import Bounded, Estimate, Method, Prediction
 from ..model.record import JsonValue
 from ..units import Dimension, UnitError, parse
 from .common import duration, print_json
+from .options import Json
 from .view import View
 
-Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 Instance = typer.Argument(
     ..., metavar="INSTANCE", help="pid:N, qmp:SOCKET, libvirt:NAME, runc:NAME, lxc:NAME or xl:NAME."
 )
