@@ -49,19 +49,19 @@ def test_checkpoints_are_measured_by_method_and_verified(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     (file,) = tmp_path.glob("results/*/trials/*.jsonl")
     trials = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {t["arm"] for t in trials} == {f"{name}/1x1" for name in names}
+    assert {t["arm"] for t in trials} == {f"{name}-{method}/1x1" for name in names for method in methods}
     for trial in trials:
         assert trial["status"] == "ok", trial
-        for method in methods:
-            rows = {r["metric"]: r for r in trial["rows"] if r["workload"] == f"saved-{method}"}
-            assert set(rows) == {"checkpoint", "pause", "stopped", "checkpoint_size", "sent"}
-            (total,), (stopped,) = rows["checkpoint"]["values"], rows["stopped"]["values"]
-            assert 0 < stopped < total + 0.1 and rows["sent"]["values"][0] >= 64 << 20
-            facts = trial["facts"][f"saved-{method}"]
-            assert facts["program"] == "went on with no wrong page"
-            (event,) = facts["events"]
-            assert sum(event["phases"].values()) == pytest.approx(total)
-            assert ("freeze" in event["phases"]) == (method is not Method.CRIU_LAZY)
+        rows = {r["metric"]: r for r in trial["rows"] if r["workload"] == "saved"}
+        assert set(rows) == {"checkpoint", "pause", "stopped", "checkpoint_size", "sent"}
+        (total,), (stopped,) = rows["checkpoint"]["values"], rows["stopped"]["values"]
+        assert 0 < stopped < total + 0.1 and rows["sent"]["values"][0] >= 64 << 20
+        facts = trial["facts"]["saved"]
+        assert trial["arm"].endswith(f"-{facts['method']}/1x1")
+        assert facts["program"] == "went on with no wrong page"
+        (event,) = facts["events"]
+        assert sum(event["phases"].values()) == pytest.approx(total)
+        assert ("freeze" in event["phases"]) == (facts["method"] != Method.CRIU_LAZY)
 
 
 def attachment(name: str) -> str:

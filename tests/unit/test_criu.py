@@ -12,6 +12,7 @@ from nearmetal.environments.criu import (
     DumpStatistics,
     Pagemap,
     alone,
+    bound_to_tool,
     check_images,
     dump_argv,
     external_mounts,
@@ -142,7 +143,7 @@ def test_that_of_a_tree_is_started_by_the_loader_of_the_tree(tmp_path: Path) -> 
 
 
 def test_a_script_runs_it_for_programs_that_take_one_path(tmp_path: Path) -> None:
-    made = script(Tools(directory=Path("/t")), Criu(argv=("echo", "a b"), version="4.2"), "l", tmp_path)
+    made = script(bound_to_tool(Tools(directory=Path("/t")), "l", ("echo", "a b")), tmp_path)
     enter = "/t/nm-box enter --pid 0 --die-with-parent --label l --"
     assert made.read_text() == f"#!/bin/sh\nexec {enter} echo 'a b' \"$@\"\n"
     assert made.stat().st_mode & 0o777 == 0o755

@@ -49,5 +49,5 @@ def test_backends_without_say_so(name: str) -> None:
 def test_a_method_that_the_backend_does_not_name_is_refused_with_those_that_it_does() -> None:
     event = EventSubject(name="w", facts=CHECKPOINT, method=Method.POSTCOPY)
     assert CheckpointRestore.unable(event, get_backend("native")) == (
-        "native makes no checkpoint by postcopy, but by criu, criu-lazy, criu-pageserver, criu-precopy"
+        "native has no method postcopy; use criu, criu-lazy, criu-pageserver, criu-precopy"
     )

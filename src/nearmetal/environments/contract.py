@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from ..host import Host, Process
 from ..host.guest_line import Clocks
 from ..host.processes.ranks import RankHolds
-from ..lifecycle import Method, PhaseTimes
+from ..lifecycle import Costs, Method, PageSample, PhaseTimes
 from ..model.capabilities import Capabilities
 from ..model.environments.environment import BackendSettings
 from ..model.environments.network import Seat
@@ -330,6 +330,7 @@ class Checkpoints(Protocol):
     """Extra interface of backends whose instances can be written to files and restored from them.
 
     Only commands that run without a caller (command_alone) are part of a checkpoint.
+
     checkpoints_by: the methods, all of CRIU.
     """
 
@@ -483,5 +484,22 @@ class Migrates(Protocol):
 
         If the move fails, the instance continues at its source, or the error says that it is lost. There are
         never two of it. The context of the instance that was moved must stay open.
+        Raises UnavailableError or RunError.
+        """
+
+
+@runtime_checkable
+class Predictable(Protocol):
+    """Extra interface of backends whose moves can be predicted, so that `method: auto` can choose.
+
+    costs: of a move between two places of one machine, with the bandwidth.
+    """
+
+    costs: Costs
+
+    def sample_memory(self, instance: Instance) -> PageSample:
+        """Sample the memory of an instance that start() or migrate() of this backend returned, for at most
+        two seconds.
+
         Raises UnavailableError or RunError.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import socket
@@ -79,14 +80,15 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     return [*criu.argv, "restore", *where, *WHOLE, *more]
 
 
-def script(tools: Tools, criu: Criu, label: str, directory: Path) -> Path:
+def script(argv: Sequence[str], directory: Path) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
-    CRIU dies with the container program. It could not be found by its label afterwards, since its title takes
-    the place of its environment.
+    argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
+        container program: it could not be found by its label afterwards, since its title takes the place of
+        its environment.
     """
     file = directory / "criu"
-    file.write_text(f'#!/bin/sh\nexec {shlex.join(bound_to_tool(tools, label, criu.argv))} "$@"\n')
+    file.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
     file.chmod(0o755)
     return file
 
@@ -408,7 +410,8 @@ def first_error(log: Path) -> str:
         text = log.read_text(errors="replace")
     except OSError:
         return ""
-    errors = [line.partition("Error ")[2] for line in text.splitlines() if ") Error (" in line]
+    # CRIU puts a time before each line only if it says more than errors and warnings.
+    errors = [line.partition("Error ")[2] for line in re.findall(r"^(?:\(.*\) )?(Error \(.*)$", text, re.M)]
     # Without CAP_SYS_RESOURCE CRIU says so and goes on.
     return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")
 

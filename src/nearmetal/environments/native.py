@@ -60,6 +60,8 @@ class Native:
     def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
         return control_groups(request, ACCOUNTS)
 
+    checkpoints_by = criu_of.METHODS
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See contract.Checkpoints."""
         return criu_of.refuses(host, environment) or criu_of.refuses_image(environment)

@@ -8,16 +8,18 @@ from pathlib import Path
 
 from ..environments import Backend, Checkpoints, Criu, Unavailable
 from ..errors import UnavailableError
+from ..host import Host
 from ..host.runtime import scratch_directory
 from ..lifecycle import Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
-from ..model.study import Arm, Design, EventSubject, SubjectFacts
-from ..node.arms.starting import lone_request
+from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
+from ..model.workload import LIFECYCLE_KEYS
+from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent, Restored
-from .contract import Cost, Subject
+from .contract import Cost, Subject, lacks_method
 from .event_rows import event_row
 from .rounds import shuffled
 
@@ -26,7 +28,7 @@ CHECKPOINT = SubjectFacts(
     metrics=("checkpoint", "pause", "stopped", "checkpoint_size", "sent"),
     quantiles=frozenset({"checkpoint", "pause", "stopped"}),
     usual=2,
-    moves=True,
+    keys=LIFECYCLE_KEYS,
 )
 """Metrics of a checkpoint and restore.
 
@@ -39,7 +41,8 @@ checkpoint_size: size of the files from which the instance was restored.
 sent: bytes that went from the source to the destination.
 """
 MEMORY = 64 << 20
-"""Bytes of memory that the program holds, and writes to all the time."""
+"""Bytes of memory that the program holds, if the workload does not say."""
+VERIFIED = "went on with no wrong page"
 EVENT_SECONDS = 2.0
 """Estimated seconds of a checkpoint and restore, with the start of the instance and the verification."""
 
@@ -51,16 +54,29 @@ class CheckpointRestore(Subject):
 
     facts = (CHECKPOINT,)
     order = 1
+    own_instances = True
+
+    @classmethod
+    def methods(cls, backend: Backend) -> tuple[Method, ...]:
+        return backend.checkpoints_by if isinstance(backend, Checkpoints) else ()
 
     @classmethod
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
-        if not isinstance(backend, Checkpoints):
+        able = cls.methods(backend)
+        if not able:
             return f"backend {backend.name} offers no checkpoint of its instances"
-        method = workload.method or Method.CRIU
-        if method not in backend.checkpoints_by:
-            known = ", ".join(backend.checkpoints_by)
-            return f"{backend.name} makes no checkpoint by {method}, but by {known}"
-        return None
+        return lacks_method(workload, backend, able)
+
+    @classmethod
+    def refused(
+        cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
+    ) -> Unavailable | None:
+        assert isinstance(backend, Checkpoints)
+        answer = find_criu(host)
+        if isinstance(answer, Unavailable):
+            return answer
+        here = answer.unable.get(workload.method or Method.CRIU)
+        return here or backend.refuses_checkpoint(host, without_seat(environment))
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
@@ -75,31 +91,27 @@ class CheckpointRestore(Subject):
             for _ in range(count):
                 for t in shuffled(self.group.taking(w), self.group.rng):
                     with Guard(t):
-                        found[t.id].append(checkpoint_and_restore(t, _require(answer), _method(w)))
+                        found[t.id].append(
+                            checkpoint_and_restore(t, require_criu(answer), w.by(t.arm.environment.method))
+                        )
             for t in self.group.taking(w):
                 if len(found[t.id]) == count:
                     t.found.rows += rows(w, found[t.id])
                     t.found.facts[w.name] = {
-                        "method": _method(w).value,
-                        "program": "went on with no wrong page",
-                        "events": [_facts(one) for one in found[t.id]],
+                        "method": (w.by(t.arm.environment.method).method or Method.CRIU).value,
+                        "program": VERIFIED,
+                        "events": [facts_of(one) for one in found[t.id]],
                     }
 
 
-def _method(w: EventSubject) -> Method:
-    return w.method or Method.CRIU
-
-
-def _facts(one: Restored) -> JsonValue:
+def facts_of(one: Restored) -> JsonValue:
     return {"phases": dict(one.phases.record()), "rounds": one.rounds}
 
 
 def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
     """Return the rows of one trial, with a value for each event."""
-    steps = [one.phases.record() for one in found]
-    parts = {STEP + name: tuple(one[name] for one in steps) for name in steps[0]}
     return [
-        replace(event_row(w, "checkpoint", "s", [one.phases.total for one in found]), parts=parts),
+        total_row(w, "checkpoint", found),
         event_row(w, "pause", "s", [one.pause for one in found]),
         event_row(w, "stopped", "s", [one.stopped for one in found]),
         event_row(w, "checkpoint_size", "B", [one.size for one in found]),
@@ -107,15 +119,24 @@ def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
     ]
 
 
-def checkpoint_and_restore(trial: Trial, criu: Criu, method: Method) -> Restored:
+def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
+    """Return the row of the time that each event took, with its steps."""
+    steps = [one.phases.record() for one in found]
+    parts = {STEP + name: tuple(one[name] for one in steps) for name in steps[0]}
+    return replace(event_row(w, metric, "s", [one.phases.total for one in found]), parts=parts)
+
+
+def checkpoint_and_restore(trial: Trial, criu: Criu, w: EventSubject) -> Restored:
     """Measure one checkpoint and restore of an instance of a trial.
+
+    w: says by which method, and how much memory the program holds and writes to.
 
     Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
     """
     host, backend = trial.node.machine.host, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Checkpoints):
         raise UnavailableError(f"backend {backend.name} offers no checkpoint of its instances")
-    request = lone_request(trial, "checkpoint")
+    request, method = lone_request(trial, "checkpoint"), w.method or Method.CRIU
     if (unable := criu.unable.get(method)) is not None:
         raise UnavailableError(f"{method}: {unable.reason}", remedy=unable.remedy)
     refused = backend.refuses_checkpoint(host, request.environment)
@@ -124,9 +145,11 @@ def checkpoint_and_restore(trial: Trial, criu: Criu, method: Method) -> Restored
             f"environment {request.environment.name}: {refused.reason}", remedy=refused.remedy
         )
     with scratch_directory(f"{request.label}-images") as place:
-        _require_room(place)
+        memory = w.memory or MEMORY
+        _require_room(place, memory)
         for name in ("here", "there", "layers"):
             (place / name).mkdir()
+        size, rate = w.dirtied
         return CheckpointEvent(
             host=host,
             tools=trial.node.software_of(trial.arm).tools,
@@ -134,7 +157,8 @@ def checkpoint_and_restore(trial: Trial, criu: Criu, method: Method) -> Restored
             backend=trial.node.backends[trial.arm.environment.backend],
             request=request,
             method=method,
-            memory=MEMORY,
+            memory=memory,
+            dirtied=(min(size, memory), rate),
             images=place / "here",
             there=place / "there",
             layers=place / "layers",
@@ -143,15 +167,15 @@ def checkpoint_and_restore(trial: Trial, criu: Criu, method: Method) -> Restored
         ).run()
 
 
-def _require(found: Criu | Unavailable) -> Criu:
+def require_criu(found: Criu | Unavailable) -> Criu:
     if isinstance(found, Unavailable):
         raise UnavailableError(found.reason, remedy=found.remedy)
     return found
 
 
-def _require_room(place: Path) -> None:
+def _require_room(place: Path, memory: int) -> None:
     """Raises UnavailableError if the images and their copy do not fit."""
-    free, needed = shutil.disk_usage(place).free, 3 * MEMORY
+    free, needed = shutil.disk_usage(place).free, 3 * memory
     if free < needed:
         raise UnavailableError(
             f"{place} has {free >> 20} MiB free, a checkpoint and its copy need {needed >> 20} MiB",

@@ -90,7 +90,9 @@ class CheckpointEvent:
     copies them and restores it.
 
     request: of an instance without an address on a network.
-    memory: bytes that the program holds, and writes to all the time.
+    memory: bytes that the program holds.
+    dirtied: how many of them it writes to, and bytes of pages per second (0: as fast as it can); None if it
+        writes to all of them all the time.
     images: an empty directory for the files at the source.
     there: an empty directory for the files at the destination.
     layers: an empty directory for what the instance writes to its root.
@@ -106,6 +108,7 @@ class CheckpointEvent:
     request: InstanceRequest
     method: Method
     memory: int
+    dirtied: tuple[int, int] | None = None
     images: Path
     there: Path
     layers: Path
@@ -159,7 +162,7 @@ class _Course:
         """Start the instance and its program."""
         e = self._event
         self._instance = self._here.enter_context(e.backend.start(e.host, e.tools, self._source))
-        argv = [e.tools / "nm-keeper", str(e.memory), str(e.record)]
+        argv = [e.tools / "nm-keeper", str(e.memory), str(e.record), *map(str, e.dirtied or ())]
         done = e.host.run(self._backend.command_alone(self._instance, argv), timeout=LIMIT, cwd=Path("/"))
         if not done.ok:
             what = f"the program to be checkpointed does not start: {done.failure()}"

@@ -64,6 +64,8 @@ class Namespaces:
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 
+    checkpoints_by = criu_of.METHODS
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See contract.Checkpoints."""
         return criu_of.refuses(host, environment)

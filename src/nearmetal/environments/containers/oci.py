@@ -180,7 +180,7 @@ class _Placed:
     def checkpointing(self, criu: Criu, command: str, images: Path, *more: str) -> list[str]:
         """Return the words of the command checkpoint or restore, up to the name of the container."""
         where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
-        script = criu_of.script(self.tools, criu, self.request.label, images)
+        script = criu_of.script(criu_of.bound_to_tool(self.tools, self.request.label, criu.argv), images)
         return [*self.command("--criu", str(script), command), *where, *more]
 
     def enter(self) -> list[str]:
