@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-
-import numpy as np
 
 from ..analysis.fold.pieces import FoldRequest, Piece
 from ..host.runtime import user_cache
@@ -103,7 +102,7 @@ def kept_pieces(request: FoldRequest) -> KeptPieces:
 
 @cache
 def _version() -> str:
-    digest = hashlib.sha256(f"{np.__version__} {pickle.HIGHEST_PROTOCOL}".encode())
+    digest = hashlib.sha256(f"{version('numpy')} {pickle.HIGHEST_PROTOCOL}".encode())
     for pattern in _SOURCES:
         for path in sorted(_PACKAGE.glob(pattern)):
             digest.update(path.read_bytes())

@@ -18,7 +18,7 @@ from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
 from .cells import side
 
-PAPER = "kvm-cluster-2009"
+PAPER = "virtual-cluster-2009"
 HEADS = ("s", "minimum", "median", "maximum", "mean", "standard deviation", "n")
 WHOLE, FIRST_COMMAND, READY = "first_instruction", "first_command", "agent"
 _START = "start."
