@@ -329,11 +329,11 @@ def remember(plan: MovePlan, target: Target, total: float, downtime: float | Non
 
     The uncorrected prediction is kept, so that no correction is corrected again.
     """
-    said = next(p for p in plan.uncorrected if p.method is plan.method)
+    prediction = next(p for p in plan.uncorrected if p.method is plan.method)
     times = {
-        "predicted_total": said.total.value,
+        "predicted_total": prediction.total.value,
         "total": total,
-        "predicted_downtime": said.downtime.value,
+        "predicted_downtime": prediction.downtime.value,
         "downtime": downtime,
     }
     known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}

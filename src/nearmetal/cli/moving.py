@@ -198,12 +198,12 @@ def _show(done: moving.MoveResult, *, json: bool) -> None:
 
 def result_lines(done: moving.MoveResult) -> Iterator[str]:
     """Yield the lines of a result, with the prediction beside it."""
-    said = None if done.plan is None else done.plan.chosen
+    predicted = None if done.plan is None else done.plan.chosen
     by = "" if done.plan is None else f" by {done.plan.method.value}"
     yield f"{done.action}{by} done: {f'runs now as {done.now}' if done.now else 'it has ended'}"
-    yield f"total     {_beside(done.total, None if said is None else said.total)}"
+    yield f"total     {_beside(done.total, None if predicted is None else predicted.total)}"
     if done.downtime is not None and done.now:
-        yield f"downtime  {_beside(done.downtime, None if said is None else said.downtime)}"
+        yield f"downtime  {_beside(done.downtime, None if predicted is None else predicted.downtime)}"
     if done.size is not None:
         yield f"bytes     {done.size / 2**20:.1f} MiB"
     if done.images is not None:

@@ -295,18 +295,20 @@ def _planned(
         most=w.bandwidth,
     )
     raw = {m: predict(m, known) for m in backend.moves_by}
-    said = {m: corrected(p, past, _KIND) for m, p in raw.items()}
-    refused = {m: backend.unmovable(environment, m) for m in said}
+    predictions = {m: corrected(p, past, _KIND) for m, p in raw.items()}
+    reasons = {m: backend.unmovable(environment, m) for m in backend.moves_by}
     every = [
-        Candidate(prediction=p, refused=why.reason if (why := refused[m]) else "") for m, p in said.items()
+        Candidate(prediction=predictions[m], refused=why.reason if why is not None else "")
+        for m, why in reasons.items()
     ]
     if all(c.refused for c in every):
-        raise UnavailableError(f"environment {environment.name}: {every[0].refused}")
+        remedy = next((why.remedy for why in reasons.values() if why is not None), "")
+        raise UnavailableError(f"environment {environment.name}: {every[0].refused}", remedy=remedy)
     choice = choose(limit, every)
     return _Plan(
         choice=choice,
         rest=allowed_rest(limit, backend.costs),
-        prediction=said[choice.method],
+        prediction=predictions[choice.method],
         uncorrected=raw[choice.method],
     )
 

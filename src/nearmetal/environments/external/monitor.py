@@ -156,7 +156,7 @@ class QemuProcess:
         )
 
     def _goes_on(self, what: str, error: RunError) -> RunError:
-        """Let the guest continue after a failure, and return what is to be said."""
+        """Let the guest continue after a failure, and return the error to raise."""
         runs = False
         with contextlib.suppress(RunError), Monitor(self.socket) as monitor:
             runs = give_up(monitor)
@@ -167,11 +167,11 @@ class QemuProcess:
 def require_qmp(path: Path) -> None:
     """Raises UsageError unless a QEMU answers at a socket."""
     remedy = "the socket of QEMU's option -qmp unix:PATH,server=on,wait=off, without another client"
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(_GREETING_SECONDS)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_GREETING_SECONDS)
         try:
-            asked.connect(str(path))
-            greeting = asked.makefile("rb").readline(1 << 16)
+            probe.connect(str(path))
+            greeting = probe.makefile("rb").readline(1 << 16)
             if "QMP" in json.loads(greeting):
                 return
             raise ValueError
@@ -199,9 +199,9 @@ def end_qemu(monitor: Monitor, path: Path) -> None:
         monitor.ask("quit")
     end = time.monotonic() + _END_SECONDS
     while time.monotonic() < end:
-        with socket.socket(socket.AF_UNIX) as asked:
+        with socket.socket(socket.AF_UNIX) as probe:
             try:
-                asked.connect(str(path))
+                probe.connect(str(path))
             except OSError:
                 return
         time.sleep(_LOOK_AGAIN)

@@ -272,8 +272,8 @@ class LibvirtDomain:
             if done.returncode == TIMED_OUT:
                 self._ask(host, "domjobabort", self.domain)
             raise self._failed(host, f"not moved by {method}", done)
-        told = self._ask(host, "domjobinfo", "--completed", self.domain)
-        downtime = re.search(r"^Total downtime: +(\d+) +ms", told.stdout, re.MULTILINE)
+        job = self._ask(host, "domjobinfo", "--completed", self.domain)
+        downtime = re.search(r"^Total downtime: +(\d+) +ms", job.stdout, re.MULTILINE)
         return MovedAway(
             now=f"{self.name} at {uri}",
             total=total,
