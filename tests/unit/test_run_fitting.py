@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fitted(*arms: Job, workload: KernelWorkload = CG) -> dict[int, int]:
     node: Any = SimpleNamespace(
-        study=SimpleNamespace(design=SimpleNamespace(baselines=("native",))),
+        study=SimpleNamespace(design=SimpleNamespace(baselines=("native",)), least_turns=lambda: 2),
         machine=SimpleNamespace(llc=32 << 20),
     )
     jobs: Any = arms
