@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+from nearmetal.studies.two_vm_2009 import IMAGE, NAME
 from tests.nested.inside import booted, built_image, carried_disk, nearmetal
 
 from nearmetal.environments.xen.xl import Xl
-from nearmetal.studies.two_vm_2009 import IMAGE, NAME
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 

@@ -13,10 +13,12 @@ from ..errors import UsageError
 from ..host import LocalHost
 from ..images import builtin_definition, builtin_names, find_image, known_names, require_image
 from ..images.build import build as _build
+from ..images.find import known_definition
 from ..images.forms import Form, in_form
 from ..images.importing import import_image as _import
 from ..images.sources import archive_lines, resolved_suite
 from ..images.store import checked_name
+from ..model.environments.image import HOST
 from ..node.machine import image_store
 from ..study_file.environments.images import load_definition
 from .studies import Note, ignore
@@ -24,17 +26,20 @@ from .studies import Note, ignore
 if TYPE_CHECKING:
     from ..images import Image
     from ..model.environments.image import ImageDefinition
+    from ..model.study import Study
 
 __all__ = [
     "FORMS",
     "BuildPlan",
     "build_image",
+    "build_images",
     "convert_image",
     "get_image",
     "import_image",
     "list_images",
     "plan_build",
     "remove_image",
+    "unbuilt_images",
 ]
 
 FORMS = tuple(form.value for form in Form)
@@ -82,6 +87,27 @@ def build_image(name: str, file: Path | None = None, *, progress: Note = ignore)
     Raises UsageError, UnavailableError or RunError.
     """
     return _build(LocalHost(), image_store(), _definition(name, file), progress=progress)
+
+
+def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
+    """Return the definitions of the images that the environments of a study name and that are not built yet,
+    by name."""
+    host, store = LocalHost(), image_store()
+    own = {i.name: i for i in study.images}
+    named = [n for e in study.environments for n in (e.image, e.guest.kernel_image if e.guest else None)]
+    wanted = [n for n in dict.fromkeys(named) if n not in (None, HOST)]
+    found = {n: known_definition(n, own) for n in wanted if find_image(host, store, n, own) is None}
+    return {n: d for n, d in found.items() if d is not None}
+
+
+def build_images(study: Study, progress: Note = ignore) -> None:
+    """Build the images of unbuilt_images().
+
+    progress: receives a message for each slow step.
+    Raises UnavailableError or RunError.
+    """
+    for definition in unbuilt_images(study).values():
+        _build(LocalHost(), image_store(), definition, progress=progress)
 
 
 def import_image(path: Path, name: str, *, progress: Note = ignore) -> Image:

@@ -44,7 +44,15 @@ from .measuring import (
     order_of,
 )
 from .plan_text import Begun, show_plan
-from .series import SeriesOptions, create, frozen_series, make_series, planned_series, run_parts, show_series
+from .series import (
+    SeriesOptions,
+    create,
+    frozen_series,
+    planned_series,
+    requested_series,
+    run_parts,
+    show_series,
+)
 from .view import View, analysed
 
 if TYPE_CHECKING:
@@ -122,26 +130,28 @@ def run(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    if in_parts(study_file, scale=scale, only=only, backend=backend):
-        from ..run.builtin.series import make_here
+    source = in_parts(study_file, scale=scale, only=only, backend=backend)
+    if source is not None:
+        from ..run.series import offer_here
 
         _no_margin_of_parts(margin)
         options = SeriesOptions(
-            name=study_file,
-            scale=scale or Scale.SMALL,
+            source=source,
+            scale=scale,
             only=only,
             seconds=duration(time),
             seed=seed,
             backend=backend,
         )
         if dry_run:
-            show_series(planned_series(options), json=json, blocks=None)
+            show_series(planned_series(options), json=json, blocks=None, shown=study_file)
             return int(ExitCode.DONE)
+        found = requested_series(options)
         with View(quiet=json) as view:
             machine = machine_here(view, None)
-            series = make_series(options, make_here(options.name, machine, view, backend))
+            series = found.narrowed(offer_here(found.files, machine, view, backend))
         return run_parts(
-            create(series, results),
+            create(series, results, found.files.table),
             series,
             _part_runner(machine, max_blocks, json=json, force=force, require=require),
             seconds=series.max_time,

@@ -6,31 +6,53 @@ This package does not know the analysis.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from importlib import resources
 from typing import Any
 
+from ..errors import PaperFileError, StudyProblem
 from ..model.published import Likeness, Paper, Published, PublishedFigure, Quantity
 
+_SYNTAX = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
 PHASES = ("computation", "communication", "start of MPI")
 """Phases of a process, in the order of the tables of times."""
+
+
+def paper_keys() -> tuple[str, ...]:
+    """Return the keys of the built-in papers, oldest first."""
+    files = (f.name for f in resources.files(__name__).iterdir())
+    keys = (name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+    return tuple(sorted(keys, key=lambda key: (key.rpartition("-")[2], key)))
 
 
 def published(key: str) -> Published | None:
     """Return the figures of a paper by its key; None if there are none."""
     file = resources.files(__name__).joinpath(f"{key}.toml")
-    return read(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return read(file.read_text(encoding="utf-8"), f"{key}.toml") if file.is_file() else None
 
 
-def read(text: str) -> Published:
+def read(text: str, name: str) -> Published:
     """Read figures from our file format.
+
+    name: name of the file in messages.
+    Raises PaperFileError with the position of a mistake.
 
     Its tables are [paper], [times] with a row of (percent, milliseconds) by phase, [[figure]], and
     [[instances]] with a row of numbers by place and the names of its columns.
     """
-    data = tomllib.loads(text)
+    try:
+        return _published(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as e:
+        found = _SYNTAX.fullmatch(str(e))
+        line, column = (int(found[2]), int(found[3])) if found else (text.count("\n") + 1, 1)
+        what = f"not readable as TOML: {found[1] if found else e}"
+        raise PaperFileError((StudyProblem(file=name, line=line, column=column, what=what),)) from e
+
+
+def _published(data: Mapping[str, Any]) -> Published:
     figures = (
         *(_times(data["times"]) if "times" in data else ()),
         *map(_figure, data.get("figure", ())),

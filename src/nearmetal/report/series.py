@@ -4,15 +4,15 @@ page."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
 from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
-from ..model.series import Part, Series
+from ..model.series import PER_NODE, Figure, Part, Scale, Series
 from ..model.study import Study
 from ..records.disk import failure, write_file
 from ..samplers import SampleSection
@@ -77,7 +77,7 @@ def write_series(
         question=series.title,
         head=tag("p", tight(_answer(results)), class_="answer"),
         body=body,
-        footer=f"seed {series.seed:x} · {plural(len(results), 'part')} · scale {series.scale}",
+        footer=f"seed {series.seed:x} · {plural(len(results), 'part')}{scale_text(series.scale)}",
         drawings=drawings,
         bundle=vega_bundle(),
     )
@@ -88,6 +88,11 @@ def write_series(
     except OSError as e:
         raise failure(e, directory, kept="the records are whole") from e
     return page, markdown
+
+
+def scale_text(scale: Scale | None) -> str:
+    """Return the scale as the end of a line; '' for none."""
+    return "" if scale is None else f" · scale {scale}"
 
 
 def series_text(series: Series, results: Sequence[PartResult], paper: Published | None) -> str:
@@ -109,7 +114,7 @@ def series_json(
         "format": 1,
         "study": series.name,
         "title": series.title,
-        "scale": series.scale.value,
+        "scale": None if series.scale is None else series.scale.value,
         "seed": series.seed,
         "notes": list(series.notes),
         "results_dir": results_dir,
@@ -134,6 +139,7 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "part": r.part.key,
         "title": r.part.title,
         "notes": list(r.part.notes),
+        "left_out": [asdict(o) for o in r.part.left_out],
         "why": r.why,
         "emulated": r.study is not None and any(a.placement.emulated for a in r.study.arms()),
         "places": dict(r.part.places),
@@ -211,6 +217,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     pairs = _beside(r, _figures(r, paper), records)
     counted = instances_of(r.study, records) if r.study is not None else ()
     blocks: list[Block] = [Words(text=note, quiet=True) for note in r.part.notes]
+    blocks += [Words(text=f"Left out on this machine: {o}.", quiet=True) for o in r.part.left_out]
     if r.study is None or r.analysis is None or not r.analysis.blocks:
         blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
     else:
@@ -234,11 +241,13 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
 
 def _charts(r: PartResult, pairs: Sequence[PrintedComparison]) -> tuple[Chart | None, ...]:
     assert r.study is not None and r.analysis is not None
-    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(" per node")}
-    if packed:
-        return (packing(r.analysis.cells, packed, [b.figure for b in pairs], PAGE),)
-    study = r.study
-    return (overheads(r.analysis.cells, lambda arm: side(study, arm).title, PAGE),)
+    study, cells = r.study, r.analysis.cells
+    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
+    drawn: Mapping[Figure, Callable[[], Chart | None]] = {
+        Figure.PACKING: lambda: packing(cells, packed, [b.figure for b in pairs], PAGE),
+        Figure.OVERHEADS: lambda: overheads(cells, lambda arm: side(study, arm).title, PAGE),
+    }
+    return tuple(drawn[figure]() for figure in r.part.figures)
 
 
 def _second_by_second(
