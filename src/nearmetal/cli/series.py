@@ -304,6 +304,7 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
                 analysis=own.analysis,
                 records=own.trials,
                 why=why,
+                provenance=found.provenance,
                 guests=_sampled_in_guests(found.path),
             )
         )
