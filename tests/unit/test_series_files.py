@@ -261,7 +261,7 @@ def test_every_part_is_an_ordinary_study_file(name: str) -> None:
 def test_the_schema_describes_every_key_with_an_example() -> None:
     schema = json.loads(json.dumps(series_schema()))
     top, part = schema["properties"], schema["$defs"]["PartEntry"]
-    assert schema["required"] == ["name", "title", "parts"] and not schema["additionalProperties"]
+    assert schema["required"] == ["name", "title"] and not schema["additionalProperties"]
     assert part["required"] == ["title", "share"] and not part["additionalProperties"]
     keys = {**top, **part["properties"], **schema["$defs"]["Narrowing"]["properties"]}
     assert {"published", "narrow", "places", "needs", "figures", "backends", "host_images"} <= keys.keys()
