@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
 from ..model.formula import FUNCTIONS, LONGEST
 from ..model.published import Bound, Direction, Likeness, Quantity, Relation, Rule
@@ -194,12 +194,14 @@ class SignificanceSection(Section):
     mean: Text
     deviation: Text
     n: Text
-    stated: bool = Field(description="whether the paper states a difference")
+    stated: StrictBool = Field(description="whether the paper states a difference")
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     other_mean: str = ""
     other_deviation: str = Field(default="", description="the same as `deviation` if it is not printed")
     difference: str = Field(default="", description="difference in percent of the mean")
-    relative: bool = Field(default=False, description="whether deviations are in percent of their means")
+    relative: StrictBool = Field(
+        default=False, description="whether deviations are in percent of their means"
+    )
     note: str = ""
 
 
@@ -215,7 +217,7 @@ class ClaimSection(Section):
     part: str = Field(default="", description="part of a study that asks it")
     workloads: tuple[Text, ...] = ()
     metric: str = ""
-    size: str = Field(default="", description="class, size of file or number of processes")
+    size: str = Field(default="", description="class of a NAS benchmark, or size of a file")
     arm: str = ""
     baseline: str = ""
     above: tuple[Text, ...] = Field(default=(), description="workloads that are affected less")

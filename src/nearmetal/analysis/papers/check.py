@@ -70,11 +70,11 @@ def band(paper: Published, derivation: Derivation) -> tuple[float, float]:
     """Return the least and the largest result of a formula over the rounding of its numbers.
 
     The formula is evaluated at the ends of all bands, which gives the exact band if the result rises or falls
-    with each number. It is nan if the formula is not defined somewhere.
+    with each number. It is nan if the formula has no finite result somewhere.
     """
     bands = [paper.numbers[name].band for name in derivation.formula.names]
     values = [derivation.formula.value(corner) for corner in itertools.product(*bands)]
-    if any(math.isnan(v) for v in values):
+    if not all(math.isfinite(v) for v in values):
         return math.nan, math.nan
     return min(values), max(values)
 
@@ -137,6 +137,8 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
     from scipy import special
 
     n = paper.numbers[s.n].value
+    if n < 2:
+        return None
     names = [s.mean, s.deviation, s.other_mean or s.difference, s.other_deviation or s.deviation]
     tests = []
     for mean, deviation, other, other_deviation in itertools.product(*(paper.numbers[m].band for m in names)):
@@ -144,7 +146,7 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
         scales = (abs(mean) / 100, abs(second) / 100) if s.relative else (1.0, 1.0)
         spreads = (deviation * scales[0], other_deviation * scales[1])
         variances = [spread**2 / n for spread in spreads]
-        if n < 2 or not all(variances):
+        if not all(variances):
             return None
         freedom = sum(variances) ** 2 / sum(v * v / (n - 1) for v in variances)
         limit = float(special.stdtrit(freedom, (1 + s.confidence) / 2))

@@ -125,8 +125,10 @@ def hold(claim: Claim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: st
         return _ranking(claim, own, [o for o in ours if o.workload in claim.above], why)
     if not own:
         return _without(claim, Held.OPEN, why or "not measured")
-    each = tuple((o.what, _within(o, wanted(claim, o.margin))) for o in own)
-    directions = [_within(o, _direction(claim.direction, o.margin)) for o in own]
+    differs = claim.direction is not Direction.SAME
+    material = differs and claim.bound is not Bound.AT_MOST
+    each = tuple((o.what, _within(o, wanted(claim, o.margin), material=material)) for o in own)
+    directions = [_within(o, _direction(claim.direction, o.margin), material=differs) for o in own]
     held, direction = _all([h for _, h in each]), _all(directions)
     missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
     if missing and held is Held.HOLDS:
@@ -140,13 +142,18 @@ def _without(claim: Claim, held: Held, reason: str) -> Answer:
     return Answer(claim=claim, held=held, direction=held, each=(), reason=reason)
 
 
-def _within(own: OwnOverhead, region: tuple[float, float]) -> Held:
+def _within(own: OwnOverhead, region: tuple[float, float], *, material: bool) -> Held:
+    """Return whether an overhead is in a region.
+
+    material: whether the claim is on a difference, which does not hold if there is none that matters.
+    """
     low, high = region
     if not own.finite:
         return Held.OPEN
     if low <= own.low and own.high <= high:
         return Held.HOLDS
-    return Held.FAILS if own.high < low or own.low > high else Held.OPEN
+    equal = -own.margin < own.low and own.high < own.margin
+    return Held.FAILS if own.high < low or own.low > high or (equal and material) else Held.OPEN
 
 
 def _all(answers: Sequence[Held]) -> Held:

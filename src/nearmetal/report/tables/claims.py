@@ -168,7 +168,7 @@ def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
 
     return Grid(
         title="Do the paper's claims hold here?",
-        heads=("claim", "paper", "where", "here", "answer", "what differs"),
+        heads=("claim", "paper", "where", "overhead here", "answer", "what differs"),
         rows=tuple(
             (
                 c.answer.claim.what,
