@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.api import images
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import find_series, paper_of, series_output, write_series_files
+from nearmetal.cli import series as cli
 from nearmetal.cli.series import RequestedSeries, create, frozen_series
 from nearmetal.errors import StudyError, UnavailableError, UsageError
+from nearmetal.images.build import build_seconds
+from nearmetal.images.store import ImageStore
+from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.environments.image import ImageDefinition
 from nearmetal.model.series import Figure, Omission, Scale
 from nearmetal.model.series_file import RankChoice, SeriesFiles
 from nearmetal.model.study import Attachment
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
-from nearmetal.records import SeriesDirectory
+from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.studies import series_names
 from nearmetal.study_file import load_text
 from nearmetal.study_file.series import series_schema
@@ -303,3 +309,47 @@ def test_an_older_series_without_left_out_and_figures_is_still_read(tmp_path: Pa
     (made.path / "series.json").write_text(json.dumps(stored))
     cpu, net = frozen_series(made).parts
     assert cpu.figures == (Figure.PACKING,) and net.figures == (Figure.OVERHEADS,) and net.left_out == ()
+
+
+def test_images_that_are_not_built_are_found_with_those_of_the_kernels_of_guests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "image_store", lambda: ImageStore(tmp_path / "images"))
+    monkeypatch.setattr(images, "has_kernel", lambda image: False)
+    files = read(written(tmp_path))
+    cpu = files.studies["cpu"]
+    assert images.unbuilt_images(cpu) == {}
+    native, box = cpu.environments
+    guest = replace(box, guest=GuestSettings())
+    assert list(images.unbuilt_images(replace(cpu, environments=(native, guest)))) == ["debian-kernel"]
+    named = replace(guest, image="debian-mpi", guest=GuestSettings(kernel="trixie-kernel"))
+    found = images.unbuilt_images(replace(cpu, environments=(native, named)))
+    assert list(found) == ["debian-mpi", "trixie-kernel"]
+    assert build_seconds(found["debian-mpi"]) > build_seconds(found["trixie-kernel"]) > 0
+    monkeypatch.setattr(images, "has_kernel", lambda image: True)
+    assert images.unbuilt_images(replace(cpu, environments=(native, guest))) == {}
+
+
+def test_a_plan_names_the_images_that_are_built_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
+    odd = ImageDefinition(name="odd", suite="host", packages=("gcc", "make"))
+    monkeypatch.setattr(cli, "unbuilt_images", lambda _study: {"odd": odd})
+    cli.show_series(series, json=False, blocks=1)
+    told = capsys.readouterr().out
+    assert "image odd is not built and is built first: about 0:00:" in told
+    cli.show_series(series, json=True, blocks=1)
+    assert json.loads(capsys.readouterr().out)["images_to_build"] == {"odd": build_seconds(odd)}
+
+
+def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_path: Path) -> None:
+    here = written(tmp_path, ("messages.yaml", "mine-net", "mine-cpu-2nd"))
+    series = narrow(read(here), offer(), seed=1, max_time=60.0)
+    made = create(series, tmp_path / "results", "")
+    cpu, net = series.parts
+    assert cpu.study is not None and net.study is not None
+    assert made.part(cpu) is None
+    longer = ResultsDirectory.create(made.path, net.study.name, study_yaml="name: x")
+    (longer.path / "plan.json").write_text("{}")
+    assert made.part(cpu) is None and made.part(net) is not None

@@ -19,6 +19,7 @@ from ..images.importing import import_image as _import
 from ..images.sources import archive_lines, resolved_suite
 from ..images.store import checked_name
 from ..model.environments.image import HOST
+from ..node.bases import has_kernel, usual_kernel_image
 from ..node.machine import image_store
 from ..study_file.environments.images import load_definition
 from .studies import Note, ignore
@@ -90,12 +91,20 @@ def build_image(name: str, file: Path | None = None, *, progress: Note = ignore)
 
 
 def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
-    """Return the definitions of the images that the environments of a study name and that are not built yet,
+    """Return the definitions of the images that the environments of a study need and that are not built yet,
     by name."""
     host, store = LocalHost(), image_store()
     own = {i.name: i for i in study.images}
-    named = [n for e in study.environments for n in (e.image, e.guest.kernel_image if e.guest else None)]
-    wanted = [n for n in dict.fromkeys(named) if n not in (None, HOST)]
+    wanted = [e.image for e in study.environments if e.image != HOST]
+    for e in study.environments:
+        if e.guest is not None and e.guest.kernel_image is not None:
+            wanted.append(e.guest.kernel_image)
+        elif e.guest is not None and e.guest.kernel is None:
+            image = None if e.image == HOST else find_image(host, store, e.image, own)
+            # An image that is not built is taken to bring a kernel: most that guests boot do.
+            if (image is not None or e.image == HOST) and not has_kernel(image):
+                wanted.append(usual_kernel_image(e.guest))
+    wanted = list(dict.fromkeys(wanted))
     found = {n: known_definition(n, own) for n in wanted if find_image(host, store, n, own) is None}
     return {n: d for n, d in found.items() if d is not None}
 

@@ -24,7 +24,7 @@ from .store import Image, ImageStore, TreeDescription, definition_key, making_la
 
 BUILD_SECONDS = 3600.0
 #: Measured on two cores with a near archive: a bare tree, and each named package with those that it needs.
-_BASE_SECONDS, _PACKAGE_SECONDS = 25.0, 8.0
+_BASE_SECONDS, _PACKAGE_SECONDS = 30.0, 10.0
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 #: Files that mmdebstrap copies from this machine.
 OF_THIS_MACHINE = ("etc/resolv.conf", "etc/hostname")

@@ -124,7 +124,8 @@ class SeriesDirectory:
         """Return the newest results directory of a part that has a plan; None if there is none."""
         if part.study is None:
             return None
-        stamped = f"{safe_name(part.study.name)}-{'[0-9]' * 8}*"  # the name of another study may be longer
+        # The name of another study may go on with a hyphen and a digit, but not with a date.
+        stamped = f"{safe_name(part.study.name)}-{'[0-9]' * 4}-[0-9][0-9]-[0-9][0-9]T*"
         found = sorted(self.path.glob(f"{stamped}/plan.json"))
         return ResultsDirectory.open(found[-1].parent) if found else None
 
