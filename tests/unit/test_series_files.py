@@ -23,6 +23,7 @@ from nearmetal.model.series_file import RankChoice, SeriesFiles
 from nearmetal.model.study import Attachment
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.records import ResultsDirectory, SeriesDirectory
+from nearmetal.report.series import PartResult, series_text
 from nearmetal.studies import series_names
 from nearmetal.study_file import load_text
 from nearmetal.study_file.series import series_schema
@@ -135,6 +136,13 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
     assert paper is not None and paper.paper.title == "A measurement of my own"
     (figure,) = paper.of_part("cpu")
     assert (figure.low, figure.high, figure.arm) == (0.01, 0.04, "boxed")
+    nothing = [
+        PartResult(part=p, directory=None, study=None, analysis=None, records=(), why="not begun")
+        for p in series.parts
+    ]
+    text = series_text(series, nothing, paper)
+    assert "overhead of a box" in text and "1 to 4 %" in text and "not measured: not begun" in text
+    assert "A measurement of my own (2001)" in text
 
 
 @pytest.mark.parametrize(

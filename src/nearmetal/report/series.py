@@ -245,11 +245,11 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     if times and r.analysis is not None:
         blocks.append(_times(r, times, records))
     marks = _marks(r)
-    if claims := _claims_of(r, paper):
+    claims = _claims_of(r, paper)
+    if claims:
         blocks.append(claims_grid(claims))
-    # The overheads and gains are those of the claims above.
-    single = (Quantity.WALL, Quantity.COUNT, Quantity.WAIT)
-    if others := [b for b in pairs if b.figure.quantity in single]:
+    told = {c.answer.claim.what for c in claims}
+    if others := [b for b in pairs if b not in times and b.figure.what not in told]:
         blocks.append(_others(others, marks))
     printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSTANCES]
     blocks += printed_grids(printed, r.part.places, counted, marks)
