@@ -26,6 +26,7 @@ HEAVY = {
 #: the program that builds networks, a process of its own.
 MAY = {
     "analysis": {"numpy", "scipy"},
+    "published/sections.py": {"pydantic"},
     "study_file/sections": {"pydantic"},
     "study_file/fields.py": {"pydantic"},
     "network/making.py": {"pyroute2"},
@@ -109,6 +110,7 @@ IN_FUNCTIONS = {
         1,
         "pyroute2: the worker answers what is wrong with a request before it imports it",
     ),
+    "published": (3, "pydantic: a report without a paper reads none"),
     "records/export.py": (1, "polars: only Parquet needs it"),
     "report/forms/figures.py": (1, "vl-convert: a browser engine"),
     "report/forms/columns.py": (1, RICH),

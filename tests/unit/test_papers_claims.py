@@ -373,7 +373,7 @@ def test_a_table_of_ones_own_is_shown_in_its_own_quantities(
 def test_the_printed_quantities_are_those_of_the_overhead(overhead: float) -> None:
     for quantity, printed in ((Quantity.LOSS, rate_loss(overhead)), (Quantity.GAIN, speed_gain(overhead))):
         low, high = wanted(claim(SAME, (printed, printed), quantity=quantity), 9.0)
-        assert (low, high) == (pytest.approx(overhead), pytest.approx(overhead))
+        assert low == pytest.approx(overhead) and high == pytest.approx(overhead)
     with pytest.raises(ValueError, match="at least -1"):
         speed_gain(-1.5)
     assert speed_gain(-1.0) == math.inf and speed_gain(math.inf) == -1.0

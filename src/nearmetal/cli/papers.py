@@ -11,6 +11,7 @@ from ..errors import ExitCode, UsageError
 from ..model.keys import did_you_mean
 from ..model.published import Published
 from ..published import load, paper_keys, published
+from ..published.sections import json_schema
 from ..report.tables.papers import content_lines, finding_lines, head_lines, paper_json
 from .common import print_json
 
@@ -24,8 +25,6 @@ def papers(
     json: bool = typer.Option(False, "--json", help="The result as JSON on standard output."),
 ) -> int:
     if schema:
-        from ..published.sections import json_schema
-
         print_json(json_schema())
         return int(ExitCode.DONE)
     found = [_paper(key) for key in ([name] if name else paper_keys())]

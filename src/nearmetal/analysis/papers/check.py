@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from scipy import special
+
 from ...model.published import (
     Claim,
     Derivation,
@@ -134,8 +136,6 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
 
     The test is Welch's. Where the other deviation is not printed, it is taken to be the same.
     """
-    from scipy import special
-
     n = paper.numbers[s.n].value
     if n < 2:
         return None

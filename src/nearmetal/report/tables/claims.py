@@ -14,7 +14,7 @@ from ...model.published import Claim, Conditions
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Verdict
 from ...model.series import Part
-from ...model.study import Arm, KernelWorkload, Study
+from ...model.study import Arm, Study
 from ...units import show_effect
 from ..sheet import Grid
 from ..text import one_line
@@ -140,8 +140,8 @@ def _conditions(
     release = kernel.get("release") if isinstance(kernel, dict) and arm.environment.guest is None else None
     measured = {c.workload for c in cells}
     classes: dict[str, list[str]] = {}
-    for w in study.workloads:
-        if isinstance(w, KernelWorkload) and "class" in w.params and w.name in measured:
+    for w in study.kernels:
+        if "class" in w.params and w.name in measured:
             classes.setdefault(ran[w.name], []).append(str(w.params["class"]))
     texts = [(abs(c.overhead), c.workload, c.attribution.sentence) for c in cells if c.attribution]
     _, workload, sentence = max((t for t in texts if t[2]), default=(0.0, "", ""))
