@@ -62,7 +62,7 @@ def test_a_series_that_was_killed_goes_on_where_it_was(here: Path) -> None:
     run = started("run", "mine/", "--backend", "namespaces", "--time", "30m", *ENDLESS, cwd=here)
     until(lambda: any(p.stat().st_size for p in here.glob("results/*/boxes-compute-*/trials/*.jsonl")))
     run.kill()
-    run.wait()
+    run.communicate()
     nearmetal("clean", cwd=here)
     before = json.loads(nearmetal("status", "--json", cwd=here).stdout)["parts"]
     assert [p["results_dir"] is None for p in before] == [False, True]

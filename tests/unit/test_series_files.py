@@ -22,6 +22,7 @@ from nearmetal.model.series import Figure, Omission, Scale
 from nearmetal.model.series_file import RankChoice, SeriesFiles
 from nearmetal.model.study import Attachment
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.published import published
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.series import PartResult, series_text
 from nearmetal.studies import series_names
@@ -261,6 +262,28 @@ def test_the_files_that_init_writes_are_the_built_in_study(tmp_path: Path, name:
             assert text.count("#") > 2, f"{file} has comments"
     with pytest.raises(UsageError, match="is there already"):
         write_series_files(name, scale, tmp_path / "v")
+
+
+@pytest.mark.parametrize("name", series_names())
+@pytest.mark.parametrize("scale", Scale)
+@pytest.mark.parametrize("cores", [2, 4, 64])
+def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale: Scale, cores: int) -> None:
+    found = find_series(name)
+    assert found is not None
+    files = found.files(scale=scale, seed=1)
+    first = {b: StandIn(backend=p[0], own_kernel=True) for b, p in files.head.narrow.backends.items()}
+    here = replace(offer(cores), stand_ins=first, own_kernel=lambda backend: backend != "native")
+    series = narrow(files, here, seed=1, max_time=60.0)
+    paper = published(series.paper)
+    assert paper is not None
+    for part in series.parts:
+        assert part.study is not None and part.places, (part.key, part.absent)
+        arms = {a.name for a in part.study.arms()}
+        assert {c.arm for c in part.study.comparisons()} <= arms and set(part.places.values()) <= arms
+        known = {w for e in files.head.parts if e.name == part.key for w in e.places}
+        for claim in paper.claims_of(part.key):
+            assert {claim.arm, claim.baseline} - {""} <= known, claim.what
+    assert {c.part for c in paper.claims} - {""} <= set(series.keys)
 
 
 @pytest.mark.parametrize("name", series_names())

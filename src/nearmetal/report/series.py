@@ -221,7 +221,8 @@ def _claims_of(r: PartResult, paper: Published | None) -> tuple[ClaimHere, ...]:
 def _beside(
     r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex
 ) -> tuple[PrintedComparison, ...]:
-    figures = [f for f in figures if f.quantity is not Quantity.INSTANCES]
+    elsewhere = (Quantity.INSTANCES, Quantity.BOOT)  # boot times: in the report of the part, by step
+    figures = [f for f in figures if f.quantity not in elsewhere]
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
 
