@@ -12,22 +12,26 @@ from nearmetal.api import images
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import find_series, paper_of, series_output, write_series_files
 from nearmetal.cli import series as cli
+from nearmetal.cli.common import FailOn
 from nearmetal.cli.series import RequestedSeries, create, frozen_series
-from nearmetal.errors import StudyError, UnavailableError, UsageError
+from nearmetal.errors import BusyError, ExitCode, StudyError, UnavailableError, UsageError
 from nearmetal.images.build import build_seconds
 from nearmetal.images.store import ImageStore
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import ImageDefinition
 from nearmetal.model.series import Figure, Omission, Scale
 from nearmetal.model.series_file import RankChoice, SeriesFiles
-from nearmetal.model.study import Attachment
+from nearmetal.model.study import Attachment, Study
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.series import PartResult, series_text
+from nearmetal.run.run import Outcome
+from nearmetal.run.series import offer_planned
 from nearmetal.studies import series_names
 from nearmetal.study_file import load_text
 from nearmetal.study_file.series import series_schema
+from nearmetal.testing.fake_host import FakeHost
 
 SERIES = """\
 name: mine
@@ -384,3 +388,30 @@ def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_pa
     longer = ResultsDirectory.create(made.path, net.study.name, study_yaml="name: x")
     (longer.path / "plan.json").write_text("{}")
     assert made.part(cpu) is None and made.part(net) is not None
+
+
+def test_another_backend_needs_a_list_in_the_series_file(tmp_path: Path) -> None:
+    host = FakeHost(absent=("/sys/*", "/proc/*"), cpus=(0, 1))
+    files = read(written(tmp_path, ("series.yaml", "  backends: {lxc: [lxc, namespaces]}\n", "")))
+    assert offer_planned(files, host, None).stand_ins == {}
+    with pytest.raises(UsageError, match="mine has no list of backends"):
+        offer_planned(files, host, "namespaces")
+
+
+def test_an_image_that_another_process_builds_stops_only_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(study: Study, progress: object) -> None:
+        raise BusyError("another process builds image odd", remedy="wait for it")
+
+    monkeypatch.setattr(cli, "build_images", build)
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
+    made = create(series, tmp_path / "results", "")
+
+    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        raise AssertionError("nothing starts without its image")
+
+    code = cli.run_parts(made, series, start, seconds=60.0, json=True, fail_on=FailOn.NOTHING)
+    assert code == ExitCode.FAILED_TRIALS
+    assert set(made.ends().values()) == {"did not run: another process builds image odd"}
+    assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]

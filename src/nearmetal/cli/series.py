@@ -266,7 +266,10 @@ def _built(study: Study, *, json: bool) -> float:
     """
     begin = time.monotonic()
     with View(quiet=json) as view:
-        build_images(study, view.phase)
+        try:
+            build_images(study, view.phase)
+        except BusyError as e:  # another process builds the image: only this part cannot run
+            raise UnavailableError(e.what, where=e.where, remedy=e.remedy) from e
     return time.monotonic() - begin
 
 

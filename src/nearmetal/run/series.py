@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ..environments import Tuned, Unavailable
 from ..environments.registry import get_backend, named_backend
-from ..errors import NearmetalError, UnavailableError
+from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host
 from ..host.facts import devices
 from ..host.facts.topology import topology
@@ -29,7 +29,7 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
     part needs.
     backend: the only backend to test, for all rules of the series.
 
-    Raises UsageError if the backend does not exist.
+    Raises UsageError if the backend does not exist, or if the series has no list of backends.
     """
     host = machine.host
     stand_ins = {
@@ -60,7 +60,7 @@ def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> Machin
     """Return what a plan assumes about this machine: the first backend of each list works, and attachments
     that need no card can be built. Nothing is started.
 
-    Raises UsageError if the backend does not exist.
+    Raises UsageError if the backend does not exist, or if the series has no list of backends.
     """
     places = topology(host, host.cpus())
     return MachineOffer(
@@ -78,6 +78,11 @@ def _preferred(files: SeriesFiles, backend: str | None) -> Mapping[str, tuple[st
     if backend is None:
         return files.head.narrow.backends
     named_backend(backend)
+    if not files.head.narrow.backends:
+        raise UsageError(
+            f"--backend: the series {files.head.name} has no list of backends to replace",
+            remedy="write narrow: {backends: {lxc: [lxc, namespaces]}} into its series file",
+        )
     return dict.fromkeys(files.head.narrow.backends, (backend,))
 
 
