@@ -11,7 +11,7 @@ from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import find_series
+from nearmetal.api.series import read_series
 from nearmetal.cli.series import SeriesOptions, _open, requested_series
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
@@ -26,6 +26,7 @@ from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
 from nearmetal.run.series import budget, offer_planned
+from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_study, load_text
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -41,7 +42,7 @@ NO_CARD = Omission(what="sriov", reason="no network card with virtual functions"
 def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
     found = find_series(NAME)
     assert found is not None
-    return found.files(scale=scale, seed=7)
+    return read_series(found, scale=scale, seed=7)
 
 
 def series(
@@ -297,7 +298,7 @@ def test_the_page_names_emulated_nodes_and_shows_the_curve(
     page, markdown = write_series(tmp_path, asked, found, published(asked.paper))
     html, text = page.read_text().replace("\u00a0", " "), markdown.read_text()
     for form in (html, text):
-        assert "8 emulated nodes × 1 instance × 1 task" in form
+        assert "8 emulated nodes × 1 task" in form
     assert "Packing: the same ranks on fewer nodes" in html
     assert "15 to 67 %" in html and "section 4.2, Figure 1c" in html
     assert html.count("Nodes emulated on one machine.") >= 3, "figures say so too"

@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.api import images
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import find_series, paper_of, series_output, write_series_files
+from nearmetal.api.series import paper_of, read_series, series_output, write_series_files
 from nearmetal.cli import series as cli
 from nearmetal.cli.common import FailOn
 from nearmetal.cli.series import RequestedSeries, create, frozen_series
@@ -28,7 +28,7 @@ from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.series import PartResult, series_text
 from nearmetal.run.run import Outcome
 from nearmetal.run.series import offer_planned
-from nearmetal.studies import series_names
+from nearmetal.studies import find_series, series_names
 from nearmetal.study_file import load_text
 from nearmetal.study_file.series import series_schema
 from nearmetal.testing.fake_host import FakeHost
@@ -105,7 +105,7 @@ def written(here: Path, *changes: tuple[str, str, str], leave_out: str = "") -> 
 def read(here: Path) -> SeriesFiles:
     found = find_series(str(here))
     assert found is not None
-    return found.files(scale=None, seed=5)
+    return read_series(found, scale=None, seed=5)
 
 
 def offer(cores: int = 2) -> MachineOffer:
@@ -248,7 +248,7 @@ def test_a_scale_belongs_to_built_in_studies(tmp_path: Path) -> None:
     found = find_series(str(written(tmp_path)))
     assert found is not None
     with pytest.raises(UsageError, match="--scale belongs to built-in studies"):
-        found.files(scale=Scale.PAPER, seed=1)
+        read_series(found, scale=Scale.PAPER, seed=1)
 
 
 @pytest.mark.parametrize("name", series_names())
@@ -257,7 +257,7 @@ def test_the_files_that_init_writes_are_the_built_in_study(tmp_path: Path, name:
     paths = write_series_files(name, scale, tmp_path / "v")
     built_in, own = find_series(name), find_series(str(tmp_path / "v"))
     assert built_in is not None and own is not None
-    assert own.files(scale=None, seed=3) == built_in.files(scale=scale, seed=3)
+    assert read_series(own, scale=None, seed=3) == read_series(built_in, scale=scale, seed=3)
     texts = series_output(name, scale)
     assert {p.name for p in paths} == set(texts)
     for file, text in texts.items():
@@ -274,7 +274,7 @@ def test_the_files_that_init_writes_are_the_built_in_study(tmp_path: Path, name:
 def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale: Scale, cores: int) -> None:
     found = find_series(name)
     assert found is not None
-    files = found.files(scale=scale, seed=1)
+    files = read_series(found, scale=scale, seed=1)
     first = {b: StandIn(backend=p[0], own_kernel=True) for b, p in files.head.narrow.backends.items()}
     here = replace(offer(cores), stand_ins=first, own_kernel=lambda backend: backend != "native")
     series = narrow(files, here, seed=1, max_time=60.0)

@@ -11,7 +11,7 @@ import pytest
 from nearmetal.analysis import analyse
 from nearmetal.analysis.instances import instance_figures
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import find_series
+from nearmetal.api.series import read_series
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.settings import XenSettings, XenType
 from nearmetal.errors import UsageError
@@ -34,7 +34,7 @@ from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
 from nearmetal.run.series import offer_planned
 from nearmetal.samplers import Header, Sample, SampleSection
-from nearmetal.studies import series_names
+from nearmetal.studies import find_series, series_names
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -55,7 +55,7 @@ CELLS = {Scale.SMALL: 20, Scale.PAPER: 44}
 def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
     found = find_series(NAME)
     assert found is not None
-    return found.files(scale=scale, seed=7)
+    return read_series(found, scale=scale, seed=7)
 
 
 def offer(cpus: tuple[int, ...], backend: str, own: BackendSettings | None = None) -> MachineOffer:
@@ -348,9 +348,9 @@ def test_the_tables_and_figures_stand_beside_the_papers(
             "&#39;", "'"
         )
     for n in (1, 2):
-        assert f"CPU time: two-vms, 2 instances × 1 task, oversubscribed, guest {n}" in html
+        assert f"CPU time: two-vms, 2 VMs × 1 task, oversubscribed, guest {n}" in html
     for title in ("Memory", "Disk traffic", "Interrupts and context switches"):
-        assert f"{title}: one-vm, 1 instance × 2 tasks, oversubscribed" in html
+        assert f"{title}: one-vm, 1 VM × 2 tasks, oversubscribed" in html
     told = series_text(asked, found, paper)
     assert "Memory: here, and in section 4.3" in told
     told_json = series_json(asked, found, paper, results_dir="r", report="r/report.html")

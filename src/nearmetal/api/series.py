@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import PaperFileError, StudyProblem, UsageError
@@ -18,10 +18,9 @@ from ..model.series_file import SeriesFiles
 from ..node.machine import image_store
 from ..published import paper_keys, published, read
 from ..records import SeriesDirectory
-from ..studies import series_names, series_texts
+from ..studies import SERIES_FILE, SeriesSource, series_names, series_texts
 from ..study_file import SCHEMA_LINE, SCHEMA_NAME, json_schema
 from ..study_file.series import (
-    SERIES_FILE,
     SERIES_SCHEMA_LINE,
     SERIES_SCHEMA_NAME,
     load_series,
@@ -31,61 +30,40 @@ from ..study_file.tree import MAX_BYTES
 from .catalog import catalog
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesSource:
-    """Where the files of a series are.
+def read_series(source: SeriesSource, *, scale: Scale | None, seed: int) -> SeriesFiles:
+    """Read the files of a series.
 
-    builtin: name of a built-in study in parts; '' for a directory.
-    directory: the directory of the files, if it is none that is built in.
+    scale: scale of a built-in series; small if None.
+
+    Raises StudyError, UsageError.
     """
-
-    builtin: str = ""
-    directory: Path = Path()
-
-    def files(self, *, scale: Scale | None, seed: int) -> SeriesFiles:
-        """Read the files.
-
-        scale: scale of a built-in series; small if None.
-
-        Raises StudyError, UsageError.
-        """
-        if self.builtin:
-            texts = series_texts(self.builtin, scale or Scale.SMALL)
-            return self._load(_from(texts), lambda file: f"{self.builtin}/{file}", seed)
-        if scale is not None:
-            raise UsageError(
-                f"--scale belongs to built-in studies, and the files in {self.directory} have one scale",
-                remedy=f"nearmetal init {series_names()[0]} --scale {scale} DIR writes files of that scale",
-            )
-        try:
-            return self._load(self._read, lambda file: str(self.directory / file), seed)
-        except (OSError, UnicodeDecodeError) as e:
-            why = e.strerror if isinstance(e, OSError) else "not UTF-8"
-            raise UsageError(f"cannot read the series: {why}", where=str(self.directory / SERIES_FILE)) from e
-
-    def _read(self, file: str) -> str:
-        with (self.directory / file).open("rb") as opened:
-            return opened.read(MAX_BYTES + 1).decode("utf-8-sig")
-
-    def _load(self, text_of: Callable[[str], str], name_of: Callable[[str], str], seed: int) -> SeriesFiles:
-        # An image that is not built yet is built before the part that needs it.
-        known = replace(catalog(), no_image=_unknown_image)
-        return load_series(
-            text_of, name_of, known, seed=seed, published=paper_keys(), table_problems=_table_problems
+    if source.builtin:
+        texts = series_texts(source.builtin, scale or Scale.SMALL)
+        return _load(_from(texts), lambda file: f"{source.builtin}/{file}", seed)
+    directory = source.directory
+    if scale is not None:
+        raise UsageError(
+            f"--scale belongs to built-in studies, and the files in {directory} have one scale",
+            remedy=f"nearmetal init {series_names()[0]} --scale {scale} DIR writes files of that scale",
         )
 
+    def text_of(file: str) -> str:
+        with (directory / file).open("rb") as opened:
+            return opened.read(MAX_BYTES + 1).decode("utf-8-sig")
 
-def find_series(text: str) -> SeriesSource | None:
-    """Return the series with a name or in a directory; None if the text names none.
+    try:
+        return _load(text_of, lambda file: str(directory / file), seed)
+    except (OSError, UnicodeDecodeError) as e:
+        why = e.strerror if isinstance(e, OSError) else "not UTF-8"
+        raise UsageError(f"cannot read the series: {why}", where=str(directory / SERIES_FILE)) from e
 
-    text: name of a built-in study in parts, a directory with a series file, or the series file itself.
-    """
-    path = Path(text)
-    if path.name == SERIES_FILE and path.is_file():
-        return SeriesSource(directory=path.parent)
-    if (path / SERIES_FILE).is_file():
-        return SeriesSource(directory=path)
-    return SeriesSource(builtin=text) if text in series_names() and not path.is_file() else None
+
+def _load(text_of: Callable[[str], str], name_of: Callable[[str], str], seed: int) -> SeriesFiles:
+    # An image that is not built yet is built before the part that needs it.
+    known = replace(catalog(), no_image=_unknown_image)
+    return load_series(
+        text_of, name_of, known, seed=seed, published=paper_keys(), table_problems=_table_problems
+    )
 
 
 def series_output(name: str, scale: Scale) -> dict[str, str]:

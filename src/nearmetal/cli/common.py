@@ -1,4 +1,4 @@
-"""Code that several commands share: exit codes, notes and quantities on the command line."""
+"""Code that several commands share: notes and quantities on the command line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 
-from ..api.series import SeriesSource, find_series
-from ..errors import ExitCode, UsageError
-from ..model.result import Analysis, Verdict
+from ..errors import UsageError
 from ..model.series import Scale
-from ..studies import series_names
-from ..study_file.series import SERIES_FILE
+from ..studies import SERIES_FILE, SeriesSource, find_series, series_names
 from ..units import Dimension, UnitError, parse
 
 
@@ -65,13 +62,3 @@ def duration(text: str | None, option: str = "--time") -> float | None:
     if seconds <= 0:
         raise UsageError(f"{option}: must be longer than nothing", remedy="write 90s, 10m or 1h30m")
     return seconds
-
-
-def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:
-    """Return the exit code: 0, 1 if a condition of --fail-on holds, or 4 if trials failed."""
-    material = any(c.verdict in (Verdict.SLOWER, Verdict.FASTER) for c in analysis.cells)
-    if fail_on is FailOn.MATERIAL and material:
-        return ExitCode.FINDING
-    if fail_on is FailOn.UNDECIDED and analysis.undecided:
-        return ExitCode.FINDING
-    return ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE

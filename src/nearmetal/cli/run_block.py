@@ -16,7 +16,7 @@ from ..api.results import frozen_study
 from ..errors import ExitCode, UsageError
 from ..records import ResultsDirectory
 from ..records.next_block import order_from, order_line
-from .measuring import DryRun, Force
+from .options import DryRun, Force
 from .view import View
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..api.catalog import catalog
 from ..api.images import build_images, unbuilt_images
-from ..api.results import write_report
-from ..api.series import SeriesSource, paper_of
-from ..api.studies import draw_seed
+from ..api.measuring import bounded, checked_on, fitted, machine_here
+from ..api.results import frozen_study, write_report
+from ..api.series import paper_of, read_series
+from ..api.studies import draw_seed, study_text
 from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UnavailableError, UsageError
 from ..host import LocalHost
 from ..images.build import build_seconds
@@ -26,14 +27,18 @@ from ..records.disk import resume_line
 from ..report.text import plural
 from ..run.estimate import estimate
 from ..samplers import GUESTS, read_sections
+from ..studies import SeriesSource
 from ..study_file import dump_study, load_study
 from ..units import show_clock
-from .common import FailOn, exit_code, print_json
+from .common import FailOn, duration, print_json
+from .measuring import exit_code, order_of
 from .plan_text import show_plan
 from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..model.result import Analysis
+    from ..node.machine import Machine
+    from ..node.progress import Progress
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
     from ..run.run import Outcome
@@ -98,7 +103,7 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
     Raises StudyError if they have mistakes, UsageError if there is no part with a given key.
     """
     seed = draw_seed() if options.seed is None else options.seed
-    files = options.source.files(scale=options.scale, seed=seed)
+    files = read_series(options.source, scale=options.scale, seed=seed)
     known = [entry.name for entry in files.head.parts]
     keys = tuple(k for text in options.only for k in text.split(",") if k)
     for key in keys:
@@ -114,6 +119,31 @@ def planned_series(options: SeriesOptions) -> Series:
 
     found = requested_series(options)
     return found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+
+
+def checked_series(
+    series: Series, machine: Machine, progress: Progress, *, require_kvm: bool = False
+) -> Series:
+    """Return the series as it would run here. A part that cannot run on this machine gets the reason instead
+    of its study. Nothing is measured.
+
+    require_kvm: as in with_accelerators().
+
+    Raises the error of the first part if none can run.
+    """
+    parts, errors = [], []
+    for part in series.parts:
+        if part.study is not None and not unbuilt_images(part.study):  # what needs an image is not known
+            try:
+                study = checked_on(machine, part.study, progress, require_kvm=require_kvm)
+                part = replace(part, study=study)
+            except NearmetalError as e:
+                errors.append(e)
+                part = replace(part, study=None, absent=e.what)
+        parts.append(part)
+    if errors and all(part.study is None for part in parts):
+        raise errors[0]
+    return replace(series, parts=tuple(parts))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None, shown: str = "") -> None:
@@ -208,6 +238,92 @@ def create(series: Series, results: Path, table: str) -> SeriesDirectory:
 def frozen_series(directory: SeriesDirectory) -> Series:
     """Return the series that is stored in a directory."""
     return directory.series(lambda path: load_study(path, None))
+
+
+def run_series(
+    options: SeriesOptions,
+    results: Path,
+    max_blocks: int | None,
+    *,
+    shown: str,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+    require_kvm: bool,
+) -> int:
+    """Run a study in parts and show its result, or with dry_run its plan. Returns the exit code.
+
+    shown: the series as named on the command line.
+    """
+    from ..run.series import offer_here
+
+    found = requested_series(options)
+    with View(quiet=json) as view:
+        machine = machine_here(view, None)
+        series = found.narrowed(offer_here(found.files, machine, view, options.backend))
+        if dry_run:
+            series = checked_series(series, machine, view, require_kvm=require_kvm)
+    if dry_run:
+        show_series(series, json=json, blocks=None, shown=shown)
+        return int(ExitCode.DONE)
+    return run_parts(
+        create(series, results, found.files.table),
+        series,
+        _part_runner(machine, max_blocks, json=json, force=force, require_kvm=require_kvm),
+        seconds=series.max_time,
+        json=json,
+        fail_on=fail_on,
+    )
+
+
+def resume_series(
+    directory: SeriesDirectory,
+    time: str | None,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+) -> int:
+    """Resume a study in parts and show its result, or with dry_run its plan. Returns the exit code."""
+    series = frozen_series(directory)
+    seconds = duration(time) or series.max_time
+    with View(quiet=json) as view:
+        machine = machine_here(view, None)
+        if dry_run:
+            series = checked_series(replace(series, max_time=seconds), machine, view)
+    if dry_run:
+        show_series(series, json=json, blocks=None)
+        return int(ExitCode.DONE)
+    start = _part_runner(machine, max_blocks, json=json, force=force)
+    return run_parts(directory, series, start, seconds=seconds, json=json, fail_on=fail_on)
+
+
+def _part_runner(
+    machine: Machine,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    force: bool,
+    require_kvm: bool = False,
+) -> Start:
+    """Return a function that runs or resumes one part of a series below its directory."""
+    from ..run.run import resume_run, start_run
+
+    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        with View(quiet=json) as view:
+            fitting, study = fitted(machine, study, view, require_kvm=require_kvm)
+            if found is None:
+                order = order_of(into.path, study_text(study), force=force, overrun=False)
+                return start_run(fitting, bounded(study, max_blocks), order, view)
+            frozen = frozen_study(found)
+            again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
+            order = order_of(into.path, found.study_yaml, force=force, overrun=False)
+            return resume_run(fitting, bounded(again, max_blocks), found, order, view)
+
+    return start
 
 
 def run_parts(

@@ -115,8 +115,8 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     begin = time.monotonic()
     with open_node(machine, study, backends, label, progress) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
-        asked = EVENTS if study.design.perf_events else ()
-        recording = Recording(logs=directory.path / "logs", events=asked)
+        events = EVENTS if study.design.perf_events else ()
+        recording = Recording(logs=directory.path / "logs", events=events)
         progress.phase("rehearsal: round 0, discarded")
         rehearsed = rehearse(node, recording, progress)
         study = without_failed(study, rehearsed)
@@ -131,7 +131,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
         planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
         offered = offered_events(machine.host, machine.tools)
-        recording = replace(recording, events=counted_everywhere(asked, rehearsed.records))
+        recording = replace(recording, events=counted_everywhere(events, rehearsed.records))
         directory.freeze(
             seed=study.design.seed,
             arms=tuple(arm.name for arm in study.arms()),

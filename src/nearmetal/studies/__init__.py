@@ -7,12 +7,15 @@ that ends with `#: small` or `#: paper` belongs to that scale only; the mark is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from ..errors import UsageError
 
-_HEAD = "series.yaml"
+SERIES_FILE = "series.yaml"
+"""Name of the file that makes a directory a series."""
 _MARK = " #: "
 
 
@@ -41,11 +44,36 @@ def series_texts(name: str, scale: str) -> dict[str, str]:
         for p in resources.files(__name__).joinpath(name).iterdir()
         if p.name.endswith(".yaml")
     }
-    return {f: "".join(_at(files[f], scale)) for f in sorted(files, key=lambda f: (f != _HEAD, f))}
+    return {f: "".join(_at(files[f], scale)) for f in sorted(files, key=lambda f: (f != SERIES_FILE, f))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesSource:
+    """Where the files of a series are.
+
+    builtin: name of a built-in study in parts; '' for a directory.
+    directory: the directory of the files, if the study is not built in.
+    """
+
+    builtin: str = ""
+    directory: Path = Path()
+
+
+def find_series(text: str) -> SeriesSource | None:
+    """Return the series with a name or in a directory; None if the text names none.
+
+    text: name of a built-in study in parts, a directory with a series file, or the series file itself.
+    """
+    path = Path(text)
+    if path.name == SERIES_FILE and path.is_file():
+        return SeriesSource(directory=path.parent)
+    if (path / SERIES_FILE).is_file():
+        return SeriesSource(directory=path)
+    return SeriesSource(builtin=text) if text in series_names() and not path.is_file() else None
 
 
 def _is_series(path: Traversable) -> bool:
-    return path.is_dir() and path.joinpath(_HEAD).is_file()
+    return path.is_dir() and path.joinpath(SERIES_FILE).is_file()
 
 
 def _at(text: str, scale: str) -> Iterator[str]:

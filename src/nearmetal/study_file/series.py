@@ -11,6 +11,7 @@ from ..model.keys import did_you_mean
 from ..model.series import PER_NODE, Figure
 from ..model.series_file import PartEntry, SeriesFile, SeriesFiles
 from ..model.study import Study
+from ..studies import SERIES_FILE
 from .catalog import Catalog
 from .load import load_text
 from .problems import Path, Problems
@@ -18,8 +19,6 @@ from .schema import Schema, one_schema
 from .tree import MapNode, mark_of, read_tree
 from .validate import read
 
-SERIES_FILE = "series.yaml"
-"""Name of the file that makes a directory a series."""
 SERIES_SCHEMA_NAME = "nearmetal-series.schema.json"
 #: First line of every series file that is written, so that editors complete and check it.
 SERIES_SCHEMA_LINE = f"# yaml-language-server: $schema=./{SERIES_SCHEMA_NAME}"

@@ -37,7 +37,7 @@ _SEVERAL = (
     "one after the other, and the seconds of the last one to be ready if they start side by side. Other "
     "trials show their last guest."
 )
-_PHYSICAL = {"whole": "in all, as systemd tells of this boot"}
+_PHYSICAL = {"whole": "in all, as systemd reports of this boot"}
 
 
 def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonValue]) -> Leaf | None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analysis.papers.claims import Answer, OwnOverhead, hold
+from ...analysis.papers.claims import Answer, Held, OwnOverhead, hold
 from ...analysis.papers.differences import OwnConditions, difference
 from ...model.published import Claim, Conditions
 from ...model.record import JsonValue
@@ -62,6 +62,7 @@ class ClaimHere:
             "each": {what: held.value for what, held in a.each},
             "reason": a.reason,
             "differs": self.differs,
+            "note": c.differs,
             "ours": [
                 {"workload": x.workload, "low": _finite(x.low), "high": _finite(x.high), "n": x.n}
                 for x in self.cells
@@ -167,6 +168,11 @@ def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
     def answer(c: ClaimHere) -> str:
         return f"{c.answer.held}: {c.answer.reason}" if c.answer.reason else c.answer.held.value
 
+    def differs(c: ClaimHere) -> str:
+        note = c.answer.claim.differs
+        known = note and c.answer.held is not Held.IMPOSSIBLE
+        return f"{c.differs} In the paper: {note}.".lstrip() if known else c.differs
+
     return Grid(
         title="Do the paper's claims hold here?",
         heads=("claim", "paper", "where", "overhead here", "answer", "what differs"),
@@ -177,7 +183,7 @@ def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
                 c.answer.claim.source,
                 c.ours or "not measured",
                 answer(c),
-                c.differs,
+                differs(c),
             )
             for c in claims
         ),
