@@ -11,8 +11,8 @@ import pytest
 from tests.nested.inside import booted, built_image, carried_disk, nearmetal
 
 from nearmetal.environments.xen.xl import Xl
-from nearmetal.studies.two_vm_2009 import IMAGE, NAME
 
+NAME, IMAGE = "two-vm-scenarios-2009", "debian-lammps"
 pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
 
 

@@ -20,7 +20,7 @@ NAMES = frozenset(backend_names())
 #: Rooms and files that may name backends, and why.
 MAY = {
     "environments": "the backends themselves",
-    "studies": "a built-in study is about the backends that its question names",
+    "model/series_file.py": "the example of a rule has a backend to replace",
     "study_file/sections/__init__.py": "the example of a section has an environment called native",
 }
 

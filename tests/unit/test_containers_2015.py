@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +11,54 @@ from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
-from nearmetal.cli.series import _open
+from nearmetal.api.series import read_series
+from nearmetal.cli.series import SeriesOptions, _open, requested_series
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
 from nearmetal.model.profile import RankProfile
 from nearmetal.model.published import Likeness, Quantity
-from nearmetal.model.series import Part, Scale, Series
-from nearmetal.model.study import Attachment, Better, KernelWorkload, Study
+from nearmetal.model.series import Omission, Part, Scale, Series
+from nearmetal.model.series_file import SeriesFiles
+from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study
 from nearmetal.plan import make_plan
+from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
-from nearmetal.run.builtin.containers_2015 import containers_planned
-from nearmetal.run.builtin.series import budget
-from nearmetal.studies.containers_2015 import LOSSY, AvailableMachine, containers_2015, part_keys
+from nearmetal.run.series import budget, offer_planned
+from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_study, load_text
+from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
 BLOCKS = 12
 
 
-def series(cpus: int, *, scale: Scale = Scale.SMALL, only: tuple[str, ...] = ()) -> Series:
-    setting = AvailableMachine(
+NAME = "containers-2015"
+KEYS = ("q1", "q2", "q3", "rto", "cures", "ovs", "appendix")
+NO_CARD = Omission(what="sriov", reason="no network card with virtual functions", remedy="another card")
+
+
+def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
+    found = find_series(NAME)
+    assert found is not None
+    return read_series(found, scale=scale, seed=7)
+
+
+def series(
+    cpus: int,
+    *,
+    scale: Scale = Scale.SMALL,
+    only: tuple[str, ...] = (),
+    lacking: tuple[Attachment, ...] = (Attachment.SRIOV,),
+) -> Series:
+    offer = MachineOffer(
+        cpus=tuple(range(cpus)),
         cores=cpus,
-        container="namespaces",
-        attachments=(Attachment.MACVLAN, Attachment.OVS),
-        lacking={Attachment.SRIOV: "no network card with virtual functions"},
+        stand_ins={"lxc": StandIn(backend="namespaces")},
+        lacking={a: replace(NO_CARD, what=a.value) for a in lacking},
     )
-    return containers_2015(setting, scale=scale, seed=7, max_time=900.0, only=only)
+    return narrow(files(scale), offer, seed=7, max_time=900.0, only=only)
 
 
 def part(of: Series, key: str) -> Part:
@@ -82,7 +101,8 @@ def test_packing_keeps_the_ranks_and_never_more_instances_than_cpus() -> None:
 
 def test_parts_that_one_cpu_cannot_run_say_so() -> None:
     asked = series(1)
-    assert "one core" in part(asked, "q1").absent
+    assert part(asked, "q1").absent == "this machine has 1 core, and the smallest placement has 2 ranks"
+    assert "2 cores or more" in part(asked, "q1").left_out[0].remedy
     assert part(asked, "q2").study is None
     assert [a.placement.ranks for a in study(asked, "q3").arms()] == [1, 1]
 
@@ -98,7 +118,7 @@ def test_the_scale_chooses_the_classes_of_the_paper() -> None:
 
 def test_the_least_time_out_is_the_papers_and_all_lose_packets_alike() -> None:
     arms = study(series(4), "rto").arms()
-    assert {a.placement.link for a in arms} == {LOSSY}
+    assert {a.placement.link for a in arms} == {NodeLink(rate=400e6 / 8, queue=16_000)}
     assert [a.environment.network.rto_min for a in arms] == [None, None, 0.002]
 
 
@@ -110,14 +130,11 @@ def test_cures_are_those_that_can_be_built_and_the_others_are_named() -> None:
         "veth-bridge",
         "macvlan",
     ]
-    assert cures.notes[1] == "Not on this machine: sriov: no network card with virtual functions."
-    bare = containers_2015(
-        AvailableMachine(cores=2, container="namespaces"),
-        scale=Scale.SMALL,
-        seed=1,
-        max_time=1.0,
-        only=["cures"],
-    )
+    assert [str(o) for o in cures.left_out] == [
+        "container-sriov: no network card with virtual functions; next: another card"
+    ]
+    assert "sriov" not in cures.places
+    bare = series(2, lacking=(Attachment.SRIOV, Attachment.MACVLAN))
     assert study(bare, "cures").design.baselines == ("native",)
 
 
@@ -125,9 +142,8 @@ def test_open_vswitch_has_a_part_of_its_own_for_its_blocks_last_long() -> None:
     own = study(series(2), "ovs")
     assert [e.name for e in own.environments] == ["native", "container", "container-ovs"]
     assert own.design.slices == 1
-    bare = AvailableMachine(cores=2, container="namespaces", lacking={Attachment.OVS: "not installed"})
-    without = containers_2015(bare, scale=Scale.SMALL, seed=1, max_time=1.0, only=["ovs"])
-    assert part(without, "ovs").absent == "not installed"
+    without = part(series(2, lacking=(Attachment.OVS,)), "ovs")
+    assert without.study is None and without.absent == NO_CARD.reason
 
 
 def test_parts_are_chosen_in_order_and_share_what_time_is_left() -> None:
@@ -138,13 +154,16 @@ def test_parts_are_chosen_in_order_and_share_what_time_is_left() -> None:
     assert one == pytest.approx(100 * first.share / (first.share + second.share))
     assert budget(second, [second], 70.0) == 70.0, "what the first left"
     assert sum(p.share for p in series(2).parts) <= 1.0 + 1e-9
-    assert part_keys() == ("q1", "q2", "q3", "rto", "cures", "ovs", "appendix")
+    assert series(2).keys == KEYS
 
 
 def test_a_plan_starts_nothing_and_says_so() -> None:
-    setting = containers_planned(2, None)
-    assert setting.container in ("lxc", "namespaces")
-    assert setting.container == "namespaces" or "the run finds out" in setting.notes[0]
+    host = FakeHost(absent=("/sys/*", "/proc/*"), cpus=(0, 1))
+    planned = narrow(files(), offer_planned(files(), host, None), seed=1, max_time=60.0)
+    assert planned.notes[-1] == "Instances by lxc where it works here, else by namespaces: the run finds out."
+    assert {e.backend for e in study(planned, "q1").environments} == {"native", "lxc"}
+    only = narrow(files(), offer_planned(files(), host, "namespaces"), seed=1, max_time=60.0)
+    assert {e.backend for e in study(only, "q1").environments} == {"native", "namespaces"}
 
 
 def test_the_paper_says_where_each_figure_stands() -> None:
@@ -152,7 +171,7 @@ def test_the_paper_says_where_each_figure_stands() -> None:
     assert paper is not None
     assert published("no-such-paper") is None
     assert all(f.source and f.differs and f.low <= f.high for f in paper.figures)
-    assert {f.part for f in paper.figures} <= {*part_keys(), "rto", "cures"}
+    assert {f.part for f in paper.figures} <= set(KEYS)
     kinds = {f.likeness for f in paper.figures if f.quantity is Quantity.OVERHEAD}
     assert kinds == {Likeness.LIKE}, "the paper's overheads are of whole runs on other machines"
     (rto,) = [f for f in paper.of_part("rto") if "2 ms" in f.arm]
@@ -329,12 +348,11 @@ def test_a_spoilt_series_is_told(tmp_path: Path, wound: str) -> None:
 
 def test_parts_that_are_not_there_are_a_mistake() -> None:
     from nearmetal.cli.common import in_parts
-    from nearmetal.cli.series import SeriesOptions, make_series
 
-    wrong = SeriesOptions(name="containers-2015", scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
+    found = in_parts(NAME, scale=Scale.SMALL, only=["q1"])
+    assert found is not None and in_parts("quick") is None
+    wrong = SeriesOptions(source=found, scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
     with pytest.raises(UsageError, match="no part q9"):
-        make_series(wrong, partial(containers_2015, AvailableMachine(cores=2, container="namespaces")))
-    assert in_parts("containers-2015", scale=Scale.SMALL, only=["q1"])
-    assert not in_parts("quick")
+        requested_series(wrong)
     with pytest.raises(UsageError, match="--only belongs to studies in parts"):
         in_parts("quick", only=["q1"])

@@ -137,7 +137,7 @@ IN_FUNCTIONS = {
     "report/page/bundle.py": (1, "vl-convert: the bundle is in the cache"),
     "run": (4, NUMPY),
     "samplers": (2, "zstandard: only samples are compressed"),
-    "study_file": (22, YAML),
+    "study_file": (23, YAML),
 }
 
 

@@ -263,7 +263,7 @@ def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
     )
     claims = told(asked, nothing)
     packing = claims["q1", "8 containers on each machine against as many bare machines"]
-    assert packing["held"] == "cannot be asked here" and "one core" in packing["reason"]
+    assert packing["held"] == "cannot be asked here" and "1 core" in packing["reason"]
     third = claims["q3", "CG with 128 processes, one container on each machine"]
     assert third["held"] == "no verdict yet" and third["reason"] == "not measured: no time was left"
     assert third["ours"] == [] and third["differs"].startswith(

@@ -11,35 +11,30 @@ import pytest
 from nearmetal.analysis import analyse
 from nearmetal.analysis.instances import instance_figures
 from nearmetal.api.catalog import catalog
+from nearmetal.api.series import read_series
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.settings import XenSettings, XenType
 from nearmetal.errors import UsageError
 from nearmetal.host.counters.procfiles import CounterUnits
 from nearmetal.images.find import builtin_definition
 from nearmetal.model.change import replace
+from nearmetal.model.environments.environment import BackendSettings
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import HOST
 from nearmetal.model.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
+from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import ApplicationWorkload, Better, Study
 from nearmetal.node.machine import Hardware
 from nearmetal.node.survey.programs import place_of
 from nearmetal.plan import make_plan
+from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
-from nearmetal.run.builtin.series import kind, make_planned
+from nearmetal.run.series import offer_planned
 from nearmetal.samplers import Header, Sample, SampleSection
-from nearmetal.studies import SERIES
-from nearmetal.studies.two_vm_2009 import (
-    CELLS,
-    IMAGE,
-    NAME,
-    TASK_MEMORY,
-    AvailableMachine,
-    part_keys,
-    two_vm_2009,
-)
+from nearmetal.studies import find_series, series_names
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -51,12 +46,37 @@ MB = 1e6
 MACHINE = Hardware(memory=24 << 30)
 
 
-def series(cpus: int, *, virtual: bool = True, scale: Scale = Scale.SMALL) -> Series:
-    backend = "qemu" if virtual else "namespaces"
-    setting = AvailableMachine(
-        cpus=tuple(range(cpus)), backend=backend, virtual=virtual, image=IMAGE if virtual else HOST
+NAME, IMAGE = "two-vm-scenarios-2009", "debian-lammps"
+MIB = 1 << 20
+TASK_MEMORY = {Scale.SMALL: 128 * MIB, Scale.PAPER: 256 * MIB}
+CELLS = {Scale.SMALL: 20, Scale.PAPER: 44}
+
+
+def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
+    found = find_series(NAME)
+    assert found is not None
+    return read_series(found, scale=scale, seed=7)
+
+
+def offer(cpus: tuple[int, ...], backend: str, own: BackendSettings | None = None) -> MachineOffer:
+    """A machine with LAMMPS."""
+    virtual = {"qemu", "xen"}
+    return MachineOffer(
+        cpus=cpus,
+        cores=len(cpus),
+        stand_ins={"qemu": StandIn(backend=backend, own_kernel=backend in virtual, settings=own)},
+        programs=frozenset({"lmp"}),
+        own_kernel=lambda name: name in virtual,
     )
-    return two_vm_2009(setting, scale=scale, seed=7, max_time=900.0)
+
+
+def series(cpus: int, *, virtual: bool = True, scale: Scale = Scale.SMALL) -> Series:
+    here = offer(tuple(range(cpus)), "qemu" if virtual else "namespaces")
+    return narrow(files(scale), here, seed=7, max_time=900.0)
+
+
+def planned(host: FakeHost, backend: str, only: tuple[str, ...] = ()) -> Series:
+    return narrow(files(), offer_planned(files(), host, backend), seed=1, max_time=60.0, only=only)
 
 
 def study(of: Series, key: str) -> Study:
@@ -106,11 +126,14 @@ def test_both_tasks_share_a_cpu_as_on_the_papers_nodes_and_then_each_has_its_own
     eight = study(series(4, scale=Scale.PAPER), "scenarios")
     assert {a.placement.cpus for a in eight.arms()} == {(0, 0, 1, 1, 2, 2, 3, 3)}
     assert all(a.placement.emulated for a in eight.arms())
+    others = narrow(files(), offer((4, 6), "qemu"), seed=7, max_time=900.0)
+    assert {a.placement.cpus for a in study(others, "scenarios").arms()} == {(4, 4)}
+    assert {a.placement.cpus for a in study(others, "cores").arms()} == {(4, 6)}
 
 
 def test_parts_that_one_cpu_cannot_run_say_so() -> None:
     parts = {p.key: p for p in series(1).parts}
-    assert parts["cores"].study is None and "one CPU" in parts["cores"].absent
+    assert parts["cores"].study is None and "1 core" in parts["cores"].absent
     assert parts["scenarios"].study is not None
 
 
@@ -148,32 +171,28 @@ def test_the_image_brings_lammps_an_mpi_and_a_kernel() -> None:
 
 def test_a_plan_starts_nothing() -> None:
     host = FakeHost(absent=("/sys/*", "/proc/*"), programs={"lmp": "/usr/bin/lmp"}, cpus=(0, 1))
-    assert NAME in SERIES and kind(NAME).parts == part_keys()
-    made = make_planned(NAME, host, "namespaces")(scale=Scale.SMALL, seed=1, max_time=60.0, only=["cores"])
-    assert made.keys == ("cores",) and "Containers take the place" in made.notes[1]
+    assert NAME in series_names()
+    made = planned(host, "namespaces", only=("cores",))
+    assert made.keys == ("cores",) and made.notes[-1] == "Instances by namespaces."
     assert study(made, "cores").environments[0].image == HOST
     bare = FakeHost(absent=("/sys/*", "/proc/*"), missing=("lmp",), cpus=(0, 1))
-    asked = make_planned(NAME, bare, "namespaces")(scale=Scale.SMALL, seed=1, max_time=60.0)
-    assert study(asked, "cores").environments[0].image == IMAGE
+    assert study(planned(bare, "namespaces"), "cores").environments[0].image == IMAGE
     with pytest.raises(UsageError, match="no backend"):
-        make_planned(NAME, host, "no-such-backend")
+        offer_planned(files(), host, "no-such-backend")
 
 
 def test_a_plan_by_xen_is_of_guests_alike_those_of_qemu() -> None:
     host = FakeHost(absent=("/sys/*", "/proc/*"), programs={"lmp": "/usr/bin/lmp"}, cpus=(0,))
-    planned = {
-        backend: make_planned(NAME, host, backend)(scale=Scale.SMALL, seed=1, max_time=60.0)
-        for backend in ("xen", "qemu")
-    }
-    assert "Instances by xen" in planned["xen"].notes[0]
-    own, other = (study(planned[b], "scenarios") for b in ("xen", "qemu"))
+    both = {backend: planned(host, backend) for backend in ("xen", "qemu")}
+    assert "Instances by xen" in both["xen"].notes[-1]
+    own, other = (study(both[b], "scenarios") for b in ("xen", "qemu"))
     assert [a.name for a in own.arms()] == ["one-vm/1x2", "two-vms/2x1", "bare/1x2"]
     guests = [e for e in own.environments if e.backend == "xen"]
     assert len(guests) == 2 and {e.image for e in own.environments} == {IMAGE}
     alike = tuple(replace(e, backend="qemu") if e in guests else e for e in own.environments)
     assert replace(own, environments=alike) == other
-    (cores,) = (p for p in planned["xen"].parts if p.key == "cores")
-    assert cores.study is None and cores.absent == "this machine has one CPU"
+    (cores,) = (p for p in both["xen"].parts if p.key == "cores")
+    assert cores.study is None and cores.absent.startswith("this machine has 1 core")
 
 
 @pytest.mark.parametrize(
@@ -187,8 +206,7 @@ def test_a_xen_without_help_of_the_processor_has_guests_that_need_none(
     dom0 = FakeHost(programs={"xl": "/usr/sbin/xl"}, commands={("xl", "info"): told}, root=True)
     found = Xen().settings_here(dom0)
     assert (found and found.type) == kind_of_guest
-    setting = AvailableMachine(cpus=(0,), backend="xen", virtual=True, image=IMAGE, own=found)
-    own = study(two_vm_2009(setting, scale=Scale.SMALL, seed=7, max_time=60.0), "scenarios")
+    own = study(narrow(files(), offer((0,), "xen", found), seed=7, max_time=60.0), "scenarios")
     known = replace(catalog(), no_image=lambda _name, _own, _file: None)
     assert load_text(dump_study(own, known), "s.yaml", known) == own
     assert [(isinstance(e.own, XenSettings) and e.own.type) or None for e in own.environments] == [
@@ -248,13 +266,7 @@ def counted(trial: TrialRecord, instances: int) -> TrialRecord:
 
 @pytest.fixture(scope="module")
 def measured() -> tuple[Series, tuple[PartResult, ...]]:
-    asked = two_vm_2009(
-        AvailableMachine(cpus=(0, 1), backend="qemu", virtual=True, image=IMAGE),
-        scale=Scale.SMALL,
-        seed=7,
-        max_time=900.0,
-        only=["scenarios"],
-    )
+    asked = narrow(files(), offer((0, 1), "qemu"), seed=7, max_time=900.0, only=("scenarios",))
     return asked, (result(asked.parts[0]),)
 
 

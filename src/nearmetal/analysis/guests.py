@@ -1,7 +1,5 @@
-"""Combines the resource use of several instances into figures of their node, without I/O. The formulas are
-those of the 2009 paper on two virtual machine scenarios (Tikotekar et al., section 4).
-
-docs/method.md names the printed figures of the paper that do not follow from its own formulas."""
+"""Combines the resource use of several instances into figures of their node, without I/O. docs/method.md
+names the study whose formulas these are."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def speed_gain(o: float) -> float:
 
 
 def published_column(cell: Cell) -> Interval:
-    """Return a cell's overhead and interval by the formula of the 2009 paper.
+    """Return a cell's overhead and interval by the formula of published tables: the overhead of a time,
+    and the loss of a rate.
 
     The ends of the primary interval are converted, which is valid because both formulas increase with theta.
     """

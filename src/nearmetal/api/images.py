@@ -13,10 +13,13 @@ from ..errors import UsageError
 from ..host import LocalHost
 from ..images import builtin_definition, builtin_names, find_image, known_names, require_image
 from ..images.build import build as _build
+from ..images.find import known_definition
 from ..images.forms import Form, in_form
 from ..images.importing import import_image as _import
 from ..images.sources import archive_lines, resolved_suite
 from ..images.store import checked_name
+from ..model.environments.image import HOST
+from ..node.bases import has_kernel, usual_kernel_image
 from ..node.machine import image_store
 from ..study_file.environments.images import load_definition
 from .studies import Note, ignore
@@ -24,17 +27,20 @@ from .studies import Note, ignore
 if TYPE_CHECKING:
     from ..images import Image
     from ..model.environments.image import ImageDefinition
+    from ..model.study import Study
 
 __all__ = [
     "FORMS",
     "BuildPlan",
     "build_image",
+    "build_images",
     "convert_image",
     "get_image",
     "import_image",
     "list_images",
     "plan_build",
     "remove_image",
+    "unbuilt_images",
 ]
 
 FORMS = tuple(form.value for form in Form)
@@ -82,6 +88,35 @@ def build_image(name: str, file: Path | None = None, *, progress: Note = ignore)
     Raises UsageError, UnavailableError or RunError.
     """
     return _build(LocalHost(), image_store(), _definition(name, file), progress=progress)
+
+
+def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
+    """Return the definitions of the images that the environments of a study need and that are not built yet,
+    by name."""
+    host, store = LocalHost(), image_store()
+    own = {i.name: i for i in study.images}
+    wanted = [e.image for e in study.environments if e.image != HOST]
+    for e in study.environments:
+        if e.guest is not None and e.guest.kernel_image is not None:
+            wanted.append(e.guest.kernel_image)
+        elif e.guest is not None and e.guest.kernel is None:
+            image = None if e.image == HOST else find_image(host, store, e.image, own)
+            # An image that is not built is taken to bring a kernel: most that guests boot do.
+            if (image is not None or e.image == HOST) and not has_kernel(image):
+                wanted.append(usual_kernel_image(e.guest))
+    wanted = list(dict.fromkeys(wanted))
+    found = {n: known_definition(n, own) for n in wanted if find_image(host, store, n, own) is None}
+    return {n: d for n, d in found.items() if d is not None}
+
+
+def build_images(study: Study, progress: Note = ignore) -> None:
+    """Build the images of unbuilt_images().
+
+    progress: receives a message for each slow step.
+    Raises UnavailableError or RunError.
+    """
+    for definition in unbuilt_images(study).values():
+        _build(LocalHost(), image_store(), definition, progress=progress)
 
 
 def import_image(path: Path, name: str, *, progress: Note = ignore) -> Image:

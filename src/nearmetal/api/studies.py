@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model.study import Study
-from ..studies import SERIES, builtin, names
+from ..studies import builtin, names, series_names
 from ..study_file import dump_study, load_study, load_text
 from .catalog import catalog
 
@@ -43,7 +43,7 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
     else:
         raise UsageError(
             f"no study file {text_or_path}, and no built-in study of that name",
-            remedy=f"built in: {', '.join((*names(), *SERIES))}; a file of your own: nearmetal init",
+            remedy=f"built in: {', '.join((*names(), *series_names()))}; a file of your own: nearmetal init",
         )
     if study.design.expected_blocks is not None:
         note(

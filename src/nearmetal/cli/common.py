@@ -6,11 +6,10 @@ import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 
 from ..errors import UsageError
 from ..model.series import Scale
-from ..studies import SERIES
+from ..studies import SERIES_FILE, SeriesSource, find_series, series_names
 from ..units import Dimension, UnitError, parse
 
 
@@ -35,16 +34,16 @@ def complain(text: str) -> None:
 
 def in_parts(
     study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
-) -> bool:
-    """Return whether a study is a built-in study in parts. Only these accept a scale, a selection of parts
-    and a backend."""
-    found = study in SERIES and not Path(study).exists()
+) -> SeriesSource | None:
+    """Return the series with a name or in a directory; None for a study in one file. Only a series accepts a
+    scale, a selection of parts and a backend."""
+    found = find_series(study)
     options = {"--scale": scale is not None, "--only": bool(only), "--backend": backend is not None}
     given = [name for name, given_value in options.items() if given_value]
-    if not found and given:
+    if found is None and given:
         raise UsageError(
             f"{given[0]} belongs to studies in parts, and {study} is none",
-            remedy=f"one of: {', '.join(SERIES)}",
+            remedy=f"one of: {', '.join(series_names())}; or a directory with {SERIES_FILE}",
         )
     return found
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import typer
 
 from ..api.catalog import catalog
+from ..api.series import series_output, write_series_files
 from ..api.studies import study_from
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
+from ..studies import series_names
 from ..study_file import SCHEMA_NAME, json_schema, template
 from ..study_file import explain as explanation
 from .common import complain, duration, in_parts, print_json
@@ -20,7 +22,13 @@ from .series import SeriesOptions, planned_series, show_series
 
 
 def init(
-    path: Path = typer.Argument(Path("study.yaml"), metavar="FILE", help="The file to write."),
+    target: str = typer.Argument(
+        "study.yaml", metavar="FILE|NAME", help="The file to write, or a study in parts whose files to write."
+    ),
+    directory: Path = typer.Argument(
+        None, metavar="DIR", help="Of a study in parts: where its files are written; DIR is NAME if omitted."
+    ),
+    scale: Scale = typer.Option(None, "--scale", help="Of a study in parts: small or paper."),
     explain: bool = typer.Option(False, "--explain", help="Print every key and unit, and write nothing."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema, and write nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
@@ -29,9 +37,12 @@ def init(
         print(explanation(catalog()), end="")
     elif schema:
         print_json(json_schema(catalog()))
+    elif target in series_names() or directory is not None or scale is not None:
+        _init_series(target, directory, scale or Scale.SMALL, dry_run=dry_run)
     elif dry_run:
         print(template(catalog()), end="")
     else:
+        path = Path(target)
         if path.exists():
             raise UsageError("is there already", where=str(path), remedy="name another file")
         try:
@@ -42,6 +53,18 @@ def init(
             raise UsageError(f"cannot be written: {e.strerror}", where=str(path)) from e
         print(f"{path} and {path.parent / SCHEMA_NAME}; next: nearmetal plan {shlex.quote(str(path))}")
     return int(ExitCode.DONE)
+
+
+def _init_series(name: str, directory: Path | None, scale: Scale, *, dry_run: bool) -> None:
+    if name not in series_names():
+        raise UsageError(f"no study in parts is called {name}", remedy=f"one of: {', '.join(series_names())}")
+    if dry_run:
+        texts = series_output(name, scale)
+        print("\n".join(f"# {file}\n{text}" for file, text in texts.items() if file.endswith(".yaml")))
+        return
+    into = directory or Path(name)
+    files = write_series_files(name, scale, into)
+    print(f"{len(files)} files in {into}; next: nearmetal plan {shlex.quote(str(into))}")
 
 
 def plan(
@@ -58,16 +81,17 @@ def plan(
     time: str = typer.Option(None, "--time", metavar="TIME", help="Of a study in parts: time budget of all."),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
-    if in_parts(study_file, scale=scale, only=only, backend=backend):
+    source = in_parts(study_file, scale=scale, only=only, backend=backend)
+    if source is not None:
         options = SeriesOptions(
-            name=study_file,
-            scale=scale or Scale.SMALL,
+            source=source,
+            scale=scale,
             only=only,
             seconds=duration(time),
             seed=seed,
             backend=backend,
         )
-        show_series(planned_series(options), json=json, blocks=blocks)
+        show_series(planned_series(options), json=json, blocks=blocks, shown=study_file)
         return int(ExitCode.DONE)
     show_plan(study_from(study_file, seed, complain), json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)

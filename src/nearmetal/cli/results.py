@@ -19,7 +19,7 @@ from ..records.disk import resume_line
 from ..records.export import ExportFormat
 from ..records.export import export as exported
 from ..report.text import plural
-from ..studies import SERIES, names
+from ..studies import names, series_names
 from ..workloads.applications.registry import application_names
 from ..workloads.kernels.registry import kernel_names
 from . import series
@@ -170,7 +170,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
     if json:
         print_json(
             {
-                "studies": [*names(), *SERIES],
+                "studies": [*names(), *series_names()],
                 "environments": list(backend_names()),
                 "kernels": list(kernel_names()),
                 "applications": list(application_names()),
@@ -188,7 +188,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
             }
         )
         return int(ExitCode.DONE)
-    print("studies       " + ", ".join((*names(), *SERIES)))
+    print("studies       " + ", ".join((*names(), *series_names())))
     print("environments  " + ", ".join(backend_names()))
     print("kernels       " + ", ".join(kernel_names()))
     print("applications  " + ", ".join(application_names()))

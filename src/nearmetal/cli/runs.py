@@ -105,13 +105,14 @@ def run(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    if in_parts(study_file, scale=scale, only=only, backend=backend):
+    source = in_parts(study_file, scale=scale, only=only, backend=backend)
+    if source is not None:
         from .series import SeriesOptions, run_series
 
         _no_margin_of_parts(margin)
         options = SeriesOptions(
-            name=study_file,
-            scale=scale or Scale.SMALL,
+            source=source,
+            scale=scale,
             only=only,
             seconds=duration(time),
             seed=seed,
@@ -121,6 +122,7 @@ def run(
             options,
             results,
             max_blocks,
+            shown=study_file,
             json=json,
             fail_on=fail_on,
             force=force,

@@ -5,23 +5,29 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..api.catalog import catalog
+from ..api.images import build_images, unbuilt_images
 from ..api.measuring import bounded, checked_on, fitted, machine_here
 from ..api.results import frozen_study, write_report
+from ..api.series import paper_of, read_series
 from ..api.studies import draw_seed, study_text
-from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UsageError
+from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UnavailableError, UsageError
 from ..host import LocalHost
+from ..images.build import build_seconds
 from ..model.series import Part, Scale, Series
+from ..model.series_file import SeriesFiles
 from ..model.study import Study
-from ..published import published
+from ..plan.narrowing import MachineOffer, narrow
 from ..records import SeriesDirectory
 from ..records.disk import resume_line
+from ..report.text import plural
 from ..run.estimate import estimate
 from ..samplers import GUESTS, read_sections
+from ..studies import SeriesSource
 from ..study_file import dump_study, load_study
 from ..units import show_clock
 from .common import FailOn, duration, print_json
@@ -35,7 +41,6 @@ if TYPE_CHECKING:
     from ..node.progress import Progress
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
-    from ..run.builtin.series import Make
     from ..run.run import Outcome
     from ..samplers import SampleSection
 
@@ -48,42 +53,72 @@ Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome
 class SeriesOptions:
     """The options of a series on the command line.
 
-    name: one of studies.SERIES.
+    source: where its files are.
+    scale: scale of a built-in series; None for the default.
     only: keys of parts, as given.
     seconds: total time of all parts.
-    backend: backend of its instances; None for that of the paper, or the nearest to it.
+    seed: seed of the series; drawn if None.
+    backend: backend of its instances; None for those that the series file prefers.
     """
 
-    name: str
-    scale: Scale
+    source: SeriesSource
+    scale: Scale | None
     only: Sequence[str]
     seconds: float | None
     seed: int | None
     backend: str | None = None
 
 
-def make_series(options: SeriesOptions, make: Make) -> Series:
-    """Make the series. Raises UsageError if it has no part with a given key."""
-    from ..run.builtin.series import kind
+@dataclass(frozen=True, kw_only=True)
+class RequestedSeries:
+    """A series as read from its files, before this machine narrows it.
 
-    of = kind(options.name)
-    keys = [k for text in options.only for k in text.split(",") if k]
+    only: keys of the requested parts; empty for all.
+    """
+
+    files: SeriesFiles
+    seed: int
+    seconds: float
+    only: tuple[str, ...]
+
+    def narrowed(self, offer: MachineOffer) -> Series:
+        """Return the series that a machine can run.
+
+        Raises UnavailableError if it can run no part.
+        """
+        series = narrow(self.files, offer, seed=self.seed, max_time=self.seconds, only=self.only)
+        if all(p.study is None for p in series.parts):
+            omissions = dict.fromkeys(o for p in series.parts for o in p.left_out)
+            raise UnavailableError(
+                f"no part of {series.name} runs here: "
+                + "; ".join(dict.fromkeys(p.absent for p in series.parts)),
+                remedy="; ".join(dict.fromkeys(o.remedy for o in omissions if o.remedy)),
+            )
+        return series
+
+
+def requested_series(options: SeriesOptions) -> RequestedSeries:
+    """Read the files of the series.
+
+    Raises StudyError if they have mistakes, UsageError if there is no part with a given key.
+    """
+    seed = draw_seed() if options.seed is None else options.seed
+    files = read_series(options.source, scale=options.scale, seed=seed)
+    known = [entry.name for entry in files.head.parts]
+    keys = tuple(k for text in options.only for k in text.split(",") if k)
     for key in keys:
-        if key not in of.parts:
-            raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(of.parts)}")
-    return make(
-        scale=options.scale,
-        seed=draw_seed() if options.seed is None else options.seed,
-        max_time=options.seconds or of.usual_time[options.scale],
-        only=keys,
-    )
+        if key not in known:
+            raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(known)}")
+    seconds = options.seconds or files.head.time
+    return RequestedSeries(files=files, seed=seed, seconds=seconds, only=keys)
 
 
 def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
-    from ..run.builtin.series import make_planned
+    from ..run.series import offer_planned
 
-    return make_series(options, make_planned(options.name, LocalHost(), options.backend))
+    found = requested_series(options)
+    return found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
 
 
 def checked_series(
@@ -98,7 +133,7 @@ def checked_series(
     """
     parts, errors = [], []
     for part in series.parts:
-        if part.study is not None:
+        if part.study is not None and not unbuilt_images(part.study):  # what needs an image is not known
             try:
                 study = checked_on(machine, part.study, progress, require_kvm=require_kvm)
                 part = replace(part, study=study)
@@ -111,39 +146,61 @@ def checked_series(
     return replace(series, parts=tuple(parts))
 
 
-def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
-    """Show the order and time of every part, before anything is measured."""
+def show_series(series: Series, *, json: bool, blocks: int | None, shown: str = "") -> None:
+    """Show the order and time of every part, before anything is measured.
+
+    shown: the series as named on the command line.
+    """
     if json:
         print_json(
             {
                 "study": series.name,
                 "title": series.title,
-                "scale": series.scale.value,
+                "scale": None if series.scale is None else series.scale.value,
                 "seed": series.seed,
                 "max_time": series.max_time,
                 "notes": list(series.notes),
+                "images_to_build": _builds(series),
                 "parts": [_planned(series, p) for p in series.parts],
             }
         )
         return
     print(series.title)
-    print(f"scale {series.scale} · {len(series.parts)} parts · {show_clock(series.max_time)} in all")
+    scale = "" if series.scale is None else f"scale {series.scale} · "
+    print(f"{scale}{plural(len(series.parts), 'part')} · {show_clock(series.max_time)} in all")
     for note in series.notes:
         print(f"  {note}")
     for part in series.parts:
         print(f"\n{part.key}  {part.title}")
         for note in part.notes:
             print(f"  {note}")
+        for omission in part.left_out:
+            print(f"  left out: {omission}")
         if part.study is None:
             print(f"  not here: {part.absent}")
         else:
-            show_plan(_timed(series, part, part.study), json=False, blocks=blocks or 1, shown=series.name)
+            show_plan(_timed(series, part, part.study), json=False, blocks=blocks or 1, shown=shown)
     known = [estimate(_timed(series, p, p.study)) for p in series.parts if p.study is not None]
-    print(f"\nall parts: about {show_clock(sum(e.seconds for e in known))} (estimated)")
+    builds = _builds(series)
+    for name, seconds in builds.items():
+        print(f"\nimage {name} is not built and is built first: about {show_clock(seconds)} (estimated)")
+    whole = sum(e.seconds for e in known) + sum(builds.values())
+    print(f"\nall parts: about {show_clock(whole)} (estimated)")
+
+
+def _builds(series: Series) -> dict[str, float]:
+    """Return the estimated time to build each image that is not built yet, in seconds."""
+    found = [unbuilt_images(p.study) for p in series.parts if p.study is not None]
+    return {name: build_seconds(d) for images in found for name, d in images.items()}
 
 
 def _planned(series: Series, part: Part) -> dict[str, object]:
-    head: dict[str, object] = {"part": part.key, "title": part.title, "notes": list(part.notes)}
+    head: dict[str, object] = {
+        "part": part.key,
+        "title": part.title,
+        "notes": list(part.notes),
+        "left_out": [asdict(o) for o in part.left_out],
+    }
     if part.study is None:
         return {**head, "absent": part.absent}
     guess = estimate(_timed(series, part, part.study))
@@ -159,7 +216,7 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
 
 def _timed(series: Series, part: Part, study: Study) -> Study:
     """Return the study with the share of the time that belongs to its part."""
-    from ..run.builtin.series import budget
+    from ..run.series import budget
 
     waiting = [p for p in series.parts if p.study is not None]
     return _within(study, budget(part, waiting, series.max_time))
@@ -169,10 +226,13 @@ def _within(study: Study, seconds: float) -> Study:
     return replace(study, design=replace(study.design, max_time=seconds))
 
 
-def create(series: Series, results: Path) -> SeriesDirectory:
-    """Make the directory of a series, with the frozen studies of its parts."""
+def create(series: Series, results: Path, table: str) -> SeriesDirectory:
+    """Make the directory of a series, with the frozen studies of its parts.
+
+    table: text of a published table of the user's; '' for none.
+    """
     texts = {p.key: dump_study(p.study, catalog()) for p in series.parts if p.study is not None}
-    return SeriesDirectory.create(results, series, texts)
+    return SeriesDirectory.create(results, series, texts, table)
 
 
 def frozen_series(directory: SeriesDirectory) -> Series:
@@ -185,25 +245,30 @@ def run_series(
     results: Path,
     max_blocks: int | None,
     *,
+    shown: str,
     json: bool,
     fail_on: FailOn,
     force: bool,
     dry_run: bool,
     require_kvm: bool,
 ) -> int:
-    """Run a study in parts and show its result, or with dry_run its plan. Returns the exit code."""
-    from ..run.builtin.series import make_here
+    """Run a study in parts and show its result, or with dry_run its plan. Returns the exit code.
 
+    shown: the series as named on the command line.
+    """
+    from ..run.series import offer_here
+
+    found = requested_series(options)
     with View(quiet=json) as view:
         machine = machine_here(view, None)
-        series = make_series(options, make_here(options.name, machine, view, options.backend))
+        series = found.narrowed(offer_here(found.files, machine, view, options.backend))
         if dry_run:
             series = checked_series(series, machine, view, require_kvm=require_kvm)
     if dry_run:
-        show_series(series, json=json, blocks=None)
+        show_series(series, json=json, blocks=None, shown=shown)
         return int(ExitCode.DONE)
     return run_parts(
-        create(series, results),
+        create(series, results, found.files.table),
         series,
         _part_runner(machine, max_blocks, json=json, force=force, require_kvm=require_kvm),
         seconds=series.max_time,
@@ -268,7 +333,7 @@ def run_parts(
 
     A part that cannot run here is reported, recorded and skipped. Returns the exit code.
     """
-    from ..run.builtin.series import budget
+    from ..run.series import budget
 
     begin = time.monotonic()
     waiting = _waiting(directory, series)
@@ -284,6 +349,7 @@ def run_parts(
             continue
         print(f"{part.key}: {part.title}", file=sys.stderr)
         try:
+            begin += _built(part.study, json=json)
             outcome = start(study, directory, directory.part(part))
         except (BusyError, DiskFullError):
             raise
@@ -306,6 +372,21 @@ def run_parts(
             )
             return int(ExitCode.INTERRUPTED)
     return int(tell(directory, series, json=json, fail_on=fail_on))
+
+
+def _built(study: Study, *, json: bool) -> float:
+    """Build the images that a study needs. Returns the seconds that this took: the time limit of a series
+    does not include them.
+
+    Raises UnavailableError or RunError.
+    """
+    begin = time.monotonic()
+    with View(quiet=json) as view:
+        try:
+            build_images(study, view.phase)
+        except BusyError as e:  # another process builds the image: only this part cannot run
+            raise UnavailableError(e.what, where=e.where, remedy=e.remedy) from e
+    return time.monotonic() - begin
 
 
 def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
@@ -360,7 +441,7 @@ def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: Fai
     from ..report.series import series_json, series_text, write_series
 
     results = part_results(directory, series)
-    paper = published(series.paper)
+    paper = paper_of(directory, series.paper)
     files = write_series(directory.path, series, results, paper)
     if json:
         print_json(series_json(series, results, paper, results_dir=str(directory.path), report=str(files[0])))
@@ -374,6 +455,8 @@ def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: Fai
 
 def status(directory: SeriesDirectory, *, json: bool) -> int:
     """Show the progress of every part. Returns the exit code."""
+    from ..report.series import scale_text
+
     series = frozen_series(directory)
     results = part_results(directory, series)
     rows = [
@@ -391,7 +474,7 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
     if json:
         print_json({"results_dir": str(directory.path), "study": series.name, "parts": rows})
         return int(ExitCode.DONE)
-    print(f"{directory.path}: {series.title}, scale {series.scale}")
+    print(f"{directory.path}: {series.title}{scale_text(series.scale)}")
     for row in rows:
         print(
             f"  {row['part']:<10}{row['blocks']} rounds, {row['decided']} of {row['cells']} figures decided;"
@@ -417,7 +500,9 @@ def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bo
                 files += write_report(own, figures=figures)
             if found.closed:
                 found.close()
-        write_series(directory.path, series, part_results(directory, series), published(series.paper))
+        write_series(
+            directory.path, series, part_results(directory, series), paper_of(directory, series.paper)
+        )
     paths = [str(f) for f in files]
     if json:
         print_json(paths)

@@ -46,7 +46,7 @@ class ProbeResult:
 
     @property
     def unanswered(self) -> float:
-        """Lost requests × period, the downtime as the paper of 2014 counts it."""
+        """Lost requests × period, the downtime as a client with a fixed period counts it."""
         return self.lost * self.period
 
 

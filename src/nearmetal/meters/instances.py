@@ -19,7 +19,7 @@ from ..samplers import GUESTS, GuestSampler, Header, Sample, Sampler, Stream, Wi
 from .contract import Counters
 
 PERIOD = 1.0
-"""Seconds between two samples in a guest, as with vmstat in the paper of 2009."""
+"""Seconds between two samples in a guest, as often as vmstat in published studies."""
 _LAST_SAMPLE = 60.0
 """Seconds to wait for a requested sample. A guest on an emulated machine is slow."""
 

@@ -173,6 +173,14 @@ def _some_text(value: object) -> str:
     return text
 
 
+def _texts(value: object) -> tuple[str, ...]:
+    """Read a text, or a list of texts."""
+    texts = tuple(_some_text(v) for v in (value if isinstance(value, list) else [value]))
+    if not texts:
+        raise ValueMistake("a value is missing here")
+    return texts
+
+
 def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> Kind:
     """Return the Kind of a key whose value is a text that matches a regular expression.
 
@@ -300,6 +308,7 @@ NAME_PATTERN = r"^\w[\w-]{0,199}$"
 _ANY_TEXT = {"type": ["string", "number", "boolean"]}
 TEXT = Kind(scalar, _ANY_TEXT, plain=False)
 SOME_TEXT = Kind(_some_text, {**_ANY_TEXT, "minLength": 1}, plain=False)
+TEXTS = Kind(_texts, {"anyOf": [_ANY_TEXT, {"type": "array", "items": _ANY_TEXT, "minItems": 1}]}, ", ".join)
 NAME = matching(NAME_PATTERN, "a name: letters, digits, - and _, not starting with -", numbers=True)
 TRUTH = either("true", "false", {"type": "boolean"})
 REAL = Kind(real, {"type": "number"}, repr)

@@ -18,6 +18,38 @@ class Scale(StrEnum):
     PAPER = "paper"
 
 
+class Figure(StrEnum):
+    """A chart of a part.
+
+    OVERHEADS: the overhead of every environment, by metric.
+    PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
+    """
+
+    OVERHEADS = "overheads"
+    PACKING = "packing"
+
+
+PER_NODE = " per node"
+"""Ending of the names of the places that a packing chart shows: '<n> per node'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Omission:
+    """Something in the files of a part that this machine cannot run.
+
+    what: an environment, a placement, or the part.
+    remedy: what the user can do about it; '' if unknown.
+    """
+
+    what: str
+    reason: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.what}: {self.reason}"
+        return f"{text}; next: {self.remedy}" if self.remedy else text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """One part of a series.
@@ -27,6 +59,8 @@ class Part:
         it.
     absent: why this part has no study on this machine; '' if it has one.
     notes: notes for the reader of this part.
+    figures: its charts.
+    left_out: what this machine cannot run.
     """
 
     key: str
@@ -36,19 +70,23 @@ class Part:
     places: Mapping[str, str]
     absent: str = ""
     notes: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = (Figure.OVERHEADS,)
+    left_out: tuple[Omission, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """A study in parts.
 
-    paper: key of the published figures that are shown beside the results.
+    scale: problem sizes of a series that comes with nearmetal; None for other series.
+    paper: key of the published figures that are shown beside the results; '' if there are none, or if they
+        are in the directory of the series.
     notes: notes that apply to all parts.
     """
 
     name: str
     title: str
-    scale: Scale
+    scale: Scale | None
     paper: str
     seed: int
     max_time: float

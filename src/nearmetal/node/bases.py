@@ -172,15 +172,29 @@ def _kernel(
             return kernel, Path(settings.modules)
         beside = [top / "lib/modules" / version for top in (kernel.parent.parent, Path("/"))]
         return kernel, next((m for m in beside if m.is_dir()), None)
-    if image is None:
-        release = os.uname().release
-        running = Path(f"/boot/vmlinuz-{release}"), Path(f"/lib/modules/{release}")
-        if running[0].is_file() and (running[1] / "modules.dep").is_file():
-            return running
-    elif (found := kernel_of(image.tree)) is not None:
-        return found
-    usual = KERNEL_IMAGE if settings.nic in (Nic.VIRTIO, Nic.VHOST) else GENERIC_KERNEL_IMAGE
-    return _kernel_in(machine, usual, {}, stack)
+    return _own_kernel(image) or _kernel_in(machine, usual_kernel_image(settings), {}, stack)
+
+
+def usual_kernel_image(settings: GuestSettings) -> str:
+    """Return the image whose kernel a guest boots if neither the guest's image nor the machine has one."""
+    return KERNEL_IMAGE if settings.nic in (Nic.VIRTIO, Nic.VHOST) else GENERIC_KERNEL_IMAGE
+
+
+def has_kernel(image: Image | None) -> bool:
+    """Return whether an image has a kernel for guests.
+
+    image: None for the machine's own root.
+    """
+    return _own_kernel(image) is not None
+
+
+def _own_kernel(image: Image | None) -> tuple[Path, Path] | None:
+    """Return the kernel and modules of an image, or those of the running kernel for None."""
+    if image is not None:
+        return kernel_of(image.tree)
+    release = os.uname().release
+    running = Path(f"/boot/vmlinuz-{release}"), Path(f"/lib/modules/{release}")
+    return running if running[0].is_file() and (running[1] / "modules.dep").is_file() else None
 
 
 def _kernel_in(

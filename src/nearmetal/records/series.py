@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import RecordsError
-from ..model.series import Part, Scale, Series
+from ..model.series import PER_NODE, Figure, Omission, Part, Scale, Series
 from ..model.study import Study
 from .directory import (
     STAMP,
@@ -22,7 +23,7 @@ from .directory import (
 )
 from .disk import failure, sync_directory, write_file
 
-SERIES, STUDIES, ENDS = "series.json", "studies", "ends.jsonl"
+SERIES, STUDIES, ENDS, TABLE = "series.json", "studies", "ends.jsonl", "published.toml"
 _SCHEMA = 1
 
 
@@ -33,10 +34,13 @@ class SeriesDirectory:
     path: Path
 
     @classmethod
-    def create(cls, parent: Path, series: Series, texts: Mapping[str, str]) -> SeriesDirectory:
+    def create(
+        cls, parent: Path, series: Series, texts: Mapping[str, str], table: str = ""
+    ) -> SeriesDirectory:
         """Make a new directory `<name>-<UTC time>` below parent.
 
         texts: the study file of each part that has a study, by the part's key.
+        table: text of a published table of the user's; '' for none.
         Raises DiskFullError and RecordsError.
         """
         try:
@@ -45,6 +49,8 @@ class SeriesDirectory:
             (path / STUDIES).mkdir()
             for key, text in texts.items():
                 write_file(path / STUDIES / f"{key}.yaml", text.encode())
+            if table:
+                write_file(path / TABLE, table.encode())
             head = {k: v for k, v in asdict(series).items() if k != "parts"}
             parts = [{k: v for k, v in asdict(p).items() if k != "study"} for p in series.parts]
             data = {"schema": _SCHEMA, "created": time.time(), **head, "parts": parts}
@@ -58,6 +64,16 @@ class SeriesDirectory:
     def at(cls, path: Path) -> SeriesDirectory | None:
         """Return the series in a directory; None if it contains none."""
         return cls(path=path) if (path / SERIES).is_file() else None
+
+    @property
+    def table_file(self) -> Path:
+        """The file with the user's published table; it may be missing."""
+        return self.path / TABLE
+
+    @property
+    def table(self) -> str:
+        """The text of the user's published table; '' if there is none."""
+        return self.table_file.read_text(encoding="utf-8") if self.table_file.is_file() else ""
 
     @property
     def created(self) -> float:
@@ -81,7 +97,7 @@ class SeriesDirectory:
             return Series(
                 name=str(data["name"]),
                 title=str(data["title"]),
-                scale=Scale(data["scale"]),
+                scale=None if data["scale"] is None else Scale(data["scale"]),
                 paper=str(data["paper"]),
                 seed=int(data["seed"]),
                 max_time=float(data["max_time"]),
@@ -94,6 +110,8 @@ class SeriesDirectory:
                         places={str(k): str(v) for k, v in p["places"].items()},
                         absent=str(p["absent"]),
                         notes=tuple(map(str, p["notes"])),
+                        figures=_figures(p),
+                        left_out=tuple(Omission(**o) for o in p.get("left_out", ())),
                     )
                     for p in data["parts"]
                 ),
@@ -106,7 +124,9 @@ class SeriesDirectory:
         """Return the newest results directory of a part that has a plan; None if there is none."""
         if part.study is None:
             return None
-        found = sorted(self.path.glob(f"{safe_name(part.study.name)}-[0-9]*/plan.json"))
+        # The name of another study may go on with a hyphen and a digit, but not with a date.
+        stamped = f"{safe_name(part.study.name)}-{'[0-9]' * 4}-[0-9][0-9]-[0-9][0-9]T*"
+        found = sorted(self.path.glob(f"{stamped}/plan.json"))
         return ResultsDirectory.open(found[-1].parent) if found else None
 
     def ended(self, key: str, why: str) -> None:
@@ -132,3 +152,12 @@ class SeriesDirectory:
             except (ValueError, KeyError, TypeError):
                 continue
         return out
+
+
+def _figures(part: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Return the charts of a part as stored. A series of an older version stores none; its charts follow from
+    its places."""
+    if "figures" in part:
+        return tuple(map(Figure, part["figures"]))
+    packed = any(word.endswith(PER_NODE) for word in part["places"])
+    return (Figure.PACKING if packed else Figure.OVERHEADS,)

@@ -4,8 +4,8 @@ page."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
@@ -13,7 +13,7 @@ from ..analysis.papers.check import check_paper
 from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
-from ..model.series import Part, Series
+from ..model.series import PER_NODE, Figure, Part, Scale, Series
 from ..model.study import Study
 from ..records.disk import failure, write_file
 from ..samplers import SampleSection
@@ -82,7 +82,7 @@ def write_series(
         question=series.title,
         head=tag("p", tight(_answer(results)), class_="answer"),
         body=body,
-        footer=f"seed {series.seed:x} · {plural(len(results), 'part')} · scale {series.scale}",
+        footer=f"seed {series.seed:x} · {plural(len(results), 'part')}{scale_text(series.scale)}",
         drawings=drawings,
         bundle=vega_bundle(),
     )
@@ -93,6 +93,11 @@ def write_series(
     except OSError as e:
         raise failure(e, directory, kept="the records are whole") from e
     return page, markdown
+
+
+def scale_text(scale: Scale | None) -> str:
+    """Return the scale as the end of a line; '' for none."""
+    return "" if scale is None else f" · scale {scale}"
 
 
 def series_text(series: Series, results: Sequence[PartResult], paper: Published | None) -> str:
@@ -114,7 +119,7 @@ def series_json(
         "format": 1,
         "study": series.name,
         "title": series.title,
-        "scale": series.scale.value,
+        "scale": None if series.scale is None else series.scale.value,
         "seed": series.seed,
         "notes": list(series.notes),
         "results_dir": results_dir,
@@ -140,6 +145,7 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "part": r.part.key,
         "title": r.part.title,
         "notes": list(r.part.notes),
+        "left_out": [asdict(o) for o in r.part.left_out],
         "why": r.why,
         "emulated": r.study is not None and any(a.placement.emulated for a in r.study.arms()),
         "places": dict(r.part.places),
@@ -215,7 +221,8 @@ def _claims_of(r: PartResult, paper: Published | None) -> tuple[ClaimHere, ...]:
 def _beside(
     r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex
 ) -> tuple[PrintedComparison, ...]:
-    figures = [f for f in figures if f.quantity is not Quantity.INSTANCES]
+    elsewhere = (Quantity.INSTANCES, Quantity.BOOT)  # boot times: in the report of the part, by step
+    figures = [f for f in figures if f.quantity not in elsewhere]
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
 
@@ -224,6 +231,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     pairs = _beside(r, _figures(r, paper), records)
     counted = instances_of(r.study, records) if r.study is not None else ()
     blocks: list[Block] = [Words(text=note, quiet=True) for note in r.part.notes]
+    blocks += [Words(text=f"Left out on this machine: {o}.", quiet=True) for o in r.part.left_out]
     if r.study is None or r.analysis is None or not r.analysis.blocks:
         blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
     else:
@@ -238,11 +246,11 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     if times and r.analysis is not None:
         blocks.append(_times(r, times, records))
     marks = _marks(r)
-    if claims := _claims_of(r, paper):
+    claims = _claims_of(r, paper)
+    if claims:
         blocks.append(claims_grid(claims))
-    # The overheads and gains are those of the claims above.
-    single = (Quantity.WALL, Quantity.COUNT, Quantity.WAIT)
-    if others := [b for b in pairs if b.figure.quantity in single]:
+    told = {c.answer.claim.what for c in claims}
+    if others := [b for b in pairs if b not in times and b.figure.what not in told]:
         blocks.append(_others(others, marks))
     printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSTANCES]
     blocks += printed_grids(printed, r.part.places, counted, marks)
@@ -251,11 +259,13 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
 
 def _charts(r: PartResult, pairs: Sequence[PrintedComparison]) -> tuple[Chart | None, ...]:
     assert r.study is not None and r.analysis is not None
-    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(" per node")}
-    if packed:
-        return (packing(r.analysis.cells, packed, [b.figure for b in pairs], PAGE),)
-    study = r.study
-    return (overheads(r.analysis.cells, lambda arm: side(study, arm).title, PAGE),)
+    study, cells = r.study, r.analysis.cells
+    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
+    drawn: Mapping[Figure, Callable[[], Chart | None]] = {
+        Figure.PACKING: lambda: packing(cells, packed, [b.figure for b in pairs], PAGE),
+        Figure.OVERHEADS: lambda: overheads(cells, lambda arm: side(study, arm).title, PAGE),
+    }
+    return tuple(drawn[figure]() for figure in r.part.figures)
 
 
 def _second_by_second(

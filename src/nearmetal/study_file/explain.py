@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from ..model.series_file import SeriesFile
 from ..model.study import Environment, Placement
 from ..units import EXAMPLES, Dimension, units_of
 from .catalog import Catalog, ParamType
@@ -50,6 +51,7 @@ def explain(catalog: Catalog | None = None) -> str:
                 out += [f"    <name>: {words}", *_keys(model, "      ")]
         elif name == "design":
             out += _keys(design_section(), "    ")
+    out += ["", "Keys of a series file (series.yaml)", *_keys(s.section_of(SeriesFile), "  ")]
     out += ["", "Units"]
     for dimension in Dimension:
         known = ", ".join(units_of(dimension)) or "none"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..model.keys import NAME_PATTERN
 from ..model.study import Environment, Placement
@@ -13,15 +13,17 @@ from .design import design_section
 from .environments.backends import every_settings
 from .environments.images import image_section
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
 SCHEMA_NAME = "nearmetal.schema.json"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 
 
 def json_schema(catalog: Catalog) -> Schema:
     """Return the schema. It describes every key with examples, has patterns for units, and contains the names
     of the catalogue: backends, applications, kernels with their parameters, and metrics."""
-    from pydantic.json_schema import models_json_schema
-
     from . import sections as s
 
     models = (
@@ -36,8 +38,7 @@ def json_schema(catalog: Catalog) -> Schema:
         s.EventSection,
         design_section(),
     )
-    _, whole = models_json_schema([(m, "validation") for m in models])
-    defs: Schema = {name: _tidy(d) for name, d in whole["$defs"].items()}
+    defs = _definitions(models)
     top: Schema = defs.pop("TopSection")
     kernel = defs.pop("KernelWorkload")
     for name in catalog.kernels:
@@ -67,7 +68,22 @@ def json_schema(catalog: Catalog) -> Schema:
     design = {k: v for k, v in top["properties"]["design"].items() if k in ("description", "examples")}
     top["properties"]["design"] = design | {"$ref": "#/$defs/Design"}
     top["title"] = "A study of nearmetal"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": defs}
+    return {"$schema": DRAFT, **top, "$defs": defs}
+
+
+def _definitions(models: Sequence[type[BaseModel]]) -> Schema:
+    """Return the schema of each model and of those that it contains, by name."""
+    from pydantic.json_schema import models_json_schema
+
+    _, whole = models_json_schema([(m, "validation") for m in models])
+    return {name: _tidy(d) for name, d in whole["$defs"].items()}
+
+
+def one_schema(model: type[BaseModel], title: str) -> Schema:
+    """Return the schema of files that one model describes."""
+    defs = _definitions([model])
+    top: Schema = defs.pop(model.__name__)
+    return {"$schema": DRAFT, **top, "title": title, "$defs": defs}
 
 
 def _kernel(general: Schema, name: str, catalog: Catalog) -> Schema:

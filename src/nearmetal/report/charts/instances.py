@@ -1,5 +1,4 @@
-"""Charts of the counters of guests for each second of a run, in the form of the figures of the 2009 paper on
-two virtual machine scenarios. No drawing."""
+"""Charts of the counters of guests for each second of a run. No drawing."""
 
 from __future__ import annotations
 

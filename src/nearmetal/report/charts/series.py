@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...model.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Cell
+from ...model.series import PER_NODE
 from ..tables.cells import bounded, metric_label
 from ..text import one_line
 from .parts import (
@@ -24,7 +25,6 @@ from .parts import (
 
 FACTOR_BEYOND = 2.0
 """If an overhead is above this value, overheads are drawn as ratios of times on a logarithmic axis."""
-PER_NODE = " per node"
 
 
 class Overheads:

@@ -1,24 +1,21 @@
-"""Boot times of guests by step, in the form of Table 1 of the 2009 paper on a cluster of virtual machines.
-
-The node's own records of its boots and the values of the paper are shown beside them.
-"""
+"""Boot times of guests by step. The node's own records of its boots, and the boot times that papers printed,
+are shown beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
-from ...model.published import Quantity
+from ...model.published import Published, Quantity
 from ...model.record import STEP, JsonValue, TrialRecord
 from ...model.study import Study
-from ...published import published
+from ...published import paper_keys, published
 from ...study_file.environments.backends import capabilities_of
 from ..seen import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
 from .cells import side
 
-PAPER = "virtual-cluster-2009"
 HEADS = ("s", "minimum", "median", "maximum", "mean", "standard deviation", "n")
 WHOLE, FIRST_COMMAND, READY = "first_instruction", "first_command", "agent"
 _START = "start."
@@ -68,7 +65,8 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
     if several:
         blocks.append(Words(text=_SEVERAL, quiet=True))
     blocks += _physical(provenance.get("boots"))
-    blocks += _printed()
+    papers = (published(key) for key in paper_keys())
+    blocks += [b for paper in papers if paper is not None for b in _printed(paper)]
     return Leaf(key="boots", title="Boot times", blocks=tuple(blocks))
 
 
@@ -131,13 +129,13 @@ def _physical(boots: JsonValue) -> list[Block]:
     return out
 
 
-def _printed() -> list[Block]:
-    paper = published(PAPER)
-    figures = [f for f in paper.figures if f.quantity is Quantity.BOOT] if paper is not None else []
+def _printed(paper: Published) -> list[Block]:
+    """Return the boot times that a paper printed."""
+    figures = [f for f in paper.figures if f.quantity is Quantity.BOOT]
     rows: dict[str, dict[str, str]] = {}
     for f in figures:
         rows.setdefault(f.arm, {})[f.phase.partition(".")[2]] = f"{f.low:g}"
-    if paper is None or not rows:
+    if not rows:
         return []
     names = HEADS[1:-1]
     one = figures[0]

@@ -104,10 +104,11 @@ def _one(
     ran = {w.name: w.ran for w in study.workloads}
     meant = {*claim.workloads, *claim.above}
     arm, baseline = part.places[claim.arm], part.places[claim.baseline]
+    metrics = (claim.metric,) if claim.metric else WHOLE
     cells = tuple(
         c
         for c in (analysis.cells if analysis is not None else ())
-        if (c.arm, c.baseline) == (arm, baseline) and ran.get(c.workload) in meant and c.metric in WHOLE
+        if (c.arm, c.baseline) == (arm, baseline) and ran.get(c.workload) in meant and c.metric in metrics
     )
     answer = hold(claim, [_own(c, ran[c.workload]) for c in cells], why=f"not measured: {why}")
     own = _conditions(study, next(a for a in study.arms() if a.name == arm), cells, ran, provenance)

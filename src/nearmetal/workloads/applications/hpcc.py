@@ -1,6 +1,6 @@
-"""HPCC, the HPC Challenge benchmark (Luszczek and others 2006): Debian's package, all its parts in one run.
+"""HPCC, the HPC Challenge benchmark (Luszczek and others): Debian's package, all its parts in one run.
 
-A size is given, or follows from the memory as in a paper of 2009: hpcc_input.problem_size.
+A size is given, or follows from the memory: hpcc_input.problem_size.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ PARAMETERS = (
         default="auto",
         auto=True,
         least=1 << 20,
-        doc="for n auto, of each CPU (1 GiB in the 2009 paper); auto: what the instances may use",
+        doc="for n auto, of each CPU; auto: what the instances may use",
     ),
     Parameter(
         name="share",
@@ -120,13 +120,13 @@ class Input:
 
 
 def problem_size(total_bytes: float, share: float) -> int:
-    """Return N = sqrt(n D U), rounded down to hundreds as in the paper: 10300 for one CPU with 1 GiB, 58600
+    """Return N = sqrt(n D U), rounded down to hundreds: 10300 for one CPU with 1 GiB, 58600
     for 32.
 
-    Each of the n nodes has memory for D doubles, and user processes may use the share U = 0.8: equation 1 of
-    a study of a KVM virtual organization cluster, 2009.
+    Each of the n nodes has memory for D doubles, and user processes may use the share U = 0.8. Published
+    studies of virtual clusters use this formula.
 
-    total_bytes: n x D x 8; for virtual machines the study's equation 2 uses 1 GiB x CPUs x virtual nodes.
+    total_bytes: n x D x 8; for virtual machines those studies use 1 GiB x CPUs x virtual nodes.
     """
     n = math.isqrt(int(total_bytes / DOUBLE * share))
     return max(_LEAST_N, n - n % _STEP_N)

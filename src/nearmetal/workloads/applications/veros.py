@@ -14,7 +14,7 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
-#: Default grid and number of steps. The grid is that of the 2006 paper: 4 degrees, 20 layers of 50 to 815 m.
+#: Default grid and number of steps. The grid is a published one: 4 degrees, 20 layers of 50 to 815 m.
 GRID, STEPS = (90, 40, 20), 30
 #: The mean temperature (degrees) and the eastward current (m/s) that 30 steps of it end with, and by how much
 #: either may differ: Veros 1.7 on NumPy.

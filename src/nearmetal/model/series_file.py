@@ -1,0 +1,190 @@
+"""The contents of a series file: the parts of a study, and the rules by which a machine narrows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..units import Dimension
+from .keys import NAME, SECONDS, SOME_TEXT, TEXTS, Each, Named, Pairs, key, matching, one_of, quantity
+from .series import Figure, Scale
+from .study import Study
+
+
+class RankChoice(StrEnum):
+    """Which of the placements that fit on the machine are used: those with the most ranks, or all."""
+
+    LARGEST = "largest"
+    EVERY = "every"
+
+
+class CpuNumbers(StrEnum):
+    """What the CPUs of a placement mean: numbers of Linux, or positions among the machine's usable CPUs in
+    the order in which ranks take them."""
+
+    NUMBER = "number"
+    ORDER = "order"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrowing:
+    """Rules by which a machine narrows the parts of a series.
+
+    backends: backends that may take the place of a backend in the files of the parts, preferred ones first.
+    containers: new names of environments if containers take the place of guests.
+    host_images: the program for which an image is needed, by image. If the machine has the program, its own
+        files take the place of the image, unless an environment of the part has its own kernel.
+    """
+
+    ranks: RankChoice = field(
+        default=RankChoice.LARGEST,
+        metadata=key(
+            one_of(RankChoice),
+            "of the placements with at most as many ranks as the machine has cores: those with the most ranks"
+            " (largest), or all (every)",
+            "every",
+        ),
+    )
+    cpus: CpuNumbers = field(
+        default=CpuNumbers.NUMBER,
+        metadata=key(
+            one_of(CpuNumbers),
+            "the cpus of placements are Linux's numbers (number), or positions among the usable CPUs, one for"
+            " each core first (order)",
+            "order",
+        ),
+    )
+    backends: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(NAME, TEXTS),
+            "by the backend in the files of the parts: the backends that are tried, the preferred one first",
+            {"lxc": ["lxc", "namespaces"]},
+        ),
+    )
+    containers: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(NAME, NAME),
+            "new names of environments if containers take the place of guests",
+            {"two-vms": "two-containers"},
+        ),
+    )
+    host_images: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(NAME, SOME_TEXT),
+            "by image: a program. Where the machine has the program, its own files take the place of the"
+            " image, unless a guest boots the image",
+            {"debian-lammps": "lmp"},
+        ),
+    )
+
+
+_FILE = matching(r"^\w[\w.-]{0,199}\.ya?ml$", "the name of a YAML file in the same directory")
+_TABLE = matching(
+    r"^\w[\w.-]{0,199}$", "the name of a published table, or of a TOML file in the same directory"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartEntry:
+    """A part as its series file describes it.
+
+    name: key of the part.
+    file: name of its study file; '' for the key of the part and '.yaml'.
+    places: for each environment of the paper, the arms that may correspond to it. The first one that the
+        machine can run is used. An environment alone stands for its first placement.
+    needs: environments without which the part is not measured.
+    """
+
+    name: str
+    title: str = field(metadata=key(SOME_TEXT, "heading of the part in the report", "Memory"))
+    share: float = field(
+        metadata=key(quantity(Dimension.SHARE, 0.001, 1), "fraction of the time of the whole series", "25 %")
+    )
+    file: str = field(
+        default="",
+        metadata=key(_FILE, "its study file, in the same directory", "memory.yaml", usual="<part>.yaml"),
+    )
+    notes: tuple[str, ...] = field(
+        default=(), metadata=key(Each(SOME_TEXT), "sentences for the reader of the part", ["One node."])
+    )
+    places: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(SOME_TEXT, TEXTS),
+            "by the name of an environment in the published table: an environment of the study file, or"
+            " environment/placement; of a list, the first that this machine can run",
+            {"container": ["container/4x1", "container/2x1"]},
+        ),
+    )
+    needs: tuple[str, ...] = field(
+        default=(),
+        metadata=key(Each(NAME), "environments without which the part is not measured", ["container-ovs"]),
+    )
+    figures: tuple[Figure, ...] = field(
+        default=(Figure.OVERHEADS,),
+        metadata=key(
+            Each(one_of(Figure)),
+            "charts: overheads, or packing, which shows the places called '<n> per node'",
+            ["overheads"],
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesFile:
+    """The contents of a series file.
+
+    published: name of a published table that comes with nearmetal, or the TOML file of a table in the same
+        directory; '' for none.
+    time: usual duration of all parts, in seconds.
+    """
+
+    name: str = field(
+        metadata=key(NAME, "name of the series; results are written to results/<name>-<time>", "memory-2024")
+    )
+    title: str = field(metadata=key(SOME_TEXT, "the headline of the report", "What does memory cost here?"))
+    scale: Scale | None = field(
+        default=None,
+        metadata=key(one_of(Scale), "problem sizes of a published study, shown in the report", "small"),
+    )
+    published: str = field(
+        default="",
+        metadata=key(
+            _TABLE,
+            "what a paper printed: a table that comes with nearmetal, or a TOML file in the same directory",
+            "published.toml",
+        ),
+    )
+    time: float = field(
+        default=900.0,
+        metadata=key(SECONDS, "usual duration of all parts; --time replaces it", "15 min", usual="15 min"),
+    )
+    notes: tuple[str, ...] = field(
+        default=(), metadata=key(Each(SOME_TEXT), "sentences for the reader", ["Kernels are boot states."])
+    )
+    narrow: Narrowing = field(
+        default_factory=Narrowing,
+        metadata=key(Narrowing, "how a machine that lacks something narrows the parts", {"ranks": "largest"}),
+    )
+    parts: tuple[PartEntry, ...] = field(
+        metadata=key(
+            Named(PartEntry), "the parts, in the order in which they run", {"q1": {"title": "Packing"}}
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesFiles:
+    """A series file with the studies of its parts, as read.
+
+    studies: the study of each part, by the part's key.
+    table: text of the published table in the directory of the file; '' if there is none.
+    """
+
+    head: SeriesFile
+    studies: Mapping[str, Study]
+    table: str = ""

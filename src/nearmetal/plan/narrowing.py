@@ -1,0 +1,244 @@
+"""Narrows the parts of a series to what a machine can run. What is left out is named with its reason.
+
+No I/O: the properties of the machine are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..model.environments.environment import BackendSettings
+from ..model.environments.image import HOST
+from ..model.series import Omission, Part, Series
+from ..model.series_file import CpuNumbers, Narrowing, PartEntry, RankChoice, SeriesFiles
+from ..model.study import Attachment, Environment, Placement, Study
+
+_EVERY = "every placement"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """The backend that takes the place of a backend in the files.
+
+    backend: None if no backend of the list works here.
+    own_kernel: whether its instances have their own kernel.
+    settings: its own settings on this machine; None for the defaults.
+    notes: differences on this machine, and why a preferred backend is not used.
+    reason, remedy: why no backend works, and what to do about it.
+    """
+
+    backend: str | None
+    own_kernel: bool = False
+    settings: BackendSettings | None = None
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOffer:
+    """The properties of a machine that narrow a series.
+
+    cpus: usable CPUs, in the order in which ranks take them.
+    cores: number of cores that these CPUs belong to.
+    stand_ins: by the backend in the files.
+    lacking: why an attachment cannot be built.
+    cards: network devices with virtual functions (SR-IOV).
+    programs: the programs of Narrowing.host_images that the machine has.
+    own_kernel: whether the instances of a backend have their own kernel.
+    """
+
+    cpus: tuple[int, ...]
+    cores: int
+    stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
+    lacking: Mapping[Attachment, Omission] = field(default_factory=dict)
+    cards: tuple[str, ...] = ()
+    programs: frozenset[str] = frozenset()
+    own_kernel: Callable[[str], bool] = lambda _backend: False
+
+
+def narrow(
+    files: SeriesFiles, offer: MachineOffer, *, seed: int, max_time: float, only: Sequence[str] = ()
+) -> Series:
+    """Return the series that a machine can run.
+
+    max_time: time of all parts in seconds.
+    only: keys of the requested parts; empty for all.
+    """
+    head = files.head
+    entries = [e for e in head.parts if not only or e.name in only]
+    used = {e.backend for entry in entries for e in files.studies[entry.name].environments}
+    notes = [note for name in head.narrow.backends if name in used for note in offer.stand_ins[name].notes]
+    return Series(
+        name=head.name,
+        title=head.title,
+        scale=head.scale,
+        paper="" if files.table else head.published,
+        seed=seed,
+        max_time=max_time,
+        parts=tuple(_part(e, files.studies[e.name], head.narrow, offer) for e in entries),
+        notes=(*head.notes, *dict.fromkeys(notes)),
+    )
+
+
+def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer) -> Part:
+    left_out: list[Omission] = []
+    left = _with_stand_ins(study, rules, offer, left_out)
+    left = _with_attachments(left, offer, left_out)
+    left = _with_placements(left, rules, offer, left_out)
+    new_names = _names(study, rules, offer)
+    absent = _absent(left, [new_names.get(n, n) for n in entry.needs], left_out)
+    arms = () if absent else tuple(a.name for a in left.arms())
+    places = {word: _place(named, arms, new_names) for word, named in entry.places.items()}
+    return Part(
+        key=entry.name,
+        title=entry.title,
+        share=entry.share,
+        study=None if absent else left,
+        places={word: arm for word, arm in places.items() if arm},
+        absent=absent,
+        notes=entry.notes,
+        figures=entry.figures,
+        left_out=tuple(left_out),
+    )
+
+
+def _place(named: Sequence[str], arms: Sequence[str], new_names: Mapping[str, str]) -> str:
+    """Return the first arm that is left; '' if there is none. An environment stands for its first arm."""
+    for name in named:
+        environment, slash, placement = name.partition("/")
+        own = f"{new_names.get(environment, environment)}/{placement}"
+        found = next((a for a in arms if a == own or (not slash and a.startswith(own))), "")
+        if found:
+            return found
+    return ""
+
+
+def _names(study: Study, rules: Narrowing, offer: MachineOffer) -> dict[str, str]:
+    """Return the new names of environments in which containers take the place of guests."""
+    return {
+        e.name: rules.containers[e.name]
+        for e in study.environments
+        if e.name in rules.containers and _contained(e, offer)
+    }
+
+
+def _contained(e: Environment, offer: MachineOffer) -> bool:
+    """Return whether a container takes the place of a guest."""
+    chosen = offer.stand_ins.get(e.backend)
+    if chosen is None or chosen.backend is None:
+        return False
+    return offer.own_kernel(e.backend) and not chosen.own_kernel
+
+
+def _with_stand_ins(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
+    new_names = _names(study, rules, offer)
+    kept: list[Environment] = []
+    for e in study.environments:
+        chosen = offer.stand_ins.get(e.backend)
+        if chosen is None:
+            kept.append(e)
+        elif chosen.backend is None:
+            left_out.append(Omission(what=e.name, reason=chosen.reason, remedy=chosen.remedy))
+        else:
+            kept.append(_by(e, chosen, new_names.get(e.name, e.name), _contained(e, offer)))
+    boots = {e.image for e in kept if _boots(e, offer)}
+    own = {image for image, program in rules.host_images.items() if program in offer.programs}
+    kept = [replace(e, image=HOST) if e.image in own - boots else e for e in kept]
+    design = study.design
+    baselines = tuple(new_names.get(b, b) for b in design.baselines)
+    return replace(study, environments=tuple(kept), design=replace(design, baselines=baselines))
+
+
+def _boots(e: Environment, offer: MachineOffer) -> bool:
+    """Return whether the instances of an environment boot its image."""
+    chosen = next((s for s in offer.stand_ins.values() if s.backend == e.backend), None)
+    return chosen.own_kernel if chosen is not None else offer.own_kernel(e.backend)
+
+
+def _by(e: Environment, chosen: StandIn, name: str, contained: bool) -> Environment:
+    """Return the environment with another backend. A container gets the memory of a guest as its limit."""
+    assert chosen.backend is not None
+    own = chosen.settings if chosen.settings is not None or chosen.backend != e.backend else e.own
+    out = replace(e, name=name, backend=chosen.backend, own=own)
+    if contained and e.guest is not None:
+        out = replace(out, guest=None, limits=replace(e.limits, memory=e.guest.memory or e.limits.memory))
+    return out
+
+
+def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission]) -> Study:
+    kept: list[Environment] = []
+    for e in study.environments:
+        why = offer.lacking.get(e.attachment)
+        if why is not None:
+            left_out.append(replace(why, what=e.name))
+        elif e.attachment is Attachment.SRIOV and offer.cards:
+            kept.append(replace(e, network=replace(e.network, devices=offer.cards)))
+        else:
+            kept.append(e)
+    return replace(study, environments=tuple(kept))
+
+
+def _with_placements(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
+    used = {name for e in study.environments for name in e.placements}
+    every = [p for p in study.placements if p.name in used]
+    fitting = [q for p in every if (q := _on(p, rules, offer)) is not None]
+    if every and not fitting:
+        least = min(p.ranks for p in every)
+        cores = f"{offer.cores} core" if offer.cores == 1 else f"{offer.cores} cores"
+        reason = f"this machine has {cores}, and the smallest placement has {least} ranks"
+        remedy = f"a machine with {least} cores or more: ranks that share a core spin while they wait"
+        left_out.append(Omission(what=_EVERY, reason=reason, remedy=remedy))
+    if rules.ranks is RankChoice.LARGEST:
+        most = max((p.ranks for p in fitting), default=0)
+        fitting = [p for p in fitting if p.ranks == most]
+    names = {p.name for p in fitting}
+    environments = tuple(
+        replace(e, placements=own)
+        for e in study.environments
+        if (own := tuple(n for n in e.placements if n in names))
+    )
+    return _compared(replace(study, environments=environments, placements=tuple(fitting)))
+
+
+def _on(place: Placement, rules: Narrowing, offer: MachineOffer) -> Placement | None:
+    """Return a placement with the machine's CPUs; None if it does not fit."""
+    if not place.cpus:
+        return place if place.oversubscribe or place.ranks <= offer.cores else None
+    if rules.cpus is CpuNumbers.NUMBER:
+        return place if set(place.cpus) <= set(offer.cpus) else None
+    if max(place.cpus) >= len(offer.cpus):
+        return None
+    return replace(place, cpus=tuple(offer.cpus[n] for n in place.cpus))
+
+
+def _compared(study: Study) -> Study:
+    """Return the study without arms that are not compared with anything, and without baselines that nothing
+    is compared with."""
+    names = {e.name for e in study.environments}
+    baselines = tuple(b for b in study.design.baselines if b in names)
+    if study.design.baselines[0] not in names:
+        return replace(study, environments=())
+    study = replace(study, design=replace(study.design, baselines=baselines))
+    comparisons = study.comparisons()
+    study = study.with_arms({c.arm for c in comparisons} | {c.baseline for c in comparisons})
+    owners = {a.environment.name for a in study.arms() if a.name in {c.baseline for c in comparisons}}
+    used = tuple(b for b in study.design.baselines if b in owners)
+    places = {p for e in study.environments for p in e.placements}
+    return replace(
+        study,
+        design=replace(study.design, baselines=used),
+        placements=tuple(p for p in study.placements if p.name in places),
+    )
+
+
+def _absent(study: Study, needs: Iterable[str], left_out: Sequence[Omission]) -> str:
+    """Return why a part cannot be measured; '' if it can."""
+    left = {e.name for e in study.environments}
+    missing = [name for name in needs if name not in left]
+    if study.environments and study.comparisons() and not missing:
+        return ""
+    why = [o for o in left_out if o.what in missing]
+    why = why or [o for o in left_out if o.what == _EVERY] or list(left_out)
+    return "; ".join(dict.fromkeys(o.reason for o in why)) or "nothing is left to compare with a baseline"

@@ -1,0 +1,156 @@
+"""Finds what a series needs on this machine: backends that work, attachments that can be built, programs.
+Divides the time among the parts of a series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..environments import Tuned, Unavailable
+from ..environments.registry import get_backend, named_backend
+from ..errors import NearmetalError, UnavailableError, UsageError
+from ..host import Host
+from ..host.facts import devices
+from ..host.facts.topology import topology
+from ..model.environments.network import NetworkSettings
+from ..model.series import Omission, Part
+from ..model.series_file import SeriesFiles
+from ..model.study import Attachment
+from ..network.plan import NetworkRequest
+from ..node.machine import Machine
+from ..node.progress import Progress
+from ..node.survey.attachments import NEEDS_CARD, try_networks
+from ..plan.narrowing import MachineOffer, StandIn
+
+
+def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend: str | None) -> MachineOffer:
+    """Return what this machine offers for a series.
+
+    Starts an instance of each preferred backend in turn until one works, and builds the networks that any
+    part needs.
+    backend: the only backend to test, for all rules of the series.
+
+    Raises UsageError if the backend does not exist, or if the series has no list of backends.
+    """
+    host = machine.host
+    stand_ins = {
+        name: _stand_in(preferred, machine, progress)
+        for name, preferred in _preferred(files, backend).items()
+    }
+    wanted = [a for a in _attachments(files) if not a.on_device]
+    progress.phase("which attachments can be built here")
+    wants = [NetworkRequest(attachment=a, settings=NetworkSettings(), instances=2) for a in wanted]
+    tried = zip(wanted, try_networks(host, machine.tools, wants), strict=True)
+    lacking = {
+        a: Omission(what=a.value, reason=e.what, remedy=e.remedy)
+        for a, e in tried
+        if isinstance(e, UnavailableError)
+    }
+    return MachineOffer(
+        cpus=machine.cpus,
+        cores=machine.cores,
+        stand_ins=stand_ins,
+        lacking=lacking | _cards_lacking(host, files),
+        cards=devices.physical_functions(host),
+        programs=_programs(host, files),
+        own_kernel=_own_kernel,
+    )
+
+
+def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> MachineOffer:
+    """Return what a plan assumes about this machine: the first backend of each list works, and attachments
+    that need no card can be built. Nothing is started.
+
+    Raises UsageError if the backend does not exist, or if the series has no list of backends.
+    """
+    places = topology(host, host.cpus())
+    return MachineOffer(
+        cpus=places.order,
+        cores=places.cores,
+        stand_ins={name: _assumed(preferred) for name, preferred in _preferred(files, backend).items()},
+        lacking=_cards_lacking(host, files),
+        cards=devices.physical_functions(host) if Attachment.SRIOV in _attachments(files) else (),
+        programs=_programs(host, files),
+        own_kernel=_own_kernel,
+    )
+
+
+def _preferred(files: SeriesFiles, backend: str | None) -> Mapping[str, tuple[str, ...]]:
+    if backend is None:
+        return files.head.narrow.backends
+    named_backend(backend)
+    if not files.head.narrow.backends:
+        raise UsageError(
+            f"--backend: the series {files.head.name} has no list of backends to replace",
+            remedy="write narrow: {backends: {lxc: [lxc, namespaces]}} into its series file",
+        )
+    return dict.fromkeys(files.head.narrow.backends, (backend,))
+
+
+def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress) -> StandIn:
+    """Test backends until one works."""
+    refused: list[tuple[str, Unavailable]] = []
+    for name in preferred:
+        progress.phase(f"does {name} work here")
+        backend = get_backend(name)
+        answer = backend.check(machine.host, machine.tools)
+        if isinstance(answer, Unavailable):
+            refused.append((name, answer))
+            continue
+        return StandIn(
+            backend=name,
+            own_kernel=backend.capabilities.virtual,
+            settings=backend.settings_here(machine.host) if isinstance(backend, Tuned) else None,
+            notes=(
+                f"Instances by {name}.",
+                *(f"Not by {other}: {why.reason}; next: {why.remedy}." for other, why in refused),
+                *(f"{name}: {note}." for note in answer.notes),
+            ),
+        )
+    return StandIn(
+        backend=None,
+        reason="; ".join(f"{other} does not work here: {why.reason}" for other, why in refused),
+        remedy="; or ".join(f"for {other}: {why.remedy}" for other, why in refused)
+        + "; or another backend, such as --backend namespaces",
+    )
+
+
+def _assumed(preferred: tuple[str, ...]) -> StandIn:
+    first, *others = preferred
+    note = f"Instances by {first}"
+    note += f" where it works here, else by {' or '.join(others)}: the run finds out." if others else "."
+    return StandIn(backend=first, own_kernel=_own_kernel(first), notes=(note,))
+
+
+def _own_kernel(backend: str) -> bool:
+    try:
+        return get_backend(backend).capabilities.virtual
+    except NearmetalError:
+        return False  # the run reports that this backend does not exist
+
+
+def _attachments(files: SeriesFiles) -> tuple[Attachment, ...]:
+    """Return the attachments for which nearmetal would build a network."""
+    every = (e.attachment for s in files.studies.values() for e in s.environments)
+    return tuple(dict.fromkeys(a for a in every if a.seated))
+
+
+def _cards_lacking(host: Host, files: SeriesFiles) -> dict[Attachment, Omission]:
+    a = Attachment.SRIOV
+    if a not in _attachments(files) or devices.physical_functions(host):
+        return {}
+    return {a: Omission(what=a.value, reason="no network card with SR-IOV", remedy=NEEDS_CARD)}
+
+
+def _programs(host: Host, files: SeriesFiles) -> frozenset[str]:
+    wanted = files.head.narrow.host_images.values()
+    return frozenset(p for p in wanted if host.which(p) is not None)
+
+
+def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
+    """Return the time for a part in seconds: its share of the time left for all waiting parts.
+
+    waiting: the parts that have not run yet, including this one. Time that a part does not use is thus left
+        to the others.
+    """
+    shares = sum(p.share for p in waiting)
+    return max(left, 1.0) * part.share / shares

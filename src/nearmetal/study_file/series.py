@@ -1,0 +1,174 @@
+"""Load a series file with the study files of its parts, or raise StudyError with the position of every
+mistake in any of them. No program is started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+
+from ..errors import StudyError, StudyProblem
+from ..model.keys import did_you_mean
+from ..model.series import PER_NODE, Figure
+from ..model.series_file import PartEntry, SeriesFile, SeriesFiles
+from ..model.study import Study
+from ..studies import SERIES_FILE
+from .catalog import Catalog
+from .load import load_text
+from .problems import Path, Problems
+from .schema import Schema, one_schema
+from .tree import MapNode, mark_of, read_tree
+from .validate import read
+
+SERIES_SCHEMA_NAME = "nearmetal-series.schema.json"
+#: First line of every series file that is written, so that editors complete and check it.
+SERIES_SCHEMA_LINE = f"# yaml-language-server: $schema=./{SERIES_SCHEMA_NAME}"
+_TOML = ".toml"
+#: Tolerance for the sum of the shares, which are decimal fractions.
+_ROUNDING = 1e-9
+
+
+def load_series(
+    text_of: Callable[[str], str],
+    name_of: Callable[[str], str],
+    catalog: Catalog,
+    *,
+    seed: int,
+    published: Container[str],
+    table_problems: Callable[[str, str], Iterable[StudyProblem]],
+) -> SeriesFiles:
+    """Return a series and the studies of its parts.
+
+    text_of: returns the text of a file of the series. Raises OSError or UnicodeDecodeError.
+    name_of: returns the name of such a file in messages.
+    seed: seed of the studies that give none.
+    published: names of the published tables that come with nearmetal.
+    table_problems: returns the mistakes in a published table; its arguments are the text and the name of the
+        file.
+    Raises StudyError if a file has mistakes or is missing, OSError if the series file cannot be read.
+    """
+    problems = Problems(name_of(SERIES_FILE))
+    root = read_tree(text_of(SERIES_FILE), problems)
+    head = read(SeriesFile, root, (), problems)
+    found: list[StudyProblem] = []
+    studies: dict[str, Study] = {}
+    table = ""
+    if head is not None:
+        for entry in head.parts:
+            at: Path = ("parts", entry.name)
+            text = _text(text_of, entry.file or f"{entry.name}.yaml", root, (*at, "file"), problems)
+            if text is None:
+                continue
+            try:
+                studies[entry.name] = load_text(
+                    text, name_of(entry.file or f"{entry.name}.yaml"), catalog, seed=seed
+                )
+            except StudyError as e:
+                found += e.problems
+        for entry in head.parts:
+            if entry.name in studies:
+                _check_part(entry, studies[entry.name], root, problems)
+        _check_head(head, root, problems)
+        _check_names(studies, root, problems)
+        _check_rules(head, studies, root, catalog, problems)
+        if head.published.endswith(_TOML):
+            table = _text(text_of, head.published, root, ("published",), problems) or ""
+            found += table_problems(table, name_of(head.published)) if table else ()
+        elif head.published and head.published not in published:
+            what = f'no published table "{head.published}" comes with nearmetal; a file of your own ends '
+            problems.add(mark_of(root, ("published",)), ("published",), f"{what}with {_TOML}")
+    found = [*(problems.error().problems if problems.found else ()), *found]
+    if found or head is None:
+        raise StudyError(tuple(found))
+    return SeriesFiles(head=head, studies=studies, table=table)
+
+
+def _text(
+    text_of: Callable[[str], str], file: str, root: MapNode, at: Path, problems: Problems
+) -> str | None:
+    """Return the text of a file; None if it cannot be read, which is a mistake at `at`."""
+    try:
+        return text_of(file)
+    except OSError as e:
+        what = f"cannot read {file}: {e.strerror or e}"
+    except UnicodeDecodeError:
+        what = f"{file} is not UTF-8"
+    problems.add(mark_of(root, at), at, what)
+    return None
+
+
+def _check_head(head: SeriesFile, root: MapNode, problems: Problems) -> None:
+    if not head.parts and ("parts",) not in problems.unread:
+        problems.add(mark_of(root, ("parts",)), ("parts",), "a series has at least one part")
+    whole = 0.0
+    for entry in head.parts:
+        whole += entry.share
+        if whole > 1 + _ROUNDING:
+            at: Path = ("parts", entry.name, "share")
+            what = f"up to here the shares are {100 * whole:.4g} % of the time, which is above 100 %"
+            problems.add(mark_of(root, at), at, what)
+            return
+
+
+def _check_names(studies: Mapping[str, Study], root: MapNode, problems: Problems) -> None:
+    """Check that the results directories of the parts have different names."""
+    counted = Counter(s.name for s in studies.values())
+    for key, study in studies.items():
+        if counted[study.name] > 1:
+            at: Path = ("parts", key)
+            what = f'several parts have a study called "{study.name}"; write another name into one of them'
+            problems.add(mark_of(root, at, key=True), at, what)
+
+
+def _check_part(entry: PartEntry, study: Study, root: MapNode, problems: Problems) -> None:
+    """Check the names of environments and placements in the entry of a part."""
+    environments = tuple(e.name for e in study.environments)
+    arms = tuple(a.name for a in study.arms())
+    for word, named in entry.places.items():
+        for name in named:
+            if name not in environments and name not in arms:
+                at: Path = ("parts", entry.name, "places", word)
+                known = arms if "/" in name else environments
+                what = f'"{name}" is no environment of the study file, with or without one of its placements'
+                problems.add(mark_of(root, at), at, what + did_you_mean(name, known))
+    for number, name in enumerate(entry.needs):
+        if name not in environments:
+            at = ("parts", entry.name, "needs", number)
+            what = f'no environment is called "{name}"{did_you_mean(name, environments)}'
+            problems.add(mark_of(root, at), at, what)
+    if Figure.PACKING in entry.figures and not packed_places(entry.places):
+        at = ("parts", entry.name, "figures")
+        what = f'the chart {Figure.PACKING} shows places called "1{PER_NODE}", "2{PER_NODE}"; there are none'
+        problems.add(mark_of(root, at), at, what)
+
+
+def packed_places(words: Sequence[str] | Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of places that a packing chart shows, such as '2 per node'."""
+    return tuple(w for w in words if w.endswith(PER_NODE) and w.removesuffix(PER_NODE).isdecimal())
+
+
+def _check_rules(
+    head: SeriesFile, studies: Mapping[str, Study], root: MapNode, catalog: Catalog, problems: Problems
+) -> None:
+    used = {e.backend for s in studies.values() for e in s.environments}
+    for name, preferred in head.narrow.backends.items():
+        at: Path = ("narrow", "backends", name)
+        if len(studies) == len(head.parts) and name not in used:
+            what = f'no environment has the backend "{name}"{did_you_mean(name, used)}'
+            problems.add(mark_of(root, at, key=True), at, what)
+        for other in preferred:
+            if other not in catalog.backends:
+                what = f'unknown backend "{other}"{did_you_mean(other, catalog.backends)}'
+                problems.add(mark_of(root, at), at, what)
+    known = {e.name for s in studies.values() for e in s.environments}
+    for name in head.narrow.containers:
+        if len(studies) == len(head.parts) and name not in known:
+            at = ("narrow", "containers", name)
+            what = f'no environment is called "{name}"{did_you_mean(name, known)}'
+            problems.add(mark_of(root, at, key=True), at, what)
+
+
+def series_schema() -> Schema:
+    """Return the JSON Schema of series files, for editors."""
+    from .sections import section_of
+
+    return one_schema(section_of(SeriesFile), "A study in parts of nearmetal")

@@ -1,0 +1,88 @@
+"""A series from files alone: the one of the docs, on this machine; and how it goes on after it was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.patience import until
+from tests.system.test_quick import ENDLESS, left_behind, nearmetal, started
+from tests.unit.test_docs import ROOT, blocks
+
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
+]
+PAGE = ROOT / "docs" / "guide" / "your-study-in-parts.md"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """A directory with the files of the page below mine/. Each begins with its name."""
+    (tmp_path / "mine").mkdir()
+    for block in blocks(PAGE):
+        if named := re.match(r"# (\S+\.(?:yaml|toml))\n", block.text):
+            (tmp_path / "mine" / named[1]).write_text(block.text)
+    files = {p.name for p in (tmp_path / "mine").iterdir()}
+    assert files == {"series.yaml", "compute.yaml", "messages.yaml", "published.toml"}
+    yield tmp_path
+    nearmetal("clean", cwd=tmp_path)
+    assert left_behind(tmp_path) == []
+
+
+def test_the_series_of_the_docs_runs_beside_its_table(here: Path) -> None:
+    done = nearmetal(
+        *("run", "mine/", "--backend", "namespaces", "--seed", "7", "--time", "5m", "--max-blocks", "1"),
+        "--json",
+        cwd=here,
+    )
+    assert done.returncode == 0, done.stderr
+    form: dict[str, Any] = json.loads(done.stdout)
+    assert (form["study"], form["scale"], form["notes"][-1]) == ("boxes", None, "Instances by namespaces.")
+    assert form["paper"]["title"] == "Containers on our last machine"
+    compute, messages = form["parts"]
+    assert all(p["result"]["blocks"] == 1 and not p["result"]["failed_trials"] for p in (compute, messages))
+    ranks = 4 if len(os.sched_getaffinity(0)) >= 4 else 2
+    assert messages["places"]["box"] == f"box/{ranks}x1"
+    left_out = {o["what"]: o for o in messages["left_out"]}
+    assert ("macvlan" in messages["places"]) != ("box-macvlan" in left_out)
+    assert all(o["reason"] and o["remedy"] for o in left_out.values())
+    (cg,) = messages["published"]
+    assert cg["published"]["text"] == "12 to 19 %" and [o["what"] for o in cg["ours"]] == ["cg"]
+    html = (here / form["report"]).read_text().replace("\u00a0", " ")
+    assert "Containers on our last machine" in html and "12 to 19 %" in html
+
+
+def test_a_series_that_was_killed_goes_on_where_it_was(here: Path) -> None:
+    run = started("run", "mine/", "--backend", "namespaces", "--time", "30m", *ENDLESS, cwd=here)
+    until(lambda: any(p.stat().st_size for p in here.glob("results/*/boxes-compute-*/trials/*.jsonl")))
+    run.kill()
+    run.communicate()
+    nearmetal("clean", cwd=here)
+    before = json.loads(nearmetal("status", "--json", cwd=here).stdout)["parts"]
+    assert [p["results_dir"] is None for p in before] == [False, True]
+    done = nearmetal("resume", "--time", "4m", "--max-blocks", "1", "--json", cwd=here)
+    assert done.returncode == 0, done.stderr
+    form: dict[str, Any] = json.loads(done.stdout)
+    assert form["paper"]["title"] == "Containers on our last machine", "the table is kept with the results"
+    assert [p["result"]["blocks"] >= 1 for p in form["parts"]] == [True, True]
+
+
+def test_a_part_that_cannot_run_is_a_named_gap_and_the_others_go_on(here: Path) -> None:
+    """An image that cannot be built: no archive has its package."""
+    file = here / "mine" / "compute.yaml"
+    image = "images:\n  odd: {suite: host, packages: [no-such-package-anywhere]}\n"
+    file.write_text(file.read_text().replace("backend: podman,", "backend: podman, image: odd,") + image)
+    done = nearmetal(
+        *("run", "mine/", "--backend", "namespaces", "--time", "5m", "--max-blocks", "1", "--json"), cwd=here
+    )
+    assert done.returncode == 4, done.stderr
+    compute, messages = json.loads(done.stdout)["parts"]
+    assert compute["result"] is None and compute["why"].startswith("did not run: ")
+    assert "no-such-package-anywhere" in compute["why"]
+    assert messages["result"]["blocks"] == 1

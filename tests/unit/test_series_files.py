@@ -1,0 +1,417 @@
+"""A series as files: what nearmetal writes, a user's own series, its mistakes, how a machine narrows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearmetal.api import images
+from nearmetal.api.catalog import catalog
+from nearmetal.api.series import paper_of, read_series, series_output, write_series_files
+from nearmetal.cli import series as cli
+from nearmetal.cli.common import FailOn
+from nearmetal.cli.series import RequestedSeries, create, frozen_series
+from nearmetal.errors import BusyError, ExitCode, StudyError, UnavailableError, UsageError
+from nearmetal.images.build import build_seconds
+from nearmetal.images.store import ImageStore
+from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.environments.image import ImageDefinition
+from nearmetal.model.series import Figure, Omission, Scale
+from nearmetal.model.series_file import RankChoice, SeriesFiles
+from nearmetal.model.study import Attachment, Study
+from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.published import published
+from nearmetal.records import ResultsDirectory, SeriesDirectory
+from nearmetal.report.series import PartResult, series_text
+from nearmetal.run.run import Outcome
+from nearmetal.run.series import offer_planned
+from nearmetal.studies import find_series, series_names
+from nearmetal.study_file import load_text
+from nearmetal.study_file.series import series_schema
+from nearmetal.testing.fake_host import FakeHost
+
+SERIES = """\
+name: mine
+title: What does a container cost here?
+published: published.toml
+time: 2 min
+narrow:
+  ranks: every
+  backends: {lxc: [lxc, namespaces]}
+parts:
+  cpu:
+    title: Computation
+    share: 60 %
+    places: {bare: native/1x1, boxed: [box/2x1, box/1x1]}
+  net:
+    title: Messages
+    share: 40 %
+    file: messages.yaml
+    notes: [Two ranks.]
+"""
+PART = """\
+name: mine-cpu
+environments:
+  native: {backend: native}
+  box: {backend: lxc, attachment: veth-bridge}
+placements:
+  1x1: {instances: 1, tasks: 1}
+  2x1: {instances: 2, tasks: 1}
+  1x2: {instances: 1, tasks: 2}
+workloads:
+  ep: {kernel: ep, class: S}
+design: {baseline: native}
+"""
+TABLE = """\
+[paper]
+key = "own"
+title = "A measurement of my own"
+authors = "A. Nobody"
+year = 2001
+where = "a notebook"
+setting = "one machine"
+
+[[number]]
+name = "overhead"
+what = "overhead of a box"
+source = "page 3"
+value = [1, 4]
+unit = "%"
+shown = { part = "cpu", quantity = "overhead", likeness = "like it", differs = "another machine", \
+workloads = ["ep"], arm = "boxed", baseline = "bare" }
+"""
+
+
+def written(here: Path, *changes: tuple[str, str, str], leave_out: str = "") -> Path:
+    """A directory with the files of a series; each change replaces a text in a file."""
+    texts = {
+        "series.yaml": SERIES,
+        "cpu.yaml": PART,
+        "messages.yaml": PART.replace("mine-cpu", "mine-net"),
+        "published.toml": TABLE,
+    }
+    for file, old, new in changes:
+        assert old in texts[file]
+        texts[file] = texts[file].replace(old, new, 1)
+    for file, text in texts.items():
+        if file != leave_out:
+            (here / file).write_text(text)
+    return here
+
+
+def read(here: Path) -> SeriesFiles:
+    found = find_series(str(here))
+    assert found is not None
+    return read_series(found, scale=None, seed=5)
+
+
+def offer(cores: int = 2) -> MachineOffer:
+    stand_ins = {"lxc": StandIn(backend="namespaces")}
+    return MachineOffer(cpus=tuple(range(cores)), cores=cores, stand_ins=stand_ins)
+
+
+def test_a_series_of_the_users_own_is_read_and_narrowed(tmp_path: Path) -> None:
+    files = read(written(tmp_path))
+    assert files.head.name == "mine" and files.head.scale is None and files.head.time == 120
+    assert files.head.narrow.ranks is RankChoice.EVERY
+    series = narrow(files, offer(), seed=5, max_time=60.0)
+    assert series.keys == ("cpu", "net") and series.paper == ""
+    cpu, net = series.parts
+    assert cpu.study is not None and net.study is not None and net.notes == ("Two ranks.",)
+    assert cpu.places == {"bare": "native/1x1", "boxed": "box/2x1"}
+    assert cpu.figures == (Figure.OVERHEADS,)
+    assert {e.backend for e in cpu.study.environments} == {"native", "namespaces"}
+    assert cpu.study.design.seed == 5
+    one = narrow(files, offer(cores=1), seed=5, max_time=60.0).parts[0]
+    assert one.study is not None and one.places == {"bare": "native/1x1", "boxed": "box/1x1"}
+    assert find_series(str(tmp_path / "series.yaml")) == find_series(str(tmp_path))
+    assert find_series(str(tmp_path / "cpu.yaml")) is None
+
+
+def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path) -> None:
+    files = read(written(tmp_path))
+    series = narrow(files, offer(), seed=5, max_time=60.0)
+    made = create(series, tmp_path / "results", files.table)
+    found = SeriesDirectory.at(made.path)
+    assert found is not None and frozen_series(found) == series
+    paper = paper_of(found, series.paper)
+    assert paper is not None and paper.paper.title == "A measurement of my own"
+    (figure,) = paper.of_part("cpu")
+    assert (figure.low, figure.high, figure.arm) == (0.01, 0.04, "boxed")
+    nothing = [
+        PartResult(part=p, directory=None, study=None, analysis=None, records=(), why="not begun")
+        for p in series.parts
+    ]
+    text = series_text(series, nothing, paper)
+    assert "overhead of a box" in text and "1 to 4 %" in text and "not measured: not begun" in text
+    assert "A measurement of my own (2001)" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        (
+            "series.yaml",
+            "share: 60 %",
+            "share: 70 %",
+            "series.yaml:15:12  parts.net.share: up to here the shares",
+        ),
+        ("series.yaml", "share: 60 %", "share: 160 %", "series.yaml:11:12  parts.cpu.share: "),
+        ("series.yaml", "native/1x1", "native/9x9", 'series.yaml:12:20  parts.cpu.places.bare: "native/9x9"'),
+        ("series.yaml", "box/2x1", "boks", 'series.yaml:12:39  parts.cpu.places.boxed: "boks"'),
+        (
+            "series.yaml",
+            "file: messages",
+            "file: messenger",
+            "series.yaml:16:11  parts.net.file: cannot read",
+        ),
+        ("series.yaml", "file: messages", "file: ../messages", "series.yaml:16:11  parts.net.file: "),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "figures: [packing]\n    notes: [Two",
+            "series.yaml:17:14  parts.net.figures",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "needs: [ovs]\n    notes: [Two",
+            "series.yaml:17:13  parts.net.needs[0]",
+        ),
+        (
+            "series.yaml",
+            "notes:",
+            "notse:",
+            'series.yaml:17:5  parts.net.notse: unknown key; did you mean "notes"?',
+        ),
+        (
+            "series.yaml",
+            "[lxc, names",
+            "[lxd, names",
+            'series.yaml:7:19  narrow.backends.lxc: unknown backend "lxd"',
+        ),
+        ("series.yaml", "{lxc: [", "{qemu: [", "series.yaml:7:14  narrow.backends.qemu: no environment has"),
+        ("series.yaml", "ranks: every", "ranks: most", "series.yaml:6:10  narrow.ranks: unknown value"),
+        ("series.yaml", "published.toml", "no-such", "series.yaml:3:12  published: no published table"),
+        ("series.yaml", "time: 2 min", "time: soon", "series.yaml:4:7  time: "),
+        ("series.yaml", "title: What", "titel: What", "series.yaml:2:1  titel: unknown key"),
+        (
+            "messages.yaml",
+            "mine-net",
+            "mine-cpu",
+            "series.yaml:9:3  parts.cpu: several parts have a study called",
+        ),
+        ("cpu.yaml", "class: S", "class: Z", "cpu.yaml:10:27  workloads.ep.class"),
+        ("published.toml", "[1, 4]", "[4, 1]", "published.toml:13:9  number[0].value: the range is swapped"),
+        (
+            "published.toml",
+            "[1, 4]",
+            "[nan, 4]",
+            "published.toml:13:9  number[0].value: must be a finite number",
+        ),
+        ("published.toml", "[1, 4]", "[1, 4", "published.toml:14:1  not readable as TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_file_line_and_column(
+    tmp_path: Path, file: str, old: str, new: str, said: str
+) -> None:
+    with pytest.raises(StudyError) as told:
+        read(written(tmp_path, (file, old, new)))
+    lines = str(told.value).splitlines()
+    assert any(line.startswith(f"{tmp_path}/{said}") for line in lines), lines
+
+
+@pytest.mark.parametrize("file", ["cpu.yaml", "published.toml"])
+def test_a_missing_file_is_a_mistake_of_the_series_file(tmp_path: Path, file: str) -> None:
+    with pytest.raises(StudyError, match=f"cannot read {file}: No such file or directory"):
+        read(written(tmp_path, leave_out=file))
+
+
+def test_the_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    here = written(
+        tmp_path,
+        ("series.yaml", "share: 60 %", "share: 90 %"),
+        ("cpu.yaml", "class: S", "class: Z"),
+        ("messages.yaml", "kernel: ep", "kernel: eq"),
+        ("published.toml", "year = 2001", "yaer = 2001"),
+    )
+    with pytest.raises(StudyError) as told:
+        read(here)
+    files = {Path(p.file).name for p in told.value.problems}
+    assert files == {"series.yaml", "cpu.yaml", "messages.yaml", "published.toml"}
+
+
+def test_a_scale_belongs_to_built_in_studies(tmp_path: Path) -> None:
+    found = find_series(str(written(tmp_path)))
+    assert found is not None
+    with pytest.raises(UsageError, match="--scale belongs to built-in studies"):
+        read_series(found, scale=Scale.PAPER, seed=1)
+
+
+@pytest.mark.parametrize("name", series_names())
+@pytest.mark.parametrize("scale", Scale)
+def test_the_files_that_init_writes_are_the_built_in_study(tmp_path: Path, name: str, scale: Scale) -> None:
+    paths = write_series_files(name, scale, tmp_path / "v")
+    built_in, own = find_series(name), find_series(str(tmp_path / "v"))
+    assert built_in is not None and own is not None
+    assert read_series(own, scale=None, seed=3) == read_series(built_in, scale=scale, seed=3)
+    texts = series_output(name, scale)
+    assert {p.name for p in paths} == set(texts)
+    for file, text in texts.items():
+        if file.endswith(".yaml"):
+            assert text.startswith("# yaml-language-server: $schema=./nearmetal") and "#: " not in text
+            assert text.count("#") > 2, f"{file} has comments"
+    with pytest.raises(UsageError, match="is there already"):
+        write_series_files(name, scale, tmp_path / "v")
+
+
+@pytest.mark.parametrize("name", series_names())
+@pytest.mark.parametrize("scale", Scale)
+@pytest.mark.parametrize("cores", [2, 4, 64])
+def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale: Scale, cores: int) -> None:
+    found = find_series(name)
+    assert found is not None
+    files = read_series(found, scale=scale, seed=1)
+    first = {b: StandIn(backend=p[0], own_kernel=True) for b, p in files.head.narrow.backends.items()}
+    here = replace(offer(cores), stand_ins=first, own_kernel=lambda backend: backend != "native")
+    series = narrow(files, here, seed=1, max_time=60.0)
+    paper = published(series.paper)
+    assert paper is not None
+    for part in series.parts:
+        assert part.study is not None, (part.key, part.absent)
+        arms = {a.name for a in part.study.arms()}
+        assert {c.arm for c in part.study.comparisons()} <= arms and set(part.places.values()) <= arms
+        known = {w for e in files.head.parts if e.name == part.key for w in e.places}
+        for claim in paper.claims_of(part.key):
+            assert {claim.arm, claim.baseline} - {""} <= known, claim.what
+    assert {c.part for c in paper.claims} - {""} <= set(series.keys)
+
+
+@pytest.mark.parametrize("name", series_names())
+def test_every_part_is_an_ordinary_study_file(name: str) -> None:
+    """It loads without the series, on a machine that has the image."""
+    known = replace(catalog(), no_image=lambda _name, _own, _file: None)
+    for file, text in series_output(name, Scale.SMALL).items():
+        if file.endswith(".yaml") and file != "series.yaml":
+            assert load_text(text, file, known, seed=1).name.startswith(name)
+
+
+def test_the_schema_describes_every_key_with_an_example() -> None:
+    schema = json.loads(json.dumps(series_schema()))
+    top, part = schema["properties"], schema["$defs"]["PartEntry"]
+    assert schema["required"] == ["name", "title"] and not schema["additionalProperties"]
+    assert part["required"] == ["title", "share"] and not part["additionalProperties"]
+    keys = {**top, **part["properties"], **schema["$defs"]["Narrowing"]["properties"]}
+    assert {"published", "narrow", "places", "needs", "figures", "backends", "host_images"} <= keys.keys()
+    assert all(k["description"] and k["examples"] for k in keys.values())
+
+
+def test_what_cannot_be_built_is_left_out_with_reason_and_remedy(tmp_path: Path) -> None:
+    third = "  third: {backend: lxc, attachment: macvlan}\n"
+    here = written(tmp_path, ("cpu.yaml", "placements:\n", f"{third}placements:\n"))
+    lacking = {
+        Attachment.MACVLAN: Omission(what="macvlan", reason="no such module", remedy="modprobe macvlan")
+    }
+    cpu, net = narrow(read(here), replace(offer(), lacking=lacking), seed=1, max_time=1.0).parts
+    assert cpu.study is not None and [e.name for e in cpu.study.environments] == ["native", "box"]
+    assert [str(o) for o in cpu.left_out] == ["third: no such module; next: modprobe macvlan"]
+    assert net.left_out == ()
+
+
+def test_parts_without_a_backend_are_absent_and_a_series_without_parts_does_not_run(tmp_path: Path) -> None:
+    files = read(written(tmp_path))
+    nothing = StandIn(backend=None, reason="no lxc-start", remedy="apt install lxc")
+    none = replace(offer(), stand_ins={"lxc": nothing})
+    cpu = narrow(files, none, seed=1, max_time=1.0).parts[0]
+    assert cpu.study is None and cpu.absent == "no lxc-start"
+    assert cpu.left_out == (Omission(what="box", reason="no lxc-start", remedy="apt install lxc"),)
+    asked = RequestedSeries(files=files, seed=1, seconds=60.0, only=())
+    with pytest.raises(UnavailableError, match="no part of mine runs here: no lxc-start") as told:
+        asked.narrowed(none)
+    assert told.value.remedy == "apt install lxc"
+
+
+def test_an_older_series_without_left_out_and_figures_is_still_read(tmp_path: Path) -> None:
+    files = read(written(tmp_path))
+    made = create(narrow(files, offer(), seed=1, max_time=1.0), tmp_path / "results", "")
+    stored = json.loads((made.path / "series.json").read_text())
+    for part in stored["parts"]:
+        del part["figures"], part["left_out"]
+    stored["parts"][0]["places"] = {"1 per node": "box/1x1"}
+    (made.path / "series.json").write_text(json.dumps(stored))
+    cpu, net = frozen_series(made).parts
+    assert cpu.figures == (Figure.PACKING,) and net.figures == (Figure.OVERHEADS,) and net.left_out == ()
+
+
+def test_images_that_are_not_built_are_found_with_those_of_the_kernels_of_guests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "image_store", lambda: ImageStore(tmp_path / "images"))
+    monkeypatch.setattr(images, "has_kernel", lambda image: False)
+    files = read(written(tmp_path))
+    cpu = files.studies["cpu"]
+    assert images.unbuilt_images(cpu) == {}
+    native, box = cpu.environments
+    guest = replace(box, guest=GuestSettings())
+    assert list(images.unbuilt_images(replace(cpu, environments=(native, guest)))) == ["debian-kernel"]
+    named = replace(guest, image="debian-mpi", guest=GuestSettings(kernel="trixie-kernel"))
+    found = images.unbuilt_images(replace(cpu, environments=(native, named)))
+    assert list(found) == ["debian-mpi", "trixie-kernel"]
+    assert build_seconds(found["debian-mpi"]) > build_seconds(found["trixie-kernel"]) > 0
+    monkeypatch.setattr(images, "has_kernel", lambda image: True)
+    assert images.unbuilt_images(replace(cpu, environments=(native, guest))) == {}
+
+
+def test_a_plan_names_the_images_that_are_built_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
+    odd = ImageDefinition(name="odd", suite="host", packages=("gcc", "make"))
+    monkeypatch.setattr(cli, "unbuilt_images", lambda _study: {"odd": odd})
+    cli.show_series(series, json=False, blocks=1)
+    told = capsys.readouterr().out
+    assert "image odd is not built and is built first: about 0:00:" in told
+    cli.show_series(series, json=True, blocks=1)
+    assert json.loads(capsys.readouterr().out)["images_to_build"] == {"odd": build_seconds(odd)}
+
+
+def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_path: Path) -> None:
+    here = written(tmp_path, ("messages.yaml", "mine-net", "mine-cpu-2nd"))
+    series = narrow(read(here), offer(), seed=1, max_time=60.0)
+    made = create(series, tmp_path / "results", "")
+    cpu, net = series.parts
+    assert cpu.study is not None and net.study is not None
+    assert made.part(cpu) is None
+    longer = ResultsDirectory.create(made.path, net.study.name, study_yaml="name: x")
+    (longer.path / "plan.json").write_text("{}")
+    assert made.part(cpu) is None and made.part(net) is not None
+
+
+def test_another_backend_needs_a_list_in_the_series_file(tmp_path: Path) -> None:
+    host = FakeHost(absent=("/sys/*", "/proc/*"), cpus=(0, 1))
+    files = read(written(tmp_path, ("series.yaml", "  backends: {lxc: [lxc, namespaces]}\n", "")))
+    assert offer_planned(files, host, None).stand_ins == {}
+    with pytest.raises(UsageError, match="mine has no list of backends"):
+        offer_planned(files, host, "namespaces")
+
+
+def test_an_image_that_another_process_builds_stops_only_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(study: Study, progress: object) -> None:
+        raise BusyError("another process builds image odd", remedy="wait for it")
+
+    monkeypatch.setattr(cli, "build_images", build)
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
+    made = create(series, tmp_path / "results", "")
+
+    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        raise AssertionError("nothing starts without its image")
+
+    code = cli.run_parts(made, series, start, seconds=60.0, json=True, fail_on=FailOn.NOTHING)
+    assert code == ExitCode.FAILED_TRIALS
+    assert set(made.ends().values()) == {"did not run: another process builds image odd"}
+    assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]
