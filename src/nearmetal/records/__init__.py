@@ -6,9 +6,9 @@ from .reading import (
     Trials,
     by_claim,
     completed_blocks,
+    counted_attempts,
     heads_of,
     last_attempts,
-    latest_attempts,
     read_trials,
 )
 from .series import SeriesDirectory
@@ -23,9 +23,9 @@ __all__ = [
     "Verification",
     "by_claim",
     "completed_blocks",
+    "counted_attempts",
     "heads_of",
     "last_attempts",
-    "latest_attempts",
     "read_trials",
     "safe_name",
 ]

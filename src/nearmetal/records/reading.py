@@ -149,11 +149,7 @@ def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set
 
     arms_per_block: number of trials in a block, including the A/A run; used if the records do not contain it.
     """
-    return {
-        claim.block
-        for claim, found in by_claim(records).items()
-        if len({r.trial for r in found}) >= (found[-1].members or arms_per_block)
-    }
+    return {claim.block for claim, found in by_claim(records).items() if _is_whole(found, arms_per_block)}
 
 
 def last_attempts(records: Iterable[Head]) -> dict[int, int]:
@@ -164,12 +160,21 @@ def last_attempts(records: Iterable[Head]) -> dict[int, int]:
     return last
 
 
-def latest_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Return only the records of the last attempt of each block, in the same order. See counting() for equal
-    attempts."""
+def counted_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """Return only the records of the attempt of each block that counts, in the same order. See counting().
+
+    Old records do not contain the number of trials of their attempt. It is then that of the largest one.
+    """
     records = tuple(records)
-    last = counting({c: min(r.begin for r in found) for c, found in by_claim(records).items()})
-    return tuple(r for r in records if claim_of(r) == last[r.block])
+    attempts = by_claim(records)
+    most = max((len(found) for found in attempts.values()), default=0)
+    whole = {c: min(r.begin for r in found) for c, found in attempts.items() if _is_whole(found, most)}
+    counted = set(counting(whole).values())
+    return tuple(r for r in records if claim_of(r) in counted)
+
+
+def _is_whole(found: Sequence[TrialRecord], arms_per_block: int) -> bool:
+    return len({r.trial for r in found}) >= (found[-1].members or arms_per_block)
 
 
 def _scan(file: int, path: Path, out: list[StoredTrial], names: dict[bytes, str]) -> int:
