@@ -1,13 +1,17 @@
 """The results directory: the study, the measurements, checksums, export. This package knows no statistics."""
 
+from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
+from .orders import Orders, require_owner
 from .reading import (
+    NewTrials,
     Trials,
     by_claim,
     completed_blocks,
     counted_attempts,
     heads_of,
+    is_whole_attempt,
     last_attempts,
     read_trials,
 )
@@ -15,9 +19,16 @@ from .series import SeriesDirectory
 from .writer import TrialWriter
 
 __all__ = [
+    "CLAIMS",
+    "COORDINATOR",
+    "ClaimState",
+    "Claims",
+    "NewTrials",
+    "Orders",
     "PlanMeta",
     "ResultsDirectory",
     "SeriesDirectory",
+    "StoredClaim",
     "TrialWriter",
     "Trials",
     "Verification",
@@ -25,7 +36,9 @@ __all__ = [
     "completed_blocks",
     "counted_attempts",
     "heads_of",
+    "is_whole_attempt",
     "last_attempts",
     "read_trials",
+    "require_owner",
     "safe_name",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +43,41 @@ class Worker:
         for record in run_block(self.node, order, self.recording):
             self.file.append(record)
             yield record
+
+
+class InThisProcess:
+    """The only worker of a coordinator, in the same process. It implements coordinator.Workers."""
+
+    capacity = 1
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._order: NextBlock | None = None
+
+    def give(self, order: NextBlock) -> None:
+        self._order = order
+
+    def records(self) -> Iterator[TrialRecord]:
+        order, self._order = self._order, None
+        if order is not None:
+            yield from self._worker.run(order)
+
+    def lost(self, out: Mapping[int, int]) -> Mapping[int, bool]:
+        """Return {}: this worker ends only with its coordinator."""
+        del out
+        return {}
+
+    def finished(self, block: int) -> None:
+        del block
+
+    def drain(self) -> Collection[int]:
+        """Return (): no block is out between two calls of records()."""
+        return ()
+
+    def problem(self) -> str:
+        sampler = self._worker.recording.sampler
+        broken = sampler is not None and sampler.problem is not None
+        return f"no more samples: {sampler.problem}" if sampler is not None and broken else ""
 
 
 @contextmanager
