@@ -15,7 +15,7 @@ from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.record import Claim
 from nearmetal.plan import make_block
-from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory
+from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory, claimed_attempts
 from nearmetal.run.decide import Verifications, next_block
 from nearmetal.testing.plain import PLAIN
 
@@ -38,7 +38,7 @@ def test_each_attempt_goes_to_exactly_one_worker(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert won == Counter((block, 1) for block in range(1, 60))
-    assert Claims(tmp_path / "claims", "c").last_attempts() == dict.fromkeys(range(1, 60), 1)
+    assert claimed_attempts(tmp_path / "claims") == dict.fromkeys(range(1, 60), 1)
 
 
 def test_a_link_that_reports_an_error_but_was_made_is_won(

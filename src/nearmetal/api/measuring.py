@@ -173,14 +173,17 @@ def weighed(
     return study if time_limit is None else with_time_limit(study, time_limit)
 
 
-def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) -> tuple[Machine, Study]:
+def machine_for(
+    study: Study, progress: Progress, *, require_kvm: bool = False, tools: Path | None = None
+) -> tuple[Machine, Study]:
     """Return this machine, ready to measure the study, and the study as it can run here.
 
     require_kvm: as in with_accelerators().
+    tools: as stored in prepare_machine().
     """
     from ..node.survey.accelerator import with_accelerators
 
-    machine = machine_here(progress, study.design.mpi)
+    machine = machine_here(progress, study.design.mpi, tools)
     return with_accelerators(machine, study, progress, require_kvm=require_kvm)
 
 
@@ -205,11 +208,14 @@ def checked_again(study: Study, directory: ResultsDirectory, progress: Progress)
     return check_reopened(machine, study, directory, progress)[0]
 
 
-def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
-    """Return this machine, ready to measure. Raises UnavailableError, which names what to install."""
+def machine_here(progress: Progress, mpi: Mpi | None, tools: Path | None = None) -> Machine:
+    """Return this machine, ready to measure. Raises UnavailableError, which names what to install.
+
+    tools: as stored in prepare_machine().
+    """
     from ..node.machine import prepare_machine
 
-    return prepare_machine(LocalHost(), progress, mpi)
+    return prepare_machine(LocalHost(), progress, mpi, tools)
 
 
 def measured(

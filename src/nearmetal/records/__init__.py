@@ -1,6 +1,6 @@
 """The results directory: the study, the measurements, checksums, export. This package knows no statistics."""
 
-from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim
+from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim, claimed_attempts, last_holder
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
 from .orders import Orders, require_owner
@@ -33,11 +33,13 @@ __all__ = [
     "Trials",
     "Verification",
     "by_claim",
+    "claimed_attempts",
     "completed_blocks",
     "counted_attempts",
     "heads_of",
     "is_whole_attempt",
     "last_attempts",
+    "last_holder",
     "read_trials",
     "require_owner",
     "safe_name",

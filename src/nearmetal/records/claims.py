@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -72,22 +72,14 @@ class Claims:
         """place: the directory of the claims, such as CLAIMS or COORDINATOR in a results directory.
         run: label of the worker; see TrialRecord.run.
         """
-        self._place, self._run, self._lease = place, run, lease
-        self._place.mkdir(exist_ok=True)
-        self._clock = self._place / f".clock-{run}.tmp"
+        self.place, self._run, self._lease = place, run, lease
+        self.place.mkdir(exist_ok=True)
+        self._clock = self.place / f".clock-{run}.tmp"
 
     def now(self) -> float:
         """Return the present time of the file server, in Unix seconds."""
         self._clock.touch()
         return self._clock.stat().st_mtime
-
-    def last_attempts(self) -> dict[int, int]:
-        """Return, by block, the number of the last attempt that was claimed."""
-        last: dict[int, int] = {}
-        for file in self._place.glob("[0-9]*.json"):
-            block, attempt = (int(part) for part in file.name.split(".")[:2])
-            last[block] = max(last.get(block, 0), attempt)
-        return last
 
     def find(self, block: int, attempt: int, now: float | None = None) -> StoredClaim | None:
         """Return the claim to an attempt at a block, or None if nobody has claimed it.
@@ -96,21 +88,7 @@ class Claims:
 
         Raises RecordsError if its file cannot be read.
         """
-        path = self._file(block, attempt)
-        try:
-            with path.open() as file:  # opening makes an NFS client ask its server
-                data, renewed = json.load(file), os.fstat(file.fileno()).st_mtime
-            return StoredClaim(
-                claim=Claim(block, attempt, str(data["run"])),
-                host=str(data["host"]),
-                lease=float(data["lease"]),
-                state=ClaimState(data["state"]),
-                age=max(0.0, (self.now() if now is None else now) - renewed),
-            )
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as e:
-            raise RecordsError(f"corrupt claim: {e}", where=str(path)) from e
+        return read_claim(self.place, block, attempt, self.now if now is None else lambda: now)
 
     def take(self, block: int, attempt: int) -> Claim | None:
         """Claim an attempt at a block. Returns None if another worker has claimed it.
@@ -120,19 +98,22 @@ class Claims:
         claim = Claim(block, attempt, self._run)
         return claim if self._make(claim, ClaimState.HELD) else None
 
-    def take_over(self, block: int) -> Claim | None:
+    def take_over(self, block: int, *, again: bool = False) -> Claim | None:
         """Claim the next attempt at a block if no worker holds the last one. Returns None otherwise, and if
-        the block is done."""
+        the block is done.
+
+        again: claim it although it was done.
+        """
         for attempt in count(1):
             found = self.find(block, attempt)
             if found is None:
                 return self.take(block, attempt)
-            if found.held or found.state is ClaimState.DONE:
+            if found.held or (found.state is ClaimState.DONE and not again):
                 return None
         raise AssertionError
 
     def _make(self, claim: Claim, state: ClaimState) -> bool:
-        aside = self._place / f".{claim.block}.{claim.attempt}.{self._run}.tmp"
+        aside = self.place / f".{claim.block}.{claim.attempt}.{self._run}.tmp"
         try:
             write_file(aside, self._content(state))
             with suppress(OSError):  # a repeated NFS request reports an error although the first one worked
@@ -140,7 +121,7 @@ class Claims:
             won = aside.stat().st_nlink == 2
             aside.unlink()
         except OSError as e:
-            raise failure(e, self._place.parent, kept="the records are whole") from e
+            raise failure(e, self.place.parent, kept="the records are whole") from e
         return won
 
     @contextmanager
@@ -173,4 +154,41 @@ class Claims:
         return json.dumps(data).encode() + b"\n"
 
     def _file(self, block: int, attempt: int) -> Path:
-        return self._place / f"{block}.{attempt}.json"
+        return self.place / f"{block}.{attempt}.json"
+
+
+def claimed_attempts(place: Path) -> dict[int, int]:
+    """Return, by block, the number of the last attempt that was claimed below `place`."""
+    last: dict[int, int] = {}
+    for file in place.glob("[0-9]*.json"):
+        block, attempt = (int(part) for part in file.name.split(".")[:2])
+        last[block] = max(last.get(block, 0), attempt)
+    return last
+
+
+def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) -> StoredClaim | None:
+    """See Claims.find().
+
+    now: returns the present time of the file server.
+    """
+    path = place / f"{block}.{attempt}.json"
+    try:
+        with path.open() as file:  # opening makes an NFS client ask its server
+            data, renewed = json.load(file), os.fstat(file.fileno()).st_mtime
+        return StoredClaim(
+            claim=Claim(block, attempt, str(data["run"])),
+            host=str(data["host"]),
+            lease=float(data["lease"]),
+            state=ClaimState(data["state"]),
+            age=max(0.0, now() - renewed),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise RecordsError(f"corrupt claim: {e}", where=str(path)) from e
+
+
+def last_holder(place: Path, now: float) -> StoredClaim | None:
+    """Return the last claim to block 0 below `place`, or None if there is none. See Claims.find()."""
+    last = claimed_attempts(place).get(0)
+    return None if last is None else read_claim(place, 0, last, lambda: now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -110,66 +111,99 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     begin = time.monotonic()
     with open_node(machine, study, backends, label, progress) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
-        asked = EVENTS if study.design.perf_events else ()
-        recording = Recording(logs=directory.path / "logs", events=asked)
-        progress.phase("rehearsal: round 0, discarded")
-        rehearsed = rehearse(node, recording, progress)
-        study = without_failed(study, rehearsed)
-        for arm, why in rehearsed.failed.items():
-            progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")
-        if rehearsed.unlike:
-            study = _without_unlike(study, rehearsed, order, directory, progress)
-        node = replace(node, study=study)
-        for text in rehearsed.notes:
-            progress.note(text)
-        limit = study.design.max_time
-        left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
-        planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
-        offered = offered_events(machine.host, machine.tools)
-        recording = replace(recording, events=counted_everywhere(asked, rehearsed.records))
-        directory.freeze(
-            seed=study.design.seed,
-            arms=tuple(arm.name for arm in study.arms()),
-            provenance={
-                **provenance(machine.host),
-                "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
-                "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
-                "parity": rehearsed.parity,
-                "not_here": {**absent, **rehearsed.failed, **rehearsed.unlike},
-                "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
-                "storage": rehearsed.storage,
-                "working_directories": rehearsed.working_directories,
-                "limits": rehearsed.limits,
-                "network": node.network_record(),
-                "boots": boot_records(machine.host) if node.bases else {},
-                "guests": {name: base_record(b) for name, b in node.bases.items()},
-                "inside": inside_record(study.design, recording.events, offered),
-                "mpi": _mpi_provenance(machine, study),
-                "run": label,
-                "rehearsal_seconds": rehearsed.seconds,
-                "seconds_left": left,
-            },
-            rehearsal=rehearsed.records,
-            slices=planner.slices(),
-            work=rehearsed.work,
-            started=order.started,
-        )
+        try:
+            node, recording = fix_plan(
+                node,
+                directory,
+                absent,
+                progress,
+                begin=begin,
+                started=order.started,
+                command=order.command,
+            )
+        except UsageError:
+            shutil.rmtree(directory.path, ignore_errors=True)
+            raise
+        planner = planner_then(node.study, directory)
         return _blocks(node, recording, directory, planner, begin, order, progress)
 
 
+def fix_plan(
+    node: Node,
+    directory: ResultsDirectory,
+    absent: Mapping[str, str],
+    progress: Progress,
+    *,
+    begin: float,
+    started: float,
+    command: str,
+) -> tuple[Node, Recording]:
+    """Rehearse the study on a node, and write the plan of the run. Returns the node with the arms that are
+    left, and what the blocks record.
+
+    absent: arms that cannot run here, with the reason.
+    begin: monotonic seconds from which the time budget counts.
+    started, command: as in Order.
+
+    Raises UsageError if nothing is left to compare, and RunError if every arm fails.
+    """
+    machine, study = node.machine, node.study
+    asked = EVENTS if study.design.perf_events else ()
+    recording = Recording(logs=directory.path / "logs", events=asked)
+    progress.phase("rehearsal: round 0, discarded")
+    rehearsed = rehearse(node, recording, progress)
+    study = without_failed(study, rehearsed)
+    for arm, why in rehearsed.failed.items():
+        progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")
+    if rehearsed.unlike:
+        study = _without_unlike(study, rehearsed, command, started, progress)
+    node = replace(node, study=study)
+    for text in rehearsed.notes:
+        progress.note(text)
+    limit = study.design.max_time
+    left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
+    planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
+    offered = offered_events(machine.host, machine.tools)
+    recording = replace(recording, events=counted_everywhere(asked, rehearsed.records))
+    directory.freeze(
+        seed=study.design.seed,
+        arms=tuple(arm.name for arm in study.arms()),
+        provenance={
+            **provenance(machine.host),
+            "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
+            "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
+            "parity": rehearsed.parity,
+            "not_here": {**absent, **rehearsed.failed, **rehearsed.unlike},
+            "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
+            "storage": rehearsed.storage,
+            "working_directories": rehearsed.working_directories,
+            "limits": rehearsed.limits,
+            "network": node.network_record(),
+            "boots": boot_records(machine.host) if node.bases else {},
+            "guests": {name: base_record(b) for name, b in node.bases.items()},
+            "inside": inside_record(study.design, recording.events, offered),
+            "mpi": _mpi_provenance(machine, study),
+            "run": node.label,
+            "rehearsal_seconds": rehearsed.seconds,
+            "seconds_left": left,
+        },
+        rehearsal=rehearsed.records,
+        slices=planner.slices(),
+        work=rehearsed.work,
+        started=started,
+    )
+    return node, recording
+
+
 def _without_unlike(
-    study: Study, rehearsed: Rehearsed, order: Order, directory: ResultsDirectory, progress: Progress
+    study: Study, rehearsed: Rehearsed, command: str, started: float, progress: Progress
 ) -> Study:
     """Remove the arms whose storage differs in kind from that of the baseline, and report them.
 
-    Raises UsageError if nothing is left to compare. The results directory is then removed.
+    Raises UsageError if nothing is left to compare.
     """
-    remedy = storage_remedy(study, order.command, Path.cwd(), _written(study, since=order.started))
-    try:
-        left = without_unlike(study, rehearsed, remedy)
-    except UsageError:
-        shutil.rmtree(directory.path, ignore_errors=True)
-        raise
+    remedy = storage_remedy(study, command, Path.cwd(), _written(study, since=started))
+    left = without_unlike(study, rehearsed, remedy)
     for arm, why in rehearsed.unlike.items():
         progress.note(f"{arm} is left out: {why}. Next: {remedy}")
     return left
@@ -226,11 +260,11 @@ def _resume(
 ) -> Outcome:
     begin = time.monotonic()
     with reopened_node(machine, study, directory, label, progress) as (node, recording):
-        planner = _planner_then(node.study, directory)
+        planner = planner_then(node.study, directory)
         return _blocks(node, recording, directory, planner, begin, order, progress)
 
 
-def _planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
+def planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
     """Return the slice planner in the state that it had after this run's rehearsal."""
     known = directory.provenance
     seconds, left = known.get("rehearsal_seconds"), known.get("seconds_left")
