@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.engines import run_by_engine
 from ..api.measuring import bounded, checked, measured
 from ..api.results import RESULTS, write_report
 from ..api.studies import study_text
@@ -25,6 +26,7 @@ from .present import print_result
 from .view import View, analysed
 
 if TYPE_CHECKING:
+    from ..api.engines import Fleet
     from ..run.run import Order, Outcome
 
 STARTED = time.time()
@@ -125,21 +127,23 @@ def measure(
     overrun: bool = False,
     require: Require | None = None,
     everything: bool = False,
+    fleet: Fleet | None = None,
 ) -> int:
-    """Run a study to its end and show its result, or with dry_run its plan. Returns the exit code."""
+    """Run a study to its end and show its result, or with dry_run its plan. Returns the exit code.
+
+    fleet: workers that run the rounds; None if this process does.
+    """
     if dry_run:
         with View(quiet=json) as view:
             study = checked(study, view, require_kvm=require is Require.KVM)
         show_plan(bounded(study, max_blocks), json=json, blocks=None)
         return int(ExitCode.DONE)
+    order = order_of(results, study_text(study), force=force, overrun=overrun)
     with View(quiet=json) as view:
-        outcome = measured(
-            study,
-            order_of(results, study_text(study), force=force, overrun=overrun),
-            view,
-            max_blocks=max_blocks,
-            require_kvm=require is Require.KVM,
-        )
+        if fleet is not None:
+            outcome = run_by_engine(study, order, fleet, view, max_blocks=max_blocks)
+        else:
+            outcome = measured(study, order, view, max_blocks=max_blocks, require_kvm=require is Require.KVM)
     return finish(outcome, json=json, fail_on=fail_on, everything=everything)
 
 

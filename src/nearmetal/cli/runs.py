@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.engines import resume_by_engine
 from ..api.measuring import bounded, checked_again, machine_here, resumed
 from ..api.results import frozen_study, open_results, open_series
 from ..api.studies import study_from, study_text
@@ -21,6 +22,8 @@ from ..plan import make_block
 from ..records import completed_blocks
 from ..run.weigh import with_pages
 from .common import FailOn, complain, duration, in_parts
+from .engines import Engine as EngineName
+from .engines import EngineOption, Lease, Workers, fleet_of
 from .measuring import (
     All,
     Design,
@@ -120,12 +123,17 @@ def run(
     force: bool = Force,
     overrun: bool = Overrun,
     require: Require = RequireOption,
+    engine: str = EngineName,
+    workers: int = Workers,
+    engine_option: list[str] = EngineOption,
+    lease: str = Lease,
     dry_run: bool = DryRun,
 ) -> int:
     if in_parts(study_file, scale=scale, only=only, backend=backend):
         from ..run.builtin.series import make_here
 
         _no_margin_of_parts(margin)
+        _no_engine_of_parts(engine)
         options = SeriesOptions(
             name=study_file,
             scale=scale or Scale.SMALL,
@@ -160,6 +168,7 @@ def run(
         overrun=overrun,
         require=require,
         everything=everything,
+        fleet=fleet_of(engine, workers, engine_option, lease),
     )
 
 
@@ -176,11 +185,16 @@ def resume(
     fail_on: FailOn = Fail,
     force: bool = Force,
     overrun: bool = Overrun,
+    engine: str = EngineName,
+    workers: int = Workers,
+    engine_option: list[str] = EngineOption,
+    lease: str = Lease,
     dry_run: bool = DryRun,
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
         _no_margin_of_parts(margin)
+        _no_engine_of_parts(engine)
         return _resume_series(
             several, time, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run
         )
@@ -192,10 +206,19 @@ def resume(
             study = checked_again(study, found, view)
         show_plan(bounded(study, max_blocks), json=json, blocks=None, begun=_begun(study, found))
         return int(ExitCode.DONE)
+    fleet = fleet_of(engine, workers, engine_option, lease)
     with View(quiet=json) as view:
         order = order_of(results, found.study_yaml, force=force, overrun=overrun)
-        outcome = resumed(study, found, order, view, max_blocks=max_blocks)
+        if fleet is None:
+            outcome = resumed(study, found, order, view, max_blocks=max_blocks)
+        else:
+            outcome = resume_by_engine(study, found, order, fleet, view, max_blocks=max_blocks)
     return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+
+
+def _no_engine_of_parts(engine: str | None) -> None:
+    if engine is not None:
+        raise UsageError("--engine does not apply to a study in parts", remedy="run a part by its study file")
 
 
 def _no_margin_of_parts(margin: str | None) -> None:

@@ -4,6 +4,7 @@ closed."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import tempfile
@@ -248,7 +249,7 @@ class ResultsDirectory:
         return json_object(self.path / PROVENANCE)
 
     def write_node(self, run: str, provenance: Mapping[str, Any]) -> None:
-        """Write the description of the machine on which a worker runs blocks.
+        """Write the description of this machine, on which a worker runs blocks, with its name under 'node'.
 
         run: label of the worker, as in its records.
 
@@ -257,7 +258,10 @@ class ResultsDirectory:
         place = self.path / NODES
         try:
             place.mkdir(exist_ok=True)
-            write_file(place / f"{safe_name(run)}.json", json_bytes({"run": run, **provenance}))
+            write_file(
+                place / f"{safe_name(run)}.json",
+                json_bytes({"run": run, "node": os.uname().nodename, **provenance}),
+            )
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
 

@@ -42,6 +42,7 @@ class Terms:
     inside: make control groups only below the group in which it was started; see cgroups.inside_own_group().
     command: shown to the user of another run, which finds the machine in use.
     started: Unix seconds when the command was started.
+    lease: seconds for which its claims are valid without renewal.
     force: start even if another run is active.
     """
 
@@ -49,6 +50,7 @@ class Terms:
     inside: bool
     command: str
     started: float
+    lease: float
     force: bool = False
 
 
@@ -75,7 +77,7 @@ def serve(
         machine_lock(label, command=terms.command, force=terms.force, group=str(directory.path.resolve())),
         ExitStack() as stack,
     ):
-        claims = Claims(directory.path / CLAIMS, label)
+        claims = Claims(directory.path / CLAIMS, label, terms.lease)
         stack.callback(claims.close)
         if terms.inside:
             stack.enter_context(cgroups.inside_own_group())

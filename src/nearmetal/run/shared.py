@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from ..environments.registry import named_backend
 from ..errors import BusyError, RunError
@@ -118,14 +117,16 @@ class SharedWorkers:
 
 
 @contextmanager
-def coordinating(directory: ResultsDirectory, label: str) -> Iterator[Claims]:
+def coordinating(directory: ResultsDirectory, label: str, lease: float) -> Iterator[Claims]:
     """Hold the claim to coordinate a run, and yield the claims of its blocks.
 
     label: label of the coordinator.
+    lease: seconds for which its claim is valid without renewal.
 
     Raises BusyError if another process coordinates this run.
     """
-    seat, claims = Claims(directory.path / COORDINATOR, label), Claims(directory.path / CLAIMS, label)
+    seat = Claims(directory.path / COORDINATOR, label, lease)
+    claims = Claims(directory.path / CLAIMS, label)
     orders = Orders(directory.path)
     try:
         claim = seat.take_over(0, again=True)
@@ -156,14 +157,13 @@ def coordinate(
     watch: Callable[[], None],
     progress: Progress,
     *,
-    begin: float,
     overrun: bool = False,
 ) -> str:
-    """Coordinate the workers of a shared results directory until the run stops. Returns why it stopped.
+    """Coordinate the workers of a shared results directory until the run stops. Returns why it stopped. The
+    time budget counts from the end of the rehearsal, so it does not count the time in a queue.
 
     study: the study as it was asked, with all its arms.
     number, watch: see SharedWorkers.
-    begin: monotonic seconds from which the time budget counts.
 
     Raises the errors of `watch`.
     """
@@ -185,7 +185,7 @@ def coordinate(
         progress,
         known=known,
         attempts=attempts,
-        begin=begin,
+        begin=time.monotonic(),
         overrun=overrun,
         lost=workers.losses(),
         out=workers.adopted(),
@@ -201,5 +201,5 @@ def no_workers(directory: ResultsDirectory, said: str) -> RunError:
     return RunError(
         f"all workers have ended{': ' if said else ''}{said}",
         where=str(directory.path),
-        remedy=f"see {Path('workers')} in it; go on with {resume_line(directory.path)} --engine ENGINE",
+        remedy=f"see workers/ in it; go on with {resume_line(directory.path)} --engine ENGINE",
     )
