@@ -97,7 +97,7 @@ def _coordinated(
     label = new_label()
     with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
         progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
-        ids = engine.submit(host, _job(study, directory, fleet), fleet.options)
+        ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
         _remember(directory, fleet, ids)
 
         def states() -> dict[str, State]:
@@ -124,7 +124,7 @@ def _coordinated(
     return Outcome(directory=there, stopped=stopped, interrupted=interrupted)
 
 
-def _job(study: Study, directory: ResultsDirectory, fleet: Fleet) -> Job:
+def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool) -> Job:
     logs = directory.path.resolve() / LOGS
     logs.mkdir(exist_ok=True)
     limit = study.design.max_time
@@ -136,6 +136,7 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet) -> Job:
         *("--json", "--lease", f"{fleet.lease:g}s"),
         *(("--time", f"{seconds:.0f}s") if seconds is not None else ()),
         *(() if fleet.engine in _NO_GROUPS else ("--inside",)),
+        *(("--force",) if force else ()),
     ]
     return Job(
         name=f"nearmetal-{study.name}",
