@@ -55,11 +55,10 @@ class Ssh:
         for identity in ids:
             name, pid, born = identity.rsplit(":", 2)
             try:
-                line = (
-                    f'test "$(cut -d " " -f 22 /proc/{int(pid)}/stat 2>/dev/null)" = {int(born)} && echo yes'
-                )
-                there = _remote(host, name, f"{line} || echo no", options).stdout.strip() == "yes"
-                found[identity] = State.RUNNING if there else State.ENDED
+                line = f'cut -d " " -f 3,22 /proc/{int(pid)}/stat 2>/dev/null || echo gone'
+                state, _, start = _remote(host, name, line, options).stdout.strip().partition(" ")
+                lives = start == born and state != "Z"
+                found[identity] = State.RUNNING if lives else State.ENDED
             except RunError:  # unreachable: its worker may go on
                 found[identity] = State.RUNNING
         return found
