@@ -15,7 +15,7 @@ from ..engines import Engine, Job, State, load_engine
 from ..errors import UsageError
 from ..host import LocalHost
 from ..model.study import Study
-from ..records import ResultsDirectory, require_owner
+from ..records import Orders, ResultsDirectory, require_owner
 from ..records.claims import LEASE
 from ..records.disk import write_file
 from ..study_file import load_text
@@ -31,6 +31,8 @@ SUBMITTED, LOGS = "engine.json", "workers"
 """Names in a results directory: the workers that were submitted, and their output."""
 STATES_EVERY = 5.0
 """Seconds between two questions to an engine."""
+BY_THEMSELVES = 3.0
+"""Seconds in which idle workers end when there are no more orders."""
 ENDING = 90.0
 """Seconds in which cancelled workers give their blocks back and undo everything."""
 SPARE = 600.0
@@ -118,8 +120,11 @@ def _coordinated(
             interrupted = True
         finally:
             progress.phase("ending the workers")
-            engine.cancel(host, ids, fleet.options)
-            _wait_for_end(states, progress)
+            Orders(directory.path).stop()
+            if interrupted or not _ended(states, within=BY_THEMSELVES):
+                engine.cancel(host, ids, fleet.options)
+                if not _ended(states, within=ENDING):
+                    progress.note(f"some workers have not ended within {ENDING:.0f} s")
     there = directory if directory.frozen else None
     return Outcome(directory=there, stopped=stopped, interrupted=interrupted)
 
@@ -182,13 +187,14 @@ def _said(directory: ResultsDirectory) -> str:
     return "\n".join(lines[-LAST_LINES:])
 
 
-def _wait_for_end(states: Callable[[], Mapping[str, State]], progress: Progress) -> None:
-    until = time.monotonic() + ENDING
-    while time.monotonic() < until:
-        if all(s is State.ENDED for s in states().values()):
-            return
+def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:
+    """Wait until all workers have ended. Returns whether they have within so many seconds."""
+    until = time.monotonic() + within
+    while not all(s is State.ENDED for s in states().values()):
+        if time.monotonic() > until:
+            return False
         time.sleep(0.5)
-    progress.note(f"some workers have not ended within {ENDING:.0f} s")
+    return True
 
 
 def submitted(directory: ResultsDirectory) -> tuple[Engine, str, tuple[str, ...], dict[str, str]] | None:

@@ -80,6 +80,22 @@ def image_store() -> ImageStore:
 
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_")
 
+_BATCH = (
+    "SLURM_",
+    "SLURMD_",
+    "PBS_",
+    "LSB_",
+    "LSF_",
+    "OAR_",
+    "FLUX_",
+    "PE_HOSTFILE",
+    "SGE_",
+    "PMI_",
+    "PMIX_",
+)
+"""Variables by which a batch system gives its nodes to mpirun. Ranks run in instances of this machine, which
+are no nodes of the batch system."""
+
 
 def prepare_machine(
     host: Host, progress: Progress, mpi: Mpi | None = None, stored: Path | None = None
@@ -97,6 +113,8 @@ def prepare_machine(
         progress.note(
             f"{name} is set outside and not passed on: the transport is fixed alike for all environments"
         )
+    for name in [n for n in os.environ if n.startswith(_BATCH)]:
+        del os.environ[name]
     found = find_mpi(host, mpi)
     built = stored_tools(host, cache_directory(), stored) if stored is not None else None
     if built is None or not found.compiled_by(built.mpi):
