@@ -97,9 +97,7 @@ class Scripted:
         return ""
 
 
-def run(
-    tmp_path: Path, losing: Mapping[int, int]
-) -> tuple[Scripted, Notes, ResultsDirectory, str, Coordinator]:
+def run(tmp_path: Path, losing: Mapping[int, int]) -> tuple[Scripted, Notes, ResultsDirectory, str]:
     directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
     directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
     workers, notes = Scripted(losing), Notes()
