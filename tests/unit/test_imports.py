@@ -87,6 +87,7 @@ YAML = "pydantic and ruamel.yaml: a process that only runs blocks reads no study
 IN_FUNCTIONS = {
     "api/catalog.py": (2, MEASURING),
     "api/checking.py": (26, "everything that can be checked, which only 'nearmetal check' asks for"),
+    "api/engines.py": (5, MEASURING),
     "api/kernels.py": (3, MEASURING),
     "api/measuring.py": (9, MEASURING),
     "api/results.py": (5, NUMPY),

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engines import Engine, Job, State, load_engine
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..host import LocalHost
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory, require_owner
 from ..records.claims import LEASE
-from ..records.disk import write_file
+from ..records.disk import resume_line, write_file
 from ..study_file import load_text
 from .measuring import bounded, machine_for
 from .results import frozen_study
@@ -164,8 +164,6 @@ def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -
 
 
 def _watch(states: Callable[[], Mapping[str, State]], directory: ResultsDirectory) -> Callable[[], None]:
-    from ..run.shared import no_workers
-
     due, ended = time.monotonic() + STATES_EVERY, 0
 
     def watch() -> None:
@@ -175,7 +173,12 @@ def _watch(states: Callable[[], Mapping[str, State]], directory: ResultsDirector
         due = time.monotonic() + STATES_EVERY
         ended = ended + 1 if all(s is State.ENDED for s in states().values()) else 0
         if ended > 1:  # the records of the last block may arrive after its worker has ended
-            raise no_workers(directory, _said(directory))
+            said = _said(directory)
+            raise RunError(
+                f"all workers have ended{': ' if said else ''}{said}",
+                where=str(directory.path),
+                remedy=f"see {LOGS}/ in it; go on with {resume_line(directory.path)} --engine ENGINE",
+            )
 
     return watch
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from ..environments.registry import named_backend
-from ..errors import BusyError, RunError
+from ..errors import BusyError
 from ..model.plan import NextBlock
 from ..model.record import TrialRecord
 from ..model.study import Study
@@ -26,7 +26,6 @@ from ..records import (
     last_attempts,
     last_holder,
 )
-from ..records.disk import resume_line
 from ..subjects.registry import without_unable
 from .coordinator import Coordinator
 from .run import planner_then
@@ -191,15 +190,3 @@ def coordinate(
         out=workers.adopted(),
     )
     return coordinator.run()
-
-
-def no_workers(directory: ResultsDirectory, said: str) -> RunError:
-    """Return the error of a run whose workers have all ended although blocks remain.
-
-    said: the last lines that they printed.
-    """
-    return RunError(
-        f"all workers have ended{': ' if said else ''}{said}",
-        where=str(directory.path),
-        remedy=f"see workers/ in it; go on with {resume_line(directory.path)} --engine ENGINE",
-    )
