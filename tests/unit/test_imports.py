@@ -102,6 +102,7 @@ IN_FUNCTIONS = {
     "cli/series.py": (7, f"{MEASURING}; {NUMPY}"),
     "cli/trying.py": (1, MEASURING),
     "cli/view.py": (6, f"{NUMPY}; {RICH}"),
+    "engines": (1, "ruamel.yaml: only engines of the table need it"),
     "environments": (1, "qemu.qmp, with asyncio: only guests of QEMU need it"),
     "host/leftovers.py": (2, "pyroute2: only network links and devices need it"),
     "model/keys.py": (1, "difflib: most files have no mistake"),

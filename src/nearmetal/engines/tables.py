@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from ruamel.yaml import YAML
-
 from ..errors import RunError, UnavailableError
 from ..host import Host
 from .contract import EXTRA, SECONDS, Job, State, ask
@@ -95,6 +93,8 @@ def _filled(token: str, known: Mapping[str, str], argv: Sequence[str]) -> Sequen
 
 def table_engine(name: str) -> TableEngine:
     """Return an engine of the table. Raises KeyError if it has none with this name."""
+    from ruamel.yaml import YAML
+
     known = YAML(typ="safe").load((files(__package__) / TABLE).read_text())[name]
     names = {"submit": "submitting", "states": "asking", "cancel": "ending"}
     return TableEngine(**{names.get(key, key): value for key, value in known.items()})
