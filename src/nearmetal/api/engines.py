@@ -136,7 +136,7 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
     seconds = None if limit is None else 1.25 * limit + SPARE
     path = os.environ.get("PYTHONPATH")
     argv = [
-        *(("env", f"PYTHONPATH={path}") if path else ()),
+        *(("/usr/bin/env", f"PYTHONPATH={path}") if path else ()),
         *(sys.executable, "-m", "nearmetal", "run-block", str(directory.path.resolve())),
         *("--json", "--lease", f"{fleet.lease:g}s"),
         *(("--time", f"{seconds:.0f}s") if seconds is not None else ()),

@@ -11,7 +11,8 @@ from .contract import Job, State, ask
 
 GRACE = 60
 """Seconds that a worker may take to give its block back."""
-_STATES = {"1": State.WAITING, "2": State.RUNNING, "5": State.WAITING, "6": State.RUNNING, "7": State.RUNNING}
+_STATES = {"1": State.WAITING, "2": State.RUNNING, "6": State.RUNNING, "7": State.RUNNING}
+"""By JobStatus. A held job (5) cannot run: its reason is in the log, and only a person can release it."""
 
 
 class HTCondor:
