@@ -121,10 +121,11 @@ def _coordinated(
         finally:
             progress.phase("ending the workers")
             Orders(directory.path).stop()
-            if interrupted or not _ended(states, within=BY_THEMSELVES):
-                engine.cancel(host, ids, fleet.options)
-                if not _ended(states, within=ENDING):
-                    progress.note(f"some workers have not ended within {ENDING:.0f} s")
+            if not interrupted:
+                _ended(states, within=BY_THEMSELVES)
+            engine.cancel(host, ids, fleet.options)  # also removes jobs that are held
+            if not _ended(states, within=ENDING):
+                progress.note(f"some workers have not ended within {ENDING:.0f} s")
     there = directory if directory.frozen else None
     return Outcome(directory=there, stopped=stopped, interrupted=interrupted)
 
