@@ -33,7 +33,7 @@ from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload
 from nearmetal.node.machine import Machine, cache_directory, prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.study_file.workloads.npb import Benchmark, Program, Size, find_program, npb_command
+from nearmetal.study_file.workloads.npb import Benchmark, NasProgram, Size, find_program, npb_command
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.command import parse
 from nearmetal.workloads.kernels.contract import CLASSES
@@ -61,7 +61,7 @@ class Case:
     ranks: int
     march: str
     tools: Tools
-    program: Program | None
+    program: NasProgram | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +230,7 @@ def ours(machine: Machine, scratch: Path, case: Case) -> Run:
     return Run(wrong=wrong, seconds=found.seconds, mops=mops, memory=most(reports), march=case.march)
 
 
-def theirs(machine: Machine, scratch: Path, case: Case, program: Program) -> Run:
+def theirs(machine: Machine, scratch: Path, case: Case, program: NasProgram) -> Run:
     workload = npb_command(case.kernel, program, env={}, time_limit=LIMIT)
     done, reports = launched(machine, scratch, case.ranks, workload.argv_on(case.ranks))
     rows = {r.metric: r for r in parse(workload, done.stdout, wall=1.0, user=None, system=None, max_rss=None)}

@@ -45,7 +45,7 @@ class UsageError(NearmetalError):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyProblem:
-    """One mistake in a study file; line and column count from 1."""
+    """One mistake in a study file, or in a file about a paper; line and column count from 1."""
 
     file: str
     line: int
@@ -64,6 +64,16 @@ class StudyError(NearmetalError):
         count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
         lines = "\n".join(str(p) for p in problems)
         super().__init__(f"{lines}\n{count}; nothing was started.  Keys and units: nearmetal init --explain")
+
+
+class PaperFileError(NearmetalError):
+    """A file with numbers and claims of a paper that has one or more mistakes."""
+
+    def __init__(self, problems: tuple[StudyProblem, ...]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda p: (p.line, p.column)))
+        count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
+        lines = "\n".join(str(p) for p in self.problems)
+        super().__init__(f"{lines}\n{count}.  Keys and their meaning: nearmetal papers --schema")
 
 
 class UnavailableError(NearmetalError):

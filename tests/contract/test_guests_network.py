@@ -111,7 +111,7 @@ def test_a_card_carries_messages_and_has_what_was_set(
                 name="vm", backend="qemu", attachment=attachment, network=network, placements=()
             )
             found = settled(environment, guest)
-            assert {"driver": driver, **network.asked()}.items() <= found.items()
+            assert {"driver": driver, **network.requested()}.items() <= found.items()
             server = built.hub_command([PYTHON, "-c", SERVER, built.hub_address])
             assert says(guest, server, built.hub_address, 7000, tmp_path) == "PING"
             assert (tmp_path / "server").read_text().splitlines()[-1] == built.seats[0].address

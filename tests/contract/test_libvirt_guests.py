@@ -26,11 +26,11 @@ from tests.patience import until
 
 from nearmetal.environments import Available, GuestBase, Tools
 from nearmetal.environments.kept import find_all, remove_any
-from nearmetal.environments.libvirt.backend import ASKED, Libvirt
+from nearmetal.environments.libvirt.backend import LIBVIRT_STEP, Libvirt
 from nearmetal.environments.libvirt.daemon import Daemon, ask, reached
 from nearmetal.environments.libvirt.settings import LibvirtSettings
 from nearmetal.environments.libvirt.xml import DomainPlan, domain_xml
-from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets
+from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Sockets
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
@@ -103,7 +103,7 @@ def test_a_guest_is_run_counted_and_gone(tools: Tools, tmp_path: Path) -> None:
         assert (after["vcpu_delay"] or 0) >= (before["vcpu_delay"] or 0)
         for group in set(guest.cgroups.values()):
             assert str(guest.pid) in (group / "cgroup.procs").read_text().split()
-        assert {ASKED, "firmware", "kernel", "agent"} <= guest.phases.keys()
+        assert {LIBVIRT_STEP, "firmware", "kernel", "agent"} <= guest.phases.keys()
         whole = sum(v for k, v in guest.phases.items() if k not in ("first_instruction", "first_command"))
         assert whole == pytest.approx(guest.phases["first_instruction"])
         assert asked.label in LIBVIRT.kept(HOST)
@@ -125,7 +125,9 @@ def test_a_guest_takes_its_seat_on_a_network(tools: Tools, tmp_path: Path) -> No
                 network=network,
                 placements=(),
             )
-            assert {"driver": "virtio_net", **network.asked()}.items() <= settled(environment, guest).items()
+            assert {"driver": "virtio_net", **network.requested()}.items() <= settled(
+                environment, guest
+            ).items()
             server = built.hub_command([PYTHON, "-c", SERVER, built.hub_address])
             assert says(guest, server, built.hub_address, 7000, tmp_path) == "PING"
             assert (tmp_path / "server").read_text().splitlines()[-1] == seat.address
@@ -276,7 +278,7 @@ def test_libvirt_understands_all_that_a_guest_may_have(tools: Tools, tmp_path: P
         initramfs=file,
         command_line="a=<&>",
         disks=[
-            Disk(name=name, file=file, format=how, read_only=name == "image")
+            QemuDisk(name=name, file=file, format=how, read_only=name == "image")
             for name, how in (("image", DiskFormat.QCOW2), ("swap", DiskFormat.RAW))
         ],
         sockets=Sockets(directory=tmp_path),

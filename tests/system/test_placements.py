@@ -98,7 +98,7 @@ def test_packed_limited_and_with_a_companion(here: Path) -> None:
     assert [s["filesystem"] for s in storage["box/2x1"]] == ["tmpfs", "tmpfs"]
     assert storage["native/1x2"][0]["path"].startswith("/var/tmp/nearmetal-")
     page = (here / result["results_dir"] / "report.html").read_text()
-    assert "4 instances × 1 task, oversubscribed" in page and "pinned by instance" in page
+    assert "4 containers × 1 task, oversubscribed" in page and "pinned by instance" in page
 
 
 def test_events_of_instances(here: Path) -> None:

@@ -82,7 +82,7 @@ def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> N
     )
     assert beside["CPU time of a node wait, scenario 1"]["value"] is None
     html = (here / form["report"]).read_text().replace("\u00a0", " ")
-    assert "A node: here, and in section 4.2" in html and "not told" in html
+    assert "A node: here, and in section 4.2" in html and "not reported" in html
     refused = nearmetal("run", "quick", "--backend", "lxc", cwd=here)
     assert refused.returncode == 2 and "--backend belongs to studies in parts" in refused.stderr
     unknown = nearmetal("run", "two-vm-scenarios-2009", "--backend", "no-such", "--dry-run", cwd=here)

@@ -159,7 +159,7 @@ def test_up_to_5_percent_may_fail(failures: int, verdict: Verdict) -> None:
     assert cell.verdict is verdict
     assert cell.reason.startswith(f"fails in {failures} of 41 rounds; ")
     if verdict is Verdict.NONE:
-        assert cell.reason.endswith("equivalent is said only where at most 5 % of the rounds failed")
+        assert cell.reason.endswith("equivalent needs at most 5 % of failed rounds")
 
 
 def test_a_verdict_that_waits_for_the_share_of_failures_is_reached_between_looks() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.analysis.fold.comparisons import Paired, fold, pair
-from nearmetal.analysis.fold.pieces import asked_of
+from nearmetal.analysis.fold.pieces import fold_request
 from nearmetal.model.change import replace
 from nearmetal.model.plan import Plan
 from nearmetal.model.record import TOO_SHORT, Fold, Row, Status, TrialRecord
@@ -29,7 +29,7 @@ STUDY = Study(
     design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1),
 )
 PLAN = make_plan(STUDY, blocks=20)
-ASKED = asked_of(STUDY)
+LIBVIRT_STEP = fold_request(STUDY)
 BOX, A1, A2 = ("box/one", False), ("native/one", False), ("native/one", True)
 ROW = ("ep", "seconds")
 
@@ -85,7 +85,7 @@ def block(
 
 
 def paired(records: list[TrialRecord], plan: Plan = PLAN) -> Paired | None:
-    return pair(fold(ASKED, plan, records), BOX, A1, ROW)
+    return pair(fold(LIBVIRT_STEP, plan, records), BOX, A1, ROW)
 
 
 def test_slices_are_paired_one_by_one() -> None:
@@ -126,16 +126,16 @@ def test_a_block_counts_by_its_first_attempt_that_is_whole() -> None:
 
 def test_rounds_after_one_that_is_still_to_be_run_wait_for_it() -> None:
     records = [r for n in (1, 2, 4, 5) for r in block(n, [2.0 * n], [1.0])]
-    folded = fold(ASKED, PLAN, records)
+    folded = fold(, PLAN, records)
     assert list(folded.blocks) == [1, 2]
     assert [(u.reason, u.count) for u in folded.unused] == [("an earlier round is incomplete", 6)]
-    given_up = fold(ASKED, replace(PLAN, missing=frozenset({3})), records)
+    given_up = fold(, replace(PLAN, missing=frozenset({3})), records)
     assert list(given_up.blocks) == [1, 2, 4, 5] and given_up.unused == ()
 
 
 def test_a_late_result_of_a_round_that_was_given_up_counts_for_no_side() -> None:
     records = [r for n in (1, 2, 3) for r in block(n, [2.0], [1.0])]
-    folded = fold(ASKED, replace(PLAN, missing=frozenset({2})), records)
+    folded = fold(, replace(PLAN, missing=frozenset({2})), records)
     assert list(folded.blocks) == [1, 3]
     assert [(u.reason, u.count) for u in folded.unused] == [("round lost with its worker", 3)]
 
@@ -168,7 +168,7 @@ def test_a_planted_factor_is_found_in_every_block(values: list[list[float]], fac
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_a_value_that_cannot_be_fails_its_row_only(bad: float) -> None:
     records = [*block(1, [1.0, bad], [1.0, 1.0]), *block(2, [1.0, 1.0], [1.0, 1.0])]
-    folded = fold(ASKED, PLAN, records)
+    folded = fold(LIBVIRT_STEP, PLAN, records)
     found = pair(folded, BOX, A1, ROW)
     assert found is not None and found.blocks.tolist() == [2]
     assert dict(found.failures) == {"a value is not positive or not finite": 1}
@@ -213,7 +213,7 @@ def test_workload_left_out_on_purpose_is_no_failure() -> None:
         for r in block(2, [1.0], [1.0])
     ]
     without = [replace(r, members=2) for r in block(3, [1.0], [1.0])[1:]]
-    folded = fold(ASKED, PLAN, [*left, *failed, *without, *block(4, [1.0], [1.0])])
+    folded = fold(LIBVIRT_STEP, PLAN, [*left, *failed, *without, *block(4, [1.0], [1.0])])
     assert folded.blocks == (1, 2, 3, 4)
     found = pair(folded, BOX, A1, ROW)
     assert found is not None and found.judged_blocks.tolist() == [4]
@@ -248,7 +248,7 @@ def test_a_failed_verification_speaks_against_all_blocks_since_the_last_good_one
         for number, sign in enumerate(verifications, start=1)
         for r in block(number, verified(told[sign]), verified(True))
     ]
-    folded = fold(ASKED, PLAN, records)
+    folded = fold(LIBVIRT_STEP, PLAN, records)
     other = pair(folded, A2, A1, ROW)
     assert other is not None and not other.failed
     found = pair(folded, BOX, A1, ROW)
@@ -268,7 +268,7 @@ def test_rows_of_a_workload_are_verified_together() -> None:
     for number in (1, 2, 3):
         whole = block(number, verified(False if number == 2 else None), [1.0])
         records += [replace(r, rows=(*r.rows, other, apart)) for r in whole]
-    folded = fold(ASKED, PLAN, records)
+    folded = fold(LIBVIRT_STEP, PLAN, records)
     rate, cg = pair(folded, BOX, A1, ("ep", "rate")), pair(folded, BOX, A1, ("cg", "seconds"))
     assert rate is None and cg is not None and not cg.failed
     assert set(folded.lost[BOX, ("ep", "rate")].values()) == {"its verification failed in round 2"}
@@ -286,7 +286,7 @@ def test_different_units_are_never_compared() -> None:
 def test_a_torn_block_is_not_used_and_its_repetition_is() -> None:
     torn = block(1, [5.0], [1.0])[:2]
     whole = block(1, [2.0], [1.0], attempt=2)
-    folded = fold(ASKED, PLAN, [*torn, *whole, *block(2, [2.0], [1.0])[:1]])
+    folded = fold(LIBVIRT_STEP, PLAN, [*torn, *whole, *block(2, [2.0], [1.0])[:1]])
     assert (folded.blocks, folded.torn) == ((1,), 1)
     found = pair(folded, BOX, A1, ROW)
     assert found is not None and found.d == pytest.approx([math.log(2.0)])
@@ -295,13 +295,13 @@ def test_a_torn_block_is_not_used_and_its_repetition_is() -> None:
 
 def test_trials_of_two_attempts_never_make_one_block() -> None:
     first, second = block(1, [5.0], [1.0])[:2], block(1, [2.0], [1.0], attempt=2)[2:]
-    assert fold(ASKED, PLAN, [*first, *second]).blocks == ()
+    assert fold(LIBVIRT_STEP, PLAN, [*first, *second]).blocks == ()
 
 
 def test_torn_halves_of_two_runs_never_make_one_block() -> None:
     first = block(1, [5.0], [1.0])[:2]
     second = [replace(r, run="other") for r in block(1, [2.0], [1.0])[2:]]
-    folded = fold(ASKED, PLAN, [*first, *second])
+    folded = fold(LIBVIRT_STEP, PLAN, [*first, *second])
     assert (folded.blocks, folded.torn) == ((), 1)
 
 
@@ -316,12 +316,12 @@ def test_trials_of_two_runs_with_the_same_attempt_are_never_mixed() -> None:
 
 def test_a_single_torn_block_does_not_count() -> None:
     """Also where no whole block says what a block holds: the plan does."""
-    folded = fold(ASKED, PLAN, block(1, [2.0], [1.0])[:2])
+    folded = fold(LIBVIRT_STEP, PLAN, block(1, [2.0], [1.0])[:2])
     assert (folded.blocks, folded.torn) == ((), 1)
 
 
 def test_the_rehearsal_never_counts() -> None:
-    folded = fold(ASKED, PLAN, [*block(0, [9.0], [1.0]), *block(1, [2.0], [1.0])])
+    folded = fold(LIBVIRT_STEP, PLAN, [*block(0, [9.0], [1.0]), *block(1, [2.0], [1.0])])
     assert folded.blocks == (1,)
     assert [(u.reason, u.count) for u in folded.unused] == [("rehearsal, discarded by rule", 3)]
 

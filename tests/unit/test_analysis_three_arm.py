@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nearmetal.analysis import analyse, cells
 from nearmetal.analysis.cells import Statistic
 from nearmetal.analysis.fold.comparisons import brackets, fold, pair
-from nearmetal.analysis.fold.pieces import asked_of
+from nearmetal.analysis.fold.pieces import fold_request
 from nearmetal.analysis.intervals.looks import look_and_carry
 from nearmetal.analysis.intervals.signed_rank import (
     EXACT_UP_TO,
@@ -134,7 +134,7 @@ STUDY = Study(
 RATE = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
 BOX, A1, A2, ROW = ("box/one", False), ("native/one", False), ("native/one", True), ("ep", "rate")
 PLAN = make_plan(STUDY, blocks=30)
-ASKED = asked_of(STUDY, three_arms=True)
+LIBVIRT_STEP = fold_request(STUDY, three_arms=True)
 
 
 def records(overhead: float = 0.0, spread: float = 0.01) -> list[TrialRecord]:
@@ -145,7 +145,7 @@ def records(overhead: float = 0.0, spread: float = 0.01) -> list[TrialRecord]:
 
 def test_blocks_become_brackets_by_rounds_of_slices() -> None:
     told = records(0.1)
-    folded = fold(ASKED, PLAN, told)
+    folded = fold(LIBVIRT_STEP, PLAN, told)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
     found = brackets(paired)
@@ -166,7 +166,7 @@ def test_blocks_become_brackets_by_rounds_of_slices() -> None:
 
 def test_slices_that_are_not_paired_fold_to_medians_first() -> None:
     told = [replace(r, fold=Fold.MEDIAN) for r in records()]
-    folded = fold(ASKED, PLAN, told)
+    folded = fold(LIBVIRT_STEP, PLAN, told)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
     found = brackets(paired)
@@ -182,7 +182,7 @@ def test_a_block_without_a_second_baseline_run_is_compared_with_the_first() -> N
         else r
         for r in records()
     ]
-    folded = fold(ASKED, PLAN, told)
+    folded = fold(LIBVIRT_STEP, PLAN, told)
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None
     found = brackets(paired)
@@ -192,7 +192,7 @@ def test_a_block_without_a_second_baseline_run_is_compared_with_the_first() -> N
 
 
 def test_no_second_baseline_run_no_brackets() -> None:
-    folded = fold(ASKED, PLAN, [replace(r, members=2) for r in records() if not r.aa])
+    folded = fold(LIBVIRT_STEP, PLAN, [replace(r, members=2) for r in records() if not r.aa])
     paired = pair(folded, BOX, A1, ROW)
     assert paired is not None and brackets(paired) is None
 

@@ -113,7 +113,7 @@ def test_missing_sources_of_boot_times_are_reported() -> None:
 
 
 def test_the_paper_is_carried_as_printed() -> None:
-    paper = published("kvm-cluster-2009")
+    paper = published("virtual-cluster-2009")
     assert paper is not None and {f.source for f in paper.figures} == {"Table 1"}
     of = {(f.arm, f.phase): f.low for f in paper.figures}
     assert of["virtual machine", "boot.mean"] == 65.5 and of["physical node, in all", "boot.minimum"] == 160

@@ -1,19 +1,27 @@
-"""Commands that the program suggests exist, and have the options that it names."""
+"""Commands that the program suggests exist, with the options that it names. Dry runs of studies in parts."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from tests.golden import sample_analysis as sample
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from nearmetal.cli import series
 from nearmetal.cli.app import application
 from nearmetal.cli.commands import COMMANDS
+from nearmetal.errors import UnavailableError
+from nearmetal.model.series import Part, Scale, Series
+from nearmetal.model.study import Study
+from nearmetal.node.progress import Silent
 
 SOURCE = Path(__file__).parents[2] / "src" / "nearmetal"
 NAMES = [c.name for c in COMMANDS]
@@ -115,3 +123,26 @@ def test_the_usage_line_shows_what_to_write(name: str, usage: str, root: TyperGr
 )
 def test_whatever_gives_verdicts_takes_a_margin(name: str, root: TyperGroup) -> None:
     assert "--margin" in options(command_of(root, [name]))
+
+
+def test_a_dry_run_of_a_series_leaves_out_what_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = sample.study()
+    parts = [
+        Part(key=key, title=key, share=0.5, study=replace(study, name=key), places={}) for key in ("a", "b")
+    ]
+    own = Series(name="s", title="t", scale=Scale.SMALL, paper="", seed=1, max_time=60.0, parts=tuple(parts))
+    cannot = {"a"}
+
+    def checked_on(_machine: object, study: Study, *_: object, **__: object) -> Study:
+        if study.name in cannot:
+            raise UnavailableError(f"{study.name} needs KVM")
+        return replace(study, question="checked")
+
+    monkeypatch.setattr(series, "checked_on", checked_on)
+    machine: Any = object()
+    a, b = series.checked_series(own, machine, Silent()).parts
+    assert (a.study, a.absent) == (None, "a needs KVM")
+    assert b.study is not None and b.study.question == "checked"
+    cannot.add("b")
+    with pytest.raises(UnavailableError, match="a needs KVM"):
+        series.checked_series(own, machine, Silent())

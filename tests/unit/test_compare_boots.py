@@ -112,8 +112,8 @@ def test_a_cost_of_five_percent_more_is_found(eight: Callable[..., tuple[Path, P
     before, after = eight(cost=0.08)
     u = compared([before], [after])
     assert u.boots == (8, 8) and u.answer is UpgradeAnswer.YES
-    assert sentence(u).startswith("Yes, it hurt. Slower than before: cost of box/one: cg.rate +8")
-    assert "native" not in sentence(u) and "ep" not in sentence(u)
+    assert sentence(u).startswith("Yes, it hurt. Slower than before: cost of box/one: CG.rate +8")
+    assert "native" not in sentence(u) and "EP" not in sentence(u)
     assert [(c.name, c.before, c.after, c.upgrade) for c in u.changes] == [
         ("kernel", ("6.1",), ("6.18",), True)
     ]

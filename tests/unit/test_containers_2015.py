@@ -279,7 +279,7 @@ def test_the_page_names_emulated_nodes_and_shows_the_curve(
     page, markdown = write_series(tmp_path, asked, found, published(asked.paper))
     html, text = page.read_text().replace("\u00a0", " "), markdown.read_text()
     for form in (html, text):
-        assert "8 emulated nodes × 1 instance × 1 task" in form
+        assert "8 emulated nodes × 1 task" in form
     assert "Packing: the same ranks on fewer nodes" in html
     assert "15 to 67 %" in html and "section 4.2, Figure 1c" in html
     assert html.count("Nodes emulated on one machine.") >= 3, "figures say so too"

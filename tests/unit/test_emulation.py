@@ -25,7 +25,7 @@ from nearmetal.report.forms.json_form import json_form
 from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.tables.cells import emulation_said
+from nearmetal.report.tables.cells import emulation_sentences
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.subjects.job import READY_LIMIT
 from nearmetal.subjects.kernel import ready_limit
@@ -36,7 +36,7 @@ INFO = (
 )
 DMI = {"/sys/class/dmi/id/sys_vendor": "QEMU\n", "/sys/class/dmi/id/product_name": "Standard PC (Q35)\n"}
 TOOLS = Tools(directory=Path("/t"))
-ASKED = ("/t/nm-box", "cpuid")
+LIBVIRT_STEP = ("/t/nm-box", "cpuid")
 TCG = '{"hypervisors": ["TCGTCGTCGTCG"]}'
 IN_XEN = "Xen in TCG: QEMU Standard PC (Q35)"
 
@@ -60,7 +60,7 @@ class OnlyHost:
 def dom0(monkeypatch: pytest.MonkeyPatch, caps: str, below: str | None) -> FakeHost:
     commands: dict[tuple[str, ...], Answer] = {("xl", "info"): INFO.format(caps)}
     if below is not None:
-        commands[ASKED] = below
+        commands[LIBVIRT_STEP] = below
     host = FakeHost(
         files=DMI,
         commands=commands,
@@ -94,7 +94,7 @@ def test_hypervisor_below_xen_is_named(
 
 def test_an_answer_that_is_none_names_no_hypervisor() -> None:
     for text in ("", "[]", '{"hypervisors": 3}', '{"other": []}'):
-        assert hypervisors(FakeHost(commands={ASKED: text}), "/t/nm-box") == ()
+        assert hypervisors(FakeHost(commands={LIBVIRT_STEP: text}), "/t/nm-box") == ()
 
 
 def test_every_environment_says_by_what_it_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_every_environment_says_by_what_it_is_emulated(monkeypatch: pytest.Monke
 
 
 def test_a_machine_that_is_none_is_said_of_no_environment() -> None:
-    host = FakeHost(commands={ASKED: '{"hypervisors": ["KVMKVMKVM"]}'}, name="a virtual machine")
+    host = FakeHost(commands={LIBVIRT_STEP: '{"hypervisors": ["KVMKVMKVM"]}'}, name="a virtual machine")
     machine: Any = OnlyHost(host)
     said = Told()
     assert with_emulation(machine, sample.study(), said) == sample.study() and said.notes == []
@@ -150,7 +150,9 @@ def test_a_comparison_of_boots_says_so() -> None:
     cells = compare_states([[plain], [plain]], [[emulated], [emulated]], margin=0.03, confidence=0.95)
     labelled = [c for c in cells if c.guest]
     assert labelled and {c.guest for c in labelled} == {IN_XEN}
-    assert any(f"({IN_XEN}) is emulation" in text for text in emulation_said((c.arm, c.guest) for c in cells))
+    assert any(
+        f"({IN_XEN}) is emulation" in text for text in emulation_sentences((c.arm, c.guest) for c in cells)
+    )
 
 
 def test_ranks_have_as_long_to_start_as_the_slowest_guest_to_boot() -> None:

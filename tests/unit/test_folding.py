@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from nearmetal.analysis import conclude, wanted
 from nearmetal.analysis.fold.comparisons import Folded, fold
-from nearmetal.api import folding
+from nearmetal.api import folding, kept_pieces
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import analysed
 from nearmetal.errors import RecordsError
@@ -68,6 +69,11 @@ def told() -> list[TrialRecord]:
     return records
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> ResultsDirectory:
     made = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
@@ -116,6 +122,61 @@ def test_a_corrupt_record_is_told_whoever_reads_it(
     with pytest.raises(RecordsError) as e:
         analysed(directory)
     assert e.value.where == f"{file}:31"
+
+
+def test_records_that_were_folded_before_are_not_folded_again(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
+    monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
+    asked, trials = wanted(STUDY), directory.trials()
+    first = folding.fold_trials(PLAN, asked, trials)
+    kept = tmp_path / "cache" / "nearmetal" / "folded"
+    names = {path.name for path in kept.iterdir()}
+    assert len(names) > 2 and {path.stat().st_mode & 0o777 for path in kept.iterdir()} == {0o600}
+    again = folding.fold_trials(PLAN, asked, trials)
+    assert all(same(getattr(first, f.name), getattr(again, f.name)) for f in fields(Folded))
+    assert {path.name for path in kept.iterdir()} == names
+    folding.fold_trials(PLAN, replace(asked, seed=asked.seed + 1), trials)
+    assert len({path.name for path in kept.iterdir()} - names) == len(names)
+
+
+@pytest.mark.parametrize("fault", ["changed record", "torn piece", "bit", "writable by all", "no cache"])
+def test_kept_pieces_are_never_wrong(
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
+    monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
+    asked = wanted(STUDY)
+    folding.fold_trials(PLAN, asked, directory.trials())
+    for path in (tmp_path / "cache" / "nearmetal" / "folded").iterdir():
+        content = path.read_bytes()
+        if fault == "torn piece":
+            path.write_bytes(content[:-20])
+        elif fault == "bit":
+            path.write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
+        elif fault == "writable by all":
+            path.write_bytes(hashlib.sha256(b"x").digest() + b"x")
+            path.chmod(0o666)
+    if fault == "no cache":
+        monkeypatch.setenv("XDG_CACHE_HOME", "/proc/no/such/place")
+    if fault == "changed record":
+        file = directory.path / "trials" / "one.jsonl"
+        file.write_bytes(file.read_bytes().replace(b'"steal_share":0.01', b'"steal_share":0.02', 1))
+    trials = directory.trials()
+    found = folding.fold_trials(PLAN, asked, trials)
+    whole = fold(asked, PLAN, list(trials))
+    assert all(same(getattr(whole, f.name), getattr(found, f.name)) for f in fields(Folded))
+
+
+def test_the_cache_of_pieces_stays_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kept_pieces, "MOST_BYTES", 250)
+    kept = kept_pieces.KeptPieces(directory=tmp_path, request="")
+    for age, name in enumerate("abcd"):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    kept.shrink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
 def test_work_of_a_dead_process_is_done_by_the_parent(

@@ -35,13 +35,13 @@ from nearmetal.environments.guest_needs import (
 from nearmetal.environments.guest_tap import USER_PLACE, place_of, taken_place, tap_argv
 from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
 from nearmetal.environments.kvm import KvmAnswer, kvm_answer
-from nearmetal.environments.qemu.argv import Disk, GuestPlan, Sockets, Wire, qemu_argv
+from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Sockets, Wire, qemu_argv
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import Clocks, Hello
-from nearmetal.host.processes.ranks import RankHolds, told_holdings
+from nearmetal.host.processes.ranks import RankHolds, parse_holdings
 from nearmetal.model.change import replace
 from nearmetal.model.environments.guest import (
     MIB,
@@ -295,7 +295,7 @@ def test_a_network_in_user_mode_is_what_qemu_was_built_with() -> None:
 
 
 def test_qemu_gets_its_machine_disks_and_card() -> None:
-    disk = Disk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
+    disk = QemuDisk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
     place = GuestInterface(
         interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
     )
@@ -492,7 +492,7 @@ def test_sockets_and_memory_of_ranks_are_parsed_from_the_agent() -> None:
         "maps 7f01-7f02 r--p 00000000 08:01 5 /lib/x\n"
         "1 process 13\n"
     )
-    found = told_holdings(text)
+    found = parse_holdings(text)
     assert found[0] == RankHolds(
         links=frozenset({("127.0.0.1:8080", "127.0.0.1:40960")}), memory=frozenset({("00:01", "77")})
     )

@@ -38,7 +38,7 @@ from nearmetal.environments.libvirt.settings import LibvirtSettings, not_by_libv
 from nearmetal.environments.libvirt.tap import joined, tap, tap_name
 from nearmetal.environments.libvirt.xml import QEMU_NAMESPACE, DomainPlan, domain_xml, security_models
 from nearmetal.environments.program import in_groups
-from nearmetal.environments.qemu.argv import Disk, GuestPlan, Wire
+from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Wire
 from nearmetal.errors import RunError, StudyError, UnavailableError
 from nearmetal.host import Completed, runtime
 from nearmetal.host.leftovers import OURS
@@ -81,8 +81,8 @@ def text(parent: Element, path: str) -> str:
 
 def test_a_domain_is_the_machine_that_qemu_alone_would_be() -> None:
     disks = (
-        Disk(name="image", file=Path("/a"), format=DiskFormat.QCOW2, read_only=True),
-        Disk(name="writable", file=Path("/b"), format=DiskFormat.RAW, read_only=False),
+        QemuDisk(name="image", file=Path("/a"), format=DiskFormat.QCOW2, read_only=True),
+        QemuDisk(name="writable", file=Path("/b"), format=DiskFormat.RAW, read_only=False),
     )
     settings = GuestSettings(memory=512 * MIB, cache=Cache.NONE, vfio="01:00.3")
     found = domain(plan(settings, disks=disks, place=CARD, wire=Wire.TAP), cpus=(3, 5), tap="nmlv0")
@@ -169,7 +169,7 @@ def test_files_keep_their_owner_and_qemu_runs_as_who_asks() -> None:
 )
 def test_every_text_of_the_user_arrives_as_it_was(words: str) -> None:
     path = Path(f"/x{words}")
-    disk = Disk(name="image", file=path, format=DiskFormat.RAW, read_only=True)
+    disk = QemuDisk(name="image", file=path, format=DiskFormat.RAW, read_only=True)
     found = domain(plan(kernel=path, command_line=f"nm={words}", cpu=f"m{words}", disks=(disk,)))
     assert text(found, "os/kernel") == str(path) and text(found, "os/cmdline") == f"nm={words}"
     assert text(found, "cpu/model") == f"m{words}"

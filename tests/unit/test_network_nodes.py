@@ -152,5 +152,12 @@ def test_a_placement_of_nodes_crosses_them_by_tcp_and_says_that_they_are_emulate
     environment = Environment(name="native", backend="native", placements=("p",))
     single = Placement(name="p", nodes=2, instances=1, tasks=1)
     assert Arm(environment=environment, placement=single).transport is Transport.TCP
-    assert shape_text(place) == "2 emulated nodes × 2 instances × 3 tasks"
-    assert shape_text(Placement(name="p", instances=1, tasks=2)) == "1 instance × 2 tasks"
+    assert shape_text(place, "podman") == "2 emulated nodes × 2 containers × 3 tasks"
+    one = Placement(name="p", instances=1, tasks=2)
+    shapes = {name: shape_text(one, name) for name in ("native", "lxc", "qemu", "unknown")}
+    assert list(shapes.values()) == [
+        "2 tasks",
+        "1 container × 2 tasks",
+        "1 VM × 2 tasks",
+        "1 instance × 2 tasks",
+    ]

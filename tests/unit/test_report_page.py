@@ -81,7 +81,7 @@ def test_the_first_screen_needs_no_script() -> None:
     html, _ = page()
     first = html[: html.index('<details class="fold"')]
     assert "<script" not in first
-    for arm in ("native-tcp", "container, 1 instance", "container, 2 instances"):
+    for arm in ("native-tcp", "container, 1 container", "container, 2 containers"):
         assert f"<dt>{arm}</dt>" in first
     assert first.count("<svg") == 2, "for wide and for narrow screens"
     wide = first[first.index("<svg") : first.index("</svg>")]
@@ -329,8 +329,8 @@ def test_page_shows_the_analysis_of_simulated_records() -> None:
     context = Context(records=RecordIndex(records), provenance={}, differences=(), commands=())
     p = Page(page_html(study, analyse(study, plan, records), context, bundle=BUNDLE))
     text = " ".join(p.text.split())
-    assert re.search(r"container, 2 instances ?slower pingpong latency ×(9\.9|10)", text)
-    assert "Noise sound: native differs from itself" in text
+    assert re.search(r"container, 2 containers ?slower pingpong latency ×(9\.9|10)", text)
+    assert "Noise low: native differs from itself" in text
 
 
 def test_tcp_trouble_is_shown_where_there_was_any() -> None:

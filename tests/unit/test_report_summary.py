@@ -66,9 +66,9 @@ def test_summary_fits_on_one_screen(width: int) -> None:
 
 def test_the_sentence_names_the_costs_largest_first() -> None:
     shown = text(sample.study(), sample.analysis())
-    (line,) = [x for x in shown.splitlines() if x.startswith("container, 2 instances")]
+    (line,) = [x for x in shown.splitlines() if x.startswith("container, 2 containers")]
     assert "slower" in line
-    assert line.index("latency ×59") < line.index("cg.S ×3.90")
+    assert line.index("latency ×59") < line.index("CG.S ×3.90")
 
 
 def test_no_table_is_shown_without_intervals_and_no_interval_is_infinite() -> None:
@@ -96,11 +96,11 @@ def test_usage_does_not_decide_what_is_said_of_an_environment() -> None:
     assert [part.partition(" ")[0] for part in found.arms[0].parts] == ["wall", "but"]
 
 
-def test_the_sentence_counts_the_figures_of_a_row_that_differ() -> None:
+def test_the_sentence_names_the_metrics_of_a_row_that_differ() -> None:
     usage = dict.fromkeys(("user", "max_rss", "read", "written"), 0.0)
     found = answer(*program({"wall": 0.0, "system": 0.3, **usage}, ["box"]))
     assert found is not None
-    assert "but CPU, memory, I/O (1 of 5) +30.0 %" in found.arms[0].parts
+    assert "but CPU, memory, I/O (system) +30.0 %" in found.arms[0].parts
 
 
 def test_many_environments_are_ranked() -> None:
@@ -110,16 +110,25 @@ def test_many_environments_are_ranked() -> None:
     assert [x.split()[0] for x in lines[at + 1 : at + 6]] == ["e", "d", "c", "b", "a"]
 
 
-def test_like_metrics_show_the_slowest_or_the_widest() -> None:
+def test_like_metrics_show_how_many_differ_and_their_range() -> None:
     cells = [c for c in sample.analysis().cells if c.arm == "container/two"]
     equal = [c for c in cells if c.verdict is Verdict.EQUIVALENT]
     assert figures(cells).verdict is Verdict.SLOWER
-    assert figures(cells).overhead == "×59.1"
+    slower = [c for c in cells if c.verdict is Verdict.SLOWER]
+    assert figures(cells).overhead == f"{len(slower)} of {len(cells)}"
     several: list[Cell] = [replace(equal[0], metric=m) for m in "ab"]
-    assert (figures(several).overhead, figures(several).interval) == ("all", "within ±3 %")
+    assert (figures(several).overhead, figures(several).interval) == ("all", "−0.7 … +0.1 %")
     wide = replace(equal[0], verdict=Verdict.NONE, low=-0.2, high=0.3)
     assert figures([*several, wide]).interval == "−20 … +30 %"
     assert figures([*several, wide]).overhead == "1 of 3"
+
+
+def test_intervals_are_below_the_figures_if_there_is_no_room_beside_them() -> None:
+    study, analysis = program({"wall": 0.0, "user": 0.1}, ["podman", "runc", "bubblewrap"])
+    beside, below = (text(study, analysis, width).splitlines() for width in (100, 80))
+    row = next(i for i, line in enumerate(below) if line.startswith("wall "))
+    assert "−1.0" not in below[row] and below[row + 1].count("−1.0 … +1.0") == 3
+    assert next(x for x in beside if x.startswith("wall ")).count("−1.0 … +1.0") == 3
 
 
 def test_a_command_that_is_suggested_is_whole() -> None:

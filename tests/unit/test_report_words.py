@@ -141,8 +141,8 @@ def summary(study: Study, analysis: Analysis) -> str:
 def test_every_form_has_the_sentences_of_the_terminal() -> None:
     study, analysis = sample.study(), sample.analysis()
     native, one, two = answer_sentences(study, analysis)
-    assert native.startswith("native-tcp is slower: pingpong latency ×44.1; cg.S ×3.19; ")
-    assert one.startswith("container on 1 instance is faster: pingpong bandwidth −8.1 %; ")
+    assert native.startswith("native-tcp is slower: pingpong latency ×44.1; CG.S ×3.19; ")
+    assert one.startswith("container with 1 container is faster: pingpong bandwidth −8.1 %; ")
     shown = summary(study, analysis)
     for sentence in (native, one, two):
         assert sentence.partition(": ")[2].partition(";")[0] in shown
@@ -191,14 +191,14 @@ def test_an_untrusted_machine_is_said_before_the_table() -> None:
     noise = replace(sample.noise_floor(), trusted=False, proven=False, reason="steal 12 %")
     analysis = replace(sample.analysis(), noise_floor=noise)
     text = terminal_text(sample.study(), analysis, results_dir="r", report=None, width=100).plain
-    assert text.index("not trustworthy: steal 12 %") < text.index("container, 1 instance")
+    assert text.index("not trustworthy: steal 12 %") < text.index("container, 1 container")
 
 
 def test_one_statement_of_trust_is_in_every_form() -> None:
     study, sound = sample.study(), sample.noise_floor()
     noise = {
-        Grade.SOUND: sound,
-        Grade.NOISY: replace(sound, proven=False, cause="the hypervisor took CPU away (steal)"),
+        Grade.LOW: sound,
+        Grade.HIGH: replace(sound, proven=False, cause="the hypervisor took CPU away (steal)"),
         Grade.NOT_TRUSTWORTHY: replace(sound, trusted=False, proven=False, reason="native differs"),
         Grade.UNKNOWN: NoiseFloor(cells=(), trusted=True, proven=False, reason=""),
     }
@@ -214,7 +214,7 @@ def test_one_statement_of_trust_is_in_every_form() -> None:
         assert trust.sentence in markdown_text(study, analysis).replace("\\", "")
         assert trust.sentence in summary(study, analysis)
         assert trust.sentence in latex_text(study, analysis)
-    assert "steal" in trust_in(study, noise[Grade.NOISY]).sentence
+    assert "steal" in trust_in(study, noise[Grade.HIGH]).sentence
     assert trust_in(study, sample.noise_floor(5)).sentence.startswith("not known yet")
 
 
@@ -225,7 +225,7 @@ def test_the_metric_that_makes_a_run_noisy_is_named() -> None:
     near = [replace(c, low=-0.005, high=0.005, verdict=Verdict.EQUIVALENT) for c in (one, *others)]
     wide = replace(one, metric="wide", low=-0.11, high=0.11, verdict=Verdict.NONE)
     found = trust_in(study, replace(noise, cells=(*near, wide), trusted=True, proven=False))
-    assert found.grade is Grade.NOISY
+    assert found.grade is Grade.HIGH
     assert "wide ±11.0 %" in found.sentence
 
 

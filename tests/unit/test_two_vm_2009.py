@@ -336,9 +336,9 @@ def test_the_tables_and_figures_stand_beside_the_papers(
             "&#39;", "'"
         )
     for n in (1, 2):
-        assert f"CPU time: two-vms, 2 instances × 1 task, oversubscribed, guest {n}" in html
+        assert f"CPU time: two-vms, 2 VMs × 1 task, oversubscribed, guest {n}" in html
     for title in ("Memory", "Disk traffic", "Interrupts and context switches"):
-        assert f"{title}: one-vm, 1 instance × 2 tasks, oversubscribed" in html
+        assert f"{title}: one-vm, 1 VM × 2 tasks, oversubscribed" in html
     told = series_text(asked, found, paper)
     assert "Memory: here, and in section 4.3" in told
     told_json = series_json(asked, found, paper, results_dir="r", report="r/report.html")

@@ -103,7 +103,7 @@ def test_the_remedy_is_a_command_line_that_runs(tmp_path: Path) -> None:
         *(str(tmp_path / "tool"), "--from", str(tmp_path / "in put"), "-v", "9"),
     ]
     (workload,) = study(*shlex.split(remedy)[5:]).commands
-    assert workload.told_of_storage
+    assert workload.storage_name
 
 
 def test_a_study_is_told_which_storage_to_write(tmp_path: Path) -> None:

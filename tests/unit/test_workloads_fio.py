@@ -124,7 +124,7 @@ def test_device_below_direct_requests_is_named() -> None:
     assert "a cache: the device saw less than 50% of the read requests" in meets(on("sda", read_ios=0))
     assert "a cache: the device saw less than 50% of the write requests" in meets(on("sda", write_ios=8000))
     assert meets(on("sda", write_ios=8000), operation="read") == "the device"
-    assert meets(on("sda", write_ios=8000), seconds=0.1) == "the device, or a cache: too short to be told"
+    assert meets(on("sda", write_ios=8000), seconds=0.1) == "the device, or a cache: too short to distinguish"
 
 
 def test_results_that_may_come_from_the_page_cache_say_so() -> None:

@@ -14,7 +14,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import Better, KernelWorkload, Pages
 from nearmetal.workloads.kernels import registry as kernels
 from nearmetal.workloads.kernels.contract import SliceWork
-from nearmetal.workloads.kernels.stream import BYTES_PER_ELEMENT, LEAST_ELEMENTS, auto_elements
+from nearmetal.workloads.kernels.stream import BYTES_PER_ELEMENT, CACHED_SWEEPS, LEAST_ELEMENTS, auto_elements
 from nearmetal.workloads.parameter import AUTO, Parameter
 from nearmetal.workloads.protocol import PartLine, SliceLine, VerifyLine
 
@@ -94,7 +94,7 @@ def test_planted_work_changes_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("name", kernels.kernel_names())
 def test_the_work_of_a_slice_is_measured_unless_the_study_states_it(name: str) -> None:
-    assert work(name, ranks=4).asked is None and work(name).least >= 1
+    assert work(name, ranks=4).units is None and work(name).least >= 1
 
 
 @pytest.mark.parametrize(
@@ -114,20 +114,21 @@ def test_the_work_of_a_slice_is_measured_unless_the_study_states_it(name: str) -
     ],
 )
 def test_work_that_the_study_states(name: str, params: Params, units: int) -> None:
-    assert work(name, params).asked == units
+    assert work(name, params).units == units
 
 
-@given(st.integers(1, 1 << 34))
-def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int) -> None:
-    total = 24 * auto_elements(llc)
-    assert 4 * llc <= total < 4 * llc + 24 * 100_000
+@given(st.integers(1, 1 << 34), st.integers(1, 3))
+def test_auto_stream_is_four_times_the_cache_and_not_much_more(llc: int, turns: int) -> None:
+    total = 24 * turns * auto_elements(llc, turns)
+    assert 4 * llc <= total < 4 * llc + turns * 24 * 100_000
 
 
 @given(st.integers(1, 1 << 34), st.sampled_from(["auto", 1000, 3_000_000, 45_500_000]))
 def test_arrays_that_a_cache_may_hold_are_swept_whole(llc: int, elements: str | int) -> None:
     n = auto_elements(llc) if elements == "auto" else int(elements)
     cached = BYTES_PER_ELEMENT * n <= llc
-    assert work("stream", {"elements": elements}, llc=llc).least == (n if cached else LEAST_ELEMENTS)
+    least = CACHED_SWEEPS * n if cached else LEAST_ELEMENTS
+    assert work("stream", {"elements": elements}, llc=llc).least == least
     assert elements != "auto" or not cached
 
 
@@ -270,7 +271,7 @@ def test_a_paced_slice_lasts_ten_milliseconds_or_a_page_each(rate: float, ranks:
     assert float(keys(argument(workload("dirty", {"rate": rate}), ranks=ranks))["rate"]) == pytest.approx(
         rate, rel=1e-9
     )
-    pages, wanted = work("dirty", {"rate": rate}, ranks=ranks).asked, rate * 10e-3 / 4096 / ranks
+    pages, wanted = work("dirty", {"rate": rate}, ranks=ranks).units, rate * 10e-3 / 4096 / ranks
     assert pages is not None and (pages == 1 if wanted < 1 else abs(pages - wanted) <= 0.5)
 
 

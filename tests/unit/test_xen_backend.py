@@ -17,7 +17,7 @@ from nearmetal.environments import GuestBase, InstanceRequest, Unavailable
 from nearmetal.environments.xen import kept as xen_kept
 from nearmetal.environments.xen import line as xen_line
 from nearmetal.environments.xen.backend import lacks, require_fitting_hypervisor, require_fitting_request
-from nearmetal.environments.xen.config import Disk, Domain, Interface, config_text
+from nearmetal.environments.xen.config import DomainConfig, DomainDisk, Interface, config_text
 from nearmetal.environments.xen.counters import HypervisorSource, look
 from nearmetal.environments.xen.disk import disks_made
 from nearmetal.environments.xen.dom0 import Noted
@@ -33,7 +33,7 @@ from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
 from nearmetal.testing.fake_host import FakeHost, FakeProcess
 
-DOMAIN = Domain(
+DOMAIN = DomainConfig(
     name="nearmetal-3f9a1c-0-0",
     type=XenType.PV,
     kernel="/boot/vmlinuz",
@@ -82,8 +82,8 @@ def failed(words: str, code: int = 1) -> Completed:
 
 def test_a_configuration_says_all_that_was_asked() -> None:
     disks = (
-        Disk(target="/srv/root.erofs", vdev="xvda", writable=False),
-        Disk(target="/dev/vg0/w", vdev="xvdb", writable=True, script="/run/attach"),
+        DomainDisk(target="/srv/root.erofs", vdev="xvda", writable=False),
+        DomainDisk(target="/dev/vg0/w", vdev="xvdb", writable=True, script="/run/attach"),
     )
     vifs = (
         Interface(mac="00:16:3e:00:00:01", bridge="line:169.254.1.1/30", script="/run/vif"),
@@ -112,7 +112,7 @@ def test_no_text_becomes_another_setting(target: str, bridge: str, line: str) ->
     domain = replace(
         DOMAIN,
         command_line=line,
-        disks=(Disk(target=target, vdev="xvda", writable=False),),
+        disks=(DomainDisk(target=target, vdev="xvda", writable=False),),
         interfaces=(Interface(mac=None, bridge=bridge),),
     )
     try:
@@ -367,7 +367,7 @@ def test_a_guest_that_nobody_can_tell_of_is_not_taken_for_gone() -> None:
     )
     Xl(host).destroy("g")
     assert not answers and host.calls.count(("xl", "destroy", "g")) == 4
-    with pytest.raises(RunError, match="the guests are not told: xl did not end within"):
+    with pytest.raises(RunError, match="xl does not list the guests: xl did not end within"):
         Xl(FakeHost(commands={("xl", "list"): failed("", 124)})).find("g")
 
 

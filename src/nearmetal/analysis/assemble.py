@@ -20,7 +20,7 @@ from .causes.network_trouble import with_network
 from .cells import JudgedCell, Question, answer, uses_three_arms, with_discoveries, with_holm
 from .fold.attempts import Clock
 from .fold.comparisons import Folded, fold
-from .fold.pieces import FoldRequest, asked_of
+from .fold.pieces import FoldRequest, fold_request
 from .fold.slices import RowName
 from .noise_floor import disturbances, noise_floor
 
@@ -47,7 +47,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
 
 def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
     """Return which values fold() has to keep for conclude()."""
-    return asked_of(study, detail=detail, three_arms=uses_three_arms())
+    return fold_request(study, detail=detail, three_arms=uses_three_arms())
 
 
 def conclude(

@@ -80,7 +80,7 @@ def decide(
     if verdict is own:
         why = reason(verdict, carried, n=n, margin=margin, min_blocks=least, needed=needed)
     elif own is Verdict.EQUIVALENT:
-        why = f"equivalent is said only where at most {100 * MOST_FAILED:.3g} % of the rounds failed"
+        why = f"equivalent needs at most {100 * MOST_FAILED:.3g} % of failed rounds"
     else:
         why = "the rounds without failures give no verdict by themselves"
     return Decision(

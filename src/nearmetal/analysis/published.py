@@ -21,6 +21,16 @@ def rate_loss(o: float) -> float:
     return 1.0 if math.isinf(o) else o / (1 + o)
 
 
+def speed_gain(o: float) -> float:
+    """Return the gain of speed of a time-equivalent overhead, 1 / (1 + o) - 1: -1 for inf, inf for -1.
+
+    Raises ValueError if o < -1.
+    """
+    if o < -1:
+        raise ValueError("a time-equivalent overhead is at least -1")
+    return math.inf if o == -1 else 1 / (1 + o) - 1
+
+
 def published_column(cell: Cell) -> Interval:
     """Return a cell's overhead and interval by the formula of the 2009 paper.
 

@@ -18,6 +18,7 @@ from ..analysis.fold.pieces import FoldRequest, Piece, fold_piece
 from ..errors import NearmetalError
 from ..model.plan import Plan
 from ..records import Trials
+from .kept_pieces import KeptPieces, kept_pieces
 
 SMALLEST_PIECE, LARGEST_PIECE = 12 << 20, 48 << 20
 """Bytes of records that are folded at once: enough to make numpy efficient, and few enough to fit in
@@ -39,10 +40,20 @@ class _Task:
     used: Trials
     others: Trials
 
-    def fold(self, request: FoldRequest) -> Piece:
-        """Fold the trials. Raises RecordsError if a record is corrupt."""
+    def fold(self, request: FoldRequest, kept: KeptPieces | None = None) -> Piece:
+        """Fold the trials. Raises RecordsError if a record is corrupt.
+
+        kept: where the piece is looked up, and kept for the next time.
+        """
+        name = kept.name(self.used.lines(), self.others.lines()) if kept else ""
+        found = kept.read(name) if kept else None
+        if found is not None:
+            return found
         with uncollected():
-            return fold_piece(request, self.used.data(), self.others.data())
+            piece = fold_piece(request, self.used.data(), self.others.data())
+        if kept:
+            kept.write(name, piece)
+        return piece
 
 
 def fold_trials(
@@ -65,8 +76,11 @@ def fold_trials(
     processes = min(processes, len(tasks))
     if processes < 2 or size < WORTH_PROCESSES:
         return joined_pieces(choice, _counted((task.fold(request) for task in tasks), len(tasks), report))
-    with _workers(processes, request) as workers:
-        return joined_pieces(choice, _counted(_spread(tasks, workers, request), len(tasks), report))
+    kept = kept_pieces(request)
+    with _workers(processes, request, kept) as workers:
+        pieces = _counted(_spread(tasks, workers, request), len(tasks), report)
+    kept.shrink()
+    return joined_pieces(choice, pieces)
 
 
 def _counted(pieces: Iterable[Piece], number: int, report: Callable[[float], None]) -> list[Piece]:
@@ -116,7 +130,7 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Ite
 
 
 @contextmanager
-def _workers(number: int, request: FoldRequest) -> Iterator[list[Connection]]:
+def _workers(number: int, request: FoldRequest, kept: KeptPieces) -> Iterator[list[Connection]]:
     """Start processes that fold tasks, and return connections to them.
 
     Each process ends when its connection is closed, even if this process is killed.
@@ -126,7 +140,7 @@ def _workers(number: int, request: FoldRequest) -> Iterator[list[Connection]]:
     try:
         for _ in range(number):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, request), daemon=True)
+            process = context.Process(target=_work, args=(theirs, request, kept), daemon=True)
             process.start()
             theirs.close()
             started.append((ours, process))
@@ -138,13 +152,13 @@ def _workers(number: int, request: FoldRequest) -> Iterator[list[Connection]]:
             process.join()
 
 
-def _work(connection: Connection, request: FoldRequest) -> None:
+def _work(connection: Connection, request: FoldRequest, kept: KeptPieces) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends all
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             task: _Task = connection.recv()
             try:
-                answer: Piece | NearmetalError = task.fold(request)
+                answer: Piece | NearmetalError = task.fold(request, kept)
             except NearmetalError as e:
                 answer = e
             connection.send(answer)

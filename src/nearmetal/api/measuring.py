@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import RESULTS
 from ..environments.registry import named_backend
 from ..errors import RunError, UsageError
 from ..host import LocalHost
@@ -16,7 +17,7 @@ from ..model.study import Attachment, Mpi, Study
 from ..node.progress import Silent
 from ..records import ResultsDirectory
 from .catalog import catalog, require_images
-from .results import RESULTS, Results, frozen_study, load, write_report
+from .results import Results, frozen_study, load, write_report
 from .studies import draw_seed, study_from, study_text
 from .workload_names import misplaced, named_workloads
 
@@ -33,23 +34,25 @@ def run(
     time: float | None = None,
     max_blocks: int | None = None,
     seed: int | None = None,
-    results: Path = RESULTS,
+    results: Path = Path(RESULTS),
     force: bool = False,
     progress: Progress | None = None,
 ) -> Results:
     """Run a study to its end, and analyse it.
 
     study: a Study, the path of a study file, or the name of a built-in study.
-    time: time limit in seconds; the study's own limit if None.
-    max_blocks: largest number of blocks, for this call only.
-    seed: seed of all random orders. If None, a Study keeps its own seed.
-    results: directory in which the results directory is made.
-    force: whether to measure even if another run holds this machine.
+    time: time limit in seconds; None for that of the study.
+    max_blocks: largest number of blocks of this call; a resumed run may exceed it.
+    seed: seed of all random orders; None for that of a Study, or a random one for a file or a name.
+    results: parent of the new results directory.
+    force: whether to measure even if another run uses this machine.
     progress: receives the events of the run.
 
-    Raises StudyError and UsageError if the study or an argument is wrong, UnavailableError if the baseline
-    cannot run here, BusyError if another run holds the machine, RunError if it was interrupted before the
-    first block.
+    Raises:
+        StudyError, UsageError: the study or an argument is wrong.
+        UnavailableError: the baseline cannot run here.
+        BusyError: another run uses this machine.
+        RunError: the run was interrupted before its first block.
     """
     if not isinstance(study, Study):
         study = study_from(os.fspath(study), seed, _shown(progress).note)
@@ -89,7 +92,7 @@ def weigh(
     time: float = 90.0,
     time_limit: float = 3600.0,
     seed: int | None = None,
-    results: Path = RESULTS,
+    results: Path = Path(RESULTS),
     force: bool = False,
     progress: Progress | None = None,
 ) -> Results:
@@ -181,9 +184,15 @@ def machine_for(
     require_kvm: as in with_accelerators().
     tools: as stored in prepare_machine().
     """
+    return fitted(machine_here(progress, study.design.mpi, tools), study, progress, require_kvm=require_kvm)
+
+
+def fitted(
+    machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
+) -> tuple[Machine, Study]:
+    """Return a machine and a study as with_accelerators() does."""
     from ..node.survey.accelerator import with_accelerators
 
-    machine = machine_here(progress, study.design.mpi, tools)
     return with_accelerators(machine, study, progress, require_kvm=require_kvm)
 
 
@@ -193,9 +202,15 @@ def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> S
     Parts that are left out are reported through `progress`. Nothing is measured. Raises the same errors as
     measured() before its rehearsal.
     """
+    machine = machine_here(progress, study.design.mpi)
+    return checked_on(machine, study, progress, require_kvm=require_kvm)
+
+
+def checked_on(machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False) -> Study:
+    """Return the study as it would run on a machine that is ready to measure. See checked()."""
     from ..run.run import check_study
 
-    machine, study = machine_for(study, progress, require_kvm=require_kvm)
+    machine, study = fitted(machine, study, progress, require_kvm=require_kvm)
     return check_study(machine, study, progress)[0]
 
 

@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import RESULTS
 from ..errors import NearmetalError, UsageError
 from ..model.result import Analysis, Cell
 from ..model.study import Study
@@ -23,9 +24,6 @@ from .studies import Note, ignore
 
 if TYPE_CHECKING:
     from ..records import ResultsDirectory, SeriesDirectory, Trials
-
-RESULTS = Path("results")
-"""Default directory of results directories."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,9 @@ def load(directory: str | PathLike[str]) -> Results:
     return analysed(ResultsDirectory.open(Path(directory)))
 
 
-def open_series(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> SeriesDirectory | None:
+def open_series(
+    path: Path | None, parent: Path = Path(RESULTS), note: Note = ignore
+) -> SeriesDirectory | None:
     """Open the series at path, or the newest series below parent. Returns None if a single run is newer than
     it."""
     if path is not None:
@@ -88,7 +88,7 @@ def series_below(parent: Path) -> list[SeriesDirectory]:
     return sorted(found, key=lambda d: (d.created, d.path.name), reverse=True)
 
 
-def open_results(path: Path | None, parent: Path = RESULTS, note: Note = ignore) -> ResultsDirectory:
+def open_results(path: Path | None, parent: Path = Path(RESULTS), note: Note = ignore) -> ResultsDirectory:
     """Open the results directory at path, or the newest below path; without a path, the newest below
     parent."""
     if path is not None and SeriesDirectory.at(path) is not None:

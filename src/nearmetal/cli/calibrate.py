@@ -15,7 +15,8 @@ from ..api.studies import study_from, study_text
 from ..errors import ExitCode
 from ..model.study import Mode
 from .common import FailOn, complain, duration, print_json
-from .measuring import DryRun, Force, Json, Margin, Parent, Seed, changed, finish, order_of
+from .measuring import changed, finish, order_of
+from .options import DryRun, Force, Json, Margin, Parent, Seed
 from .plan_text import show_plan
 from .view import View, analysed
 

@@ -126,6 +126,13 @@ COMMANDS = (
         "results:export",
         "Write the records as CSV, JSON, Parquet or Go benchmarks.",
     ),
+    Command(
+        "papers",
+        "papers:papers",
+        "List papers with their numbers and claims, and check them.\n\n"
+        "--check prints the statements that do not follow from the paper's own numbers, with what follows "
+        "instead. A file has the format that --schema describes.",
+    ),
     Command("list", "results:list_", "List studies, environments, kernels and results."),
     Command(
         "check",

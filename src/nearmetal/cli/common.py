@@ -1,4 +1,4 @@
-"""Code that several commands share: exit codes, notes and quantities on the command line."""
+"""Code that several commands share: notes and quantities on the command line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from ..errors import ExitCode, UsageError
-from ..model.result import Analysis, Verdict
+from ..errors import UsageError
 from ..model.series import Scale
 from ..studies import SERIES
 from ..units import Dimension, UnitError, parse
@@ -64,13 +63,3 @@ def duration(text: str | None, option: str = "--time") -> float | None:
     if seconds <= 0:
         raise UsageError(f"{option}: must be longer than nothing", remedy="write 90s, 10m or 1h30m")
     return seconds
-
-
-def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:
-    """Return the exit code: 0, 1 if a condition of --fail-on holds, or 4 if trials failed."""
-    material = any(c.verdict in (Verdict.SLOWER, Verdict.FASTER) for c in analysis.cells)
-    if fail_on is FailOn.MATERIAL and material:
-        return ExitCode.FINDING
-    if fail_on is FailOn.UNDECIDED and analysis.undecided:
-        return ExitCode.FINDING
-    return ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE

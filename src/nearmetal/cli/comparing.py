@@ -14,6 +14,7 @@ from ..report.forms.upgrade import upgrade_text
 from ..report.tables.upgrade import Upgrade, UpgradeAnswer, upgrade_json
 from .common import FailOn, complain, print_json
 from .measuring import margin_of
+from .options import Json
 from .present import PIPE_WIDTH, print_text
 from .view import analysed
 
@@ -40,7 +41,7 @@ def compare(
         None, "--html", metavar="FILE", help="Write the answer as a page to this file."
     ),
     everything: bool = typer.Option(False, "--all", help="Show every comparison."),
-    json: bool = typer.Option(False, "--json", help="The result as JSON on standard output."),
+    json: bool = Json,
     unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),
 ) -> int:
     from ..api.comparing import compare as compared

@@ -8,24 +8,14 @@ from pathlib import Path
 import typer
 
 from ..api.engines import Fleet, cancel_workers, worker_states
-from ..api.results import RESULTS, open_results
+from ..api.results import open_results
 from ..engines import State, engine_names, load_engine, parse_options
 from ..errors import ExitCode, UsageError
 from ..records import ResultsDirectory
 from ..records.claims import LEASE
 from ..report.text import plural
 from .common import complain, duration
-
-Engine = typer.Option(
-    None, "--engine", metavar="ENGINE", help="Who starts workers: local, ssh, slurm, htcondor and others."
-)
-Workers = typer.Option(1, "--workers", metavar="N", help="How many workers run rounds.", min=1)
-EngineOption = typer.Option(
-    [], "--engine-option", metavar="KEY=VALUE", help="An option of the engine; repeatable."
-)
-Lease = typer.Option(
-    None, "--lease", metavar="TIME", help="After this time a worker that is silent counts as lost."
-)
+from .options import Parent
 
 
 def lease_of(text: str | None) -> float:
@@ -58,7 +48,7 @@ def cancel(
     directory: Path = typer.Argument(
         None, metavar="DIR", help="A results directory; without one the newest below results/."
     ),
-    results: Path = typer.Option(RESULTS, "--results", metavar="DIR", help="Where results directories are."),
+    results: Path = Parent,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the workers, and cancel none."),
 ) -> int:
     found = open_results(directory, results, complain)

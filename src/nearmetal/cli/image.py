@@ -21,13 +21,13 @@ from ..api.images import (
 from ..errors import ExitCode
 from .common import print_json
 from .help_text import NearmetalCommand
+from .options import Json
 from .view import View
 
 if TYPE_CHECKING:
     from ..images import Image
     from ..model.record import JsonValue
 
-Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 Name = typer.Argument(..., metavar="NAME", help="Name of the image.")
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)

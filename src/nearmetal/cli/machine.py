@@ -16,10 +16,9 @@ from ..api.kernels import CLASSES, kernel_names, run_kernel
 from ..errors import ExitCode, UsageError
 from .check_text import WIDTH, all_lines, short_lines
 from .common import print_json
+from .options import Json
 from .profile import profile_lines
 from .view import View
-
-Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 
 
 def check(

@@ -1,4 +1,4 @@
-"""Code that all commands that measure share: options, the machine, the order of a run, how it ends."""
+"""Code that all commands that measure share: the order of a run, its start and resumption, how it ends."""
 
 from __future__ import annotations
 
@@ -6,58 +6,33 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from ..api.engines import run_by_engine
-from ..api.measuring import bounded, checked, measured
-from ..api.results import RESULTS, write_report
+from ..api.engines import resume_by_engine, run_by_engine
+from ..api.measuring import bounded, checked, checked_again, measured, resumed
+from ..api.results import frozen_study, write_report
 from ..api.studies import study_text
 from ..errors import ExitCode, UsageError
+from ..model.result import Analysis, Verdict
 from ..model.study import Mode, Study
+from ..plan import make_block
+from ..records import completed_blocks
 from ..records.disk import resume_line
 from ..units import UnitError, parse_share
-from .common import FailOn, duration, exit_code
-from .plan_text import show_plan
+from .common import FailOn, duration
+from .options import Require
+from .plan_text import Begun, show_plan
 from .present import print_result
 from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..api.engines import Fleet
+    from ..records import ResultsDirectory
     from ..run.run import Order, Outcome
 
 STARTED = time.time()
 """Unix seconds when the command was started, without the start of Python itself."""
-
-Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
-Seed = typer.Option(None, "--seed", metavar="N", help="Seed of every order drawn.", min=0)
-Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
-Parent = typer.Option(RESULTS, "--results", metavar="DIR", help="Where results directories go.")
-Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
-Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
-Overrun = typer.Option(
-    False, "--overrun", help="When the time is used up, go on until verdicts are given next."
-)
-Design = typer.Option(
-    None, "--mode", help="slices: all are running and take turns; plain: one trial after the other."
-)
-Width = typer.Option(
-    None, "--width", metavar="SHARE", help="Stop at this half-width (such as '0.7 %'), not at verdicts."
-)
-Margin = typer.Option(None, "--margin", metavar="SHARE", help="What counts as material, such as '3 %'.")
-MaxBlocks = typer.Option(None, "--max-blocks", metavar="N", min=1, help="Stop after so many rounds in all.")
-RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
-All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
-DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the plan, and measure nothing.")
-
-
-class Require(StrEnum):
-    """A requirement without which a run does not start."""
-
-    KVM = "kvm"
 
 
 def changed(
@@ -147,6 +122,66 @@ def measure(
     return finish(outcome, json=json, fail_on=fail_on, everything=everything)
 
 
+def resume_measuring(
+    found: ResultsDirectory,
+    results: Path,
+    max_blocks: int | None,
+    *,
+    time: str | None,
+    margin: str | None,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+    overrun: bool,
+    everything: bool,
+    fleet: Fleet | None = None,
+) -> int:
+    """Resume a run and show its result, or with dry_run its plan. Returns the exit code.
+
+    fleet: as in measure().
+    """
+    study = changed(frozen_study(found), time=time)
+    _same_margin(study, margin, found)
+    if dry_run:
+        with View(quiet=json) as view:
+            study = checked_again(study, found, view)
+        show_plan(bounded(study, max_blocks), json=json, blocks=None, begun=_begun(study, found))
+        return int(ExitCode.DONE)
+    with View(quiet=json) as view:
+        order = order_of(results, found.study_yaml, force=force, overrun=overrun)
+        if fleet is None:
+            outcome = resumed(study, found, order, view, max_blocks=max_blocks)
+        else:
+            outcome = resume_by_engine(study, found, order, fleet, view, max_blocks=max_blocks)
+    return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+
+
+def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
+    """Check that no other margin than that of the run is given: it would be chosen after the data were
+    measured.
+
+    Raises UsageError if one is.
+    """
+    if given is not None and margin_of(given) != study.design.margin:
+        again = f"nearmetal run {shlex.quote(str(found.path / 'study.yaml'))} --margin {shlex.quote(given)}"
+        raise UsageError(
+            f"--margin: the run was begun with a margin of {study.design.margin * 100:.3g} %, and a margin is"
+            " fixed before the data",
+            where=str(found.path),
+            remedy=f"for another margin measure anew: {again}",
+        )
+
+
+def _begun(study: Study, found: ResultsDirectory) -> Begun:
+    records = list(found.trials())
+    return Begun(
+        schedule=found.plan().schedule,
+        done=frozenset(completed_blocks(records, len(make_block(study, 0).trials))),
+        block_seconds=analysed(found, quiet=True).analysis.block_seconds,
+    )
+
+
 def finish(outcome: Outcome, *, json: bool, fail_on: FailOn, everything: bool = False) -> int:
     """Analyse the records on disk, write the report, and print the result and how to continue. Returns the
     exit code."""
@@ -173,3 +208,13 @@ def finish(outcome: Outcome, *, json: bool, fail_on: FailOn, everything: bool = 
         file=sys.stderr,
     )
     return int(ExitCode.INTERRUPTED)
+
+
+def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:
+    """Return the exit code: 0, 1 if a condition of --fail-on holds, or 4 if trials failed."""
+    material = any(c.verdict in (Verdict.SLOWER, Verdict.FASTER) for c in analysis.cells)
+    if fail_on is FailOn.MATERIAL and material:
+        return ExitCode.FINDING
+    if fail_on is FailOn.UNDECIDED and analysis.undecided:
+        return ExitCode.FINDING
+    return ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE

@@ -13,7 +13,7 @@ from ..model.study import Study
 from ..plan import make_block
 from ..report.text import plural
 from ..run.budget import too_short
-from ..run.estimate import PREPARATION, Estimate, estimate
+from ..run.estimate import PREPARATION, RunEstimate, estimate
 from ..units import show_clock
 from .common import print_json
 
@@ -92,14 +92,14 @@ def show_plan(
         print(f"… and {guess.blocks - count} more{f'; {line} prints all' if shown else ''}")
 
 
-def _rest(study: Study, guess: Estimate, begun: Begun) -> Estimate:
+def _rest(study: Study, guess: RunEstimate, begun: Begun) -> RunEstimate:
     """Return the estimate for the remaining blocks, from the measured ones."""
     seconds = begun.block_seconds or guess.block_seconds
     left = study.design.max_blocks - len(begun.done)
     if study.design.max_time is not None:
         left = min(left, math.floor((study.design.max_time - PREPARATION) / seconds))
     left = max(0, left)
-    return Estimate(blocks=left, least_blocks=left, block_seconds=seconds, rehearsal_seconds=PREPARATION)
+    return RunEstimate(blocks=left, least_blocks=left, block_seconds=seconds, rehearsal_seconds=PREPARATION)
 
 
 def _source(study: Study, begun: Begun | None) -> str:

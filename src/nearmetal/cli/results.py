@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.results import RESULTS, newest_first, open_results, open_series, series_below, write_report
+from .. import RESULTS
+from ..api.results import newest_first, open_results, open_series, series_below, write_report
 from ..environments.registry import backend_names
 from ..errors import ExitCode, UsageError
 from ..host.lock import living_runs
@@ -22,8 +23,10 @@ from ..studies import SERIES, names
 from ..workloads.applications.registry import application_names
 from ..workloads.kernels.registry import kernel_names
 from . import series
-from .common import FailOn, complain, exit_code, print_json
+from .common import FailOn, complain, print_json
 from .engines import workers_of
+from .measuring import exit_code
+from .options import All, Json
 from .present import print_result
 from .view import analysed
 
@@ -33,9 +36,7 @@ if TYPE_CHECKING:
 Directory = typer.Argument(
     None, metavar="DIR", help="A results directory; without one the newest below results/."
 )
-Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
-All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
-Parent = typer.Option(RESULTS, "--results", metavar="DIR", help="Where results directories are.")
+Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories are.")
 
 
 def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:

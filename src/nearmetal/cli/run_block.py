@@ -20,8 +20,9 @@ from ..host.cgroups import inside_own_group
 from ..records import ResultsDirectory
 from ..records.next_block import order_from, order_line
 from .common import duration
-from .engines import Lease, lease_of
-from .measuring import STARTED, DryRun, Force
+from .engines import lease_of
+from .measuring import STARTED
+from .options import DryRun, Force, Lease
 from .view import View
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..api.catalog import catalog
-from ..api.results import write_report
-from ..api.studies import draw_seed
+from ..api.measuring import bounded, checked_on, fitted, machine_here
+from ..api.results import frozen_study, write_report
+from ..api.studies import draw_seed, study_text
 from ..errors import BusyError, DiskFullError, ExitCode, NearmetalError, UsageError
 from ..host import LocalHost
 from ..model.series import Part, Scale, Series
@@ -23,12 +24,15 @@ from ..run.estimate import estimate
 from ..samplers import GUESTS, read_sections
 from ..study_file import dump_study, load_study
 from ..units import show_clock
-from .common import FailOn, exit_code, print_json
+from .common import FailOn, duration, print_json
+from .measuring import exit_code, order_of
 from .plan_text import show_plan
-from .view import analysed
+from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..model.result import Analysis
+    from ..node.machine import Machine
+    from ..node.progress import Progress
     from ..records import ResultsDirectory, SeriesDirectory
     from ..report.series import PartResult
     from ..run.builtin.series import Make
@@ -80,6 +84,31 @@ def planned_series(options: SeriesOptions) -> Series:
     from ..run.builtin.series import make_planned
 
     return make_series(options, make_planned(options.name, LocalHost(), options.backend))
+
+
+def checked_series(
+    series: Series, machine: Machine, progress: Progress, *, require_kvm: bool = False
+) -> Series:
+    """Return the series as it would run here. A part that cannot run on this machine gets the reason instead
+    of its study. Nothing is measured.
+
+    require_kvm: as in with_accelerators().
+
+    Raises the error of the first part if none can run.
+    """
+    parts, errors = [], []
+    for part in series.parts:
+        if part.study is not None:
+            try:
+                study = checked_on(machine, part.study, progress, require_kvm=require_kvm)
+                part = replace(part, study=study)
+            except NearmetalError as e:
+                errors.append(e)
+                part = replace(part, study=None, absent=e.what)
+        parts.append(part)
+    if errors and all(part.study is None for part in parts):
+        raise errors[0]
+    return replace(series, parts=tuple(parts))
 
 
 def show_series(series: Series, *, json: bool, blocks: int | None) -> None:
@@ -149,6 +178,87 @@ def create(series: Series, results: Path) -> SeriesDirectory:
 def frozen_series(directory: SeriesDirectory) -> Series:
     """Return the series that is stored in a directory."""
     return directory.series(lambda path: load_study(path, None))
+
+
+def run_series(
+    options: SeriesOptions,
+    results: Path,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+    require_kvm: bool,
+) -> int:
+    """Run a study in parts and show its result, or with dry_run its plan. Returns the exit code."""
+    from ..run.builtin.series import make_here
+
+    with View(quiet=json) as view:
+        machine = machine_here(view, None)
+        series = make_series(options, make_here(options.name, machine, view, options.backend))
+        if dry_run:
+            series = checked_series(series, machine, view, require_kvm=require_kvm)
+    if dry_run:
+        show_series(series, json=json, blocks=None)
+        return int(ExitCode.DONE)
+    return run_parts(
+        create(series, results),
+        series,
+        _part_runner(machine, max_blocks, json=json, force=force, require_kvm=require_kvm),
+        seconds=series.max_time,
+        json=json,
+        fail_on=fail_on,
+    )
+
+
+def resume_series(
+    directory: SeriesDirectory,
+    time: str | None,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+) -> int:
+    """Resume a study in parts and show its result, or with dry_run its plan. Returns the exit code."""
+    series = frozen_series(directory)
+    seconds = duration(time) or series.max_time
+    with View(quiet=json) as view:
+        machine = machine_here(view, None)
+        if dry_run:
+            series = checked_series(replace(series, max_time=seconds), machine, view)
+    if dry_run:
+        show_series(series, json=json, blocks=None)
+        return int(ExitCode.DONE)
+    start = _part_runner(machine, max_blocks, json=json, force=force)
+    return run_parts(directory, series, start, seconds=seconds, json=json, fail_on=fail_on)
+
+
+def _part_runner(
+    machine: Machine,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    force: bool,
+    require_kvm: bool = False,
+) -> Start:
+    """Return a function that runs or resumes one part of a series below its directory."""
+    from ..run.run import resume_run, start_run
+
+    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        with View(quiet=json) as view:
+            fitting, study = fitted(machine, study, view, require_kvm=require_kvm)
+            if found is None:
+                order = order_of(into.path, study_text(study), force=force, overrun=False)
+                return start_run(fitting, bounded(study, max_blocks), order, view)
+            frozen = frozen_study(found)
+            again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
+            order = order_of(into.path, found.study_yaml, force=force, overrun=False)
+            return resume_run(fitting, bounded(again, max_blocks), found, order, view)
+
+    return start
 
 
 def run_parts(
@@ -232,6 +342,7 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
                 analysis=own.analysis,
                 records=own.trials,
                 why=why,
+                provenance=found.provenance,
                 guests=_sampled_in_guests(found.path),
             )
         )

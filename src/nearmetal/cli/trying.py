@@ -16,7 +16,8 @@ from ..records.disk import TRY_SECONDS
 from ..report.forms.json_form import cell_json
 from ..units import show_effect
 from .common import complain, duration, print_json
-from .measuring import DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed, changed, order_of
+from .measuring import changed, order_of
+from .options import DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed
 from .plan_text import show_plan
 from .present import print_result, result_json
 from .view import View, analysed

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import typer
 
-from ..api.measuring import weighed
-from ..environments.registry import backend_names
 from ..errors import UsageError
 from ..model.keys import did_you_mean
 from ..model.study import Attachment
 from .common import FailOn, complain, duration
-from .measuring import (
+from .options import (
     All,
     DryRun,
     Fail,
@@ -26,11 +24,7 @@ from .measuring import (
     RequireOption,
     Seed,
     Width,
-    changed,
-    margin_of,
-    measure,
 )
-from .separator import missing_separator
 
 SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
 """Words that only a shell understands."""
@@ -86,6 +80,11 @@ def weigh(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
+    from ..api.measuring import weighed
+    from ..environments.registry import backend_names
+    from .measuring import changed, margin_of, measure
+    from .separator import missing_separator
+
     words, command = _split_command(environments)
     names = [name for word in words for name in word.split(",")]
     unknown = [name for name in names if name not in backend_names()]

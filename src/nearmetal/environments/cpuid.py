@@ -33,10 +33,10 @@ def hypervisors(host: Host, program: str) -> tuple[str, ...]:
     """
     done = host.run([program, "cpuid"], timeout=ASK_SECONDS)
     try:
-        told = json.loads(done.stdout)["hypervisors"]
+        names = json.loads(done.stdout)["hypervisors"]
     except (ValueError, KeyError, TypeError):
         return ()
-    return tuple(str(name) for name in told) if isinstance(told, list) else ()
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
 
 def plain_name(name: str) -> str:
@@ -58,8 +58,8 @@ def emulator(host: Host, tools: Tools) -> str:
 
     The answer is cached, since it does not change during a run.
     """
-    asked: Any = host  # the protocol Host does not declare that it can be hashed
-    return _emulator(asked, tools)
+    hashable_host: Any = host  # the protocol Host does not declare that it can be hashed
+    return _emulator(hashable_host, tools)
 
 
 @lru_cache(maxsize=8)

@@ -213,11 +213,11 @@ def restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images:
     images: directory with its log and the file with the PID of the first process.
     Yields this PID. Raises RunError.
     """
-    log, pid_file, said = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
+    log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
     process: Process = host.start(
         argv,
-        stdout=said,
-        stderr=said,
+        stdout=output,
+        stderr=output,
         env={processes.LABEL_VARIABLE: request.label},
         cwd=Path("/"),
     )
@@ -226,7 +226,7 @@ def restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images:
         end = time.monotonic() + SECONDS
         while (pid := read_pid(pid_file)) is None:
             if process.poll() is not None or time.monotonic() > end:
-                why = first_error(log) or log_failure(Path(argv[0]).name, process.poll(), said)
+                why = first_error(log) or log_failure(Path(argv[0]).name, process.poll(), output)
                 raise RunError(f"not restored: {why}", where=str(log))
             time.sleep(_LOOK_AGAIN)
         yield pid

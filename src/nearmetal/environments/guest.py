@@ -19,7 +19,7 @@ from ..host.counters.sources import Source, VcpuSource, exit_sources
 from ..host.guest_line import Clocks, GuestLine, Hello, answers
 from ..host.processes import labelled as processes
 from ..host.processes.failure import MOST_SHOWN, describe_end, describe_failure, find_error_line, find_message
-from ..host.processes.ranks import RankHolds, told_holdings
+from ..host.processes.ranks import RankHolds, parse_holdings
 from ..model.capabilities import GUEST_ATTACHMENTS, Capabilities
 from ..model.environments.network import NetworkSettings
 from ..model.record import JsonValue
@@ -33,7 +33,7 @@ DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
 """Most bytes that are copied into a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
-"""Directories of which every guest has its own, whatever its image contains there."""
+"""Directories that are private to each guest. What the image contains there is not visible in guests."""
 LONGEST_COMMAND_LINE = 2047
 """COMMAND_LINE_SIZE of x86, without the final zero."""
 CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
@@ -76,21 +76,21 @@ class GuestInstance(ProgramInstance):
         for member in cpio.unpack(self._run(["nm-guest", "get", *map(str, paths)])):
             path = Path("/", member.name)
             if not any(path.is_relative_to(p) for p in paths) or ".." in path.parts:
-                raise RunError(f"{self.label} gave {path}, which nobody asked it for")
+                raise RunError(f"{self.label} gave {path}, which was not requested")
             if stat.S_ISREG(member.mode):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(member.data)
 
     def carry(self, fifo: Path, *, inward: bool) -> Process:
         what = ("--stdin", str(fifo)) if inward else ("--stdout", str(fifo))
-        said = self.scratch / "carriers.txt"
+        output = self.scratch / "carriers.txt"
         return self.host.start(
             [
                 *(self.tools / "nm-box", "guest", str(self.socket), *what),
                 *("--", "nm-guest", "fill" if inward else "drain", str(fifo)),
             ],
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env={processes.LABEL_VARIABLE: self.label},
             cwd=Path("/"),
         )
@@ -99,7 +99,7 @@ class GuestInstance(ProgramInstance):
         return nanoseconds - self.ahead.monotonic
 
     def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
-        return told_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
+        return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
 
     def network(self, interface: str) -> dict[str, JsonValue]:
         return dict(json.loads(self._run(["nm-guest", "network", interface])))
@@ -232,7 +232,7 @@ def tuning(network: NetworkSettings) -> str:
     words = [f"rto_min={round(network.rto_min * 1000)}"] if network.rto_min is not None else []
     words += [f"congestion_control={network.congestion_control}"] if network.congestion_control else []
     words += [f"queue_length={network.queue_length}"] if network.queue_length is not None else []
-    return ",".join([*words, *(f"{name}={int(on)}" for name, on in network.offloads.asked().items())])
+    return ",".join([*words, *(f"{name}={int(on)}" for name, on in network.offloads.requested().items())])
 
 
 def command_line(

@@ -170,8 +170,8 @@ def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
 
     Raises RunError if it enforces other limits.
     """
-    asked = {"cpu_quota": limits.cpu_quota, "cpu_shares": limits.cpu_shares, "memory": limits.memory}
-    for name, wanted in asked.items():
+    requested = {"cpu_quota": limits.cpu_quota, "cpu_shares": limits.cpu_shares, "memory": limits.memory}
+    for name, wanted in requested.items():
         if wanted is None:
             continue
         got = found.get(name)

@@ -21,7 +21,7 @@ class KvmAnswer:
 
     reason, remedy: empty if it can.
     nanoseconds: duration of one instruction in a virtual machine; None if unknown.
-    tsc_khz: frequency of the machine's time stamp counter; 0 if it has none.
+    tsc_khz: frequency of the machine's time stamp counter; 0 if it has no such counter.
     """
 
     works: bool
@@ -38,22 +38,22 @@ def kvm_answer(host: Host, tools: Tools) -> KvmAnswer:
     The time limit of each guest is in CPU time, so a busy machine gives the same answer. The answer is
     cached, since it does not change while nearmetal runs.
     """
-    asked: Any = host  # the protocol Host does not declare that it can be hashed
-    return _asked(asked, tools)
+    hashable_host: Any = host  # the protocol Host does not declare that it can be hashed
+    return _probed(hashable_host, tools)
 
 
 @lru_cache(maxsize=8)
-def _asked(host: Any, tools: Tools) -> KvmAnswer:
+def _probed(host: Any, tools: Tools) -> KvmAnswer:
     done = host.run([tools / "nm-box", "kvm"], timeout=PROBE_SECONDS)
     try:
-        told = json.loads(done.stdout)
+        answer = json.loads(done.stdout)
     except ValueError:
         return KvmAnswer(works=False, reason=done.failure(), remedy="read the kernel's log")
     return KvmAnswer(
-        works=told["works"],
-        reason=told["reason"],
-        remedy=told["remedy"],
-        nanoseconds=told.get("nanoseconds"),
-        tsc_khz=told["tsc_khz"],
-        steps=tuple((s["step"], s["answer"]) for s in told["steps"]),
+        works=answer["works"],
+        reason=answer["reason"],
+        remedy=answer["remedy"],
+        nanoseconds=answer.get("nanoseconds"),
+        tsc_khz=answer["tsc_khz"],
+        steps=tuple((s["step"], s["answer"]) for s in answer["steps"]),
     )

@@ -69,14 +69,14 @@ def probe(
                 argv = instance.command(["cat", "/proc/sys/kernel/hostname"])
                 answer = host.run(argv, timeout=COMMAND_TIMEOUT, cwd=Path("/"))
     except NearmetalError as e:
-        return Unavailable(reason=e.what, remedy=e.remedy if _is_told(e) else remedy(host))
+        return Unavailable(reason=e.what, remedy=e.remedy if _has_own_remedy(e) else remedy(host))
     if not answer.ok or (own_hostname and answer.stdout.strip() != hostname):
-        said = answer.failure() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
-        return Unavailable(reason=f"a command in the instance failed: {said}", remedy=remedy(host))
+        why = answer.failure() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
+        return Unavailable(reason=f"a command in the instance failed: {why}", remedy=remedy(host))
     return Available(version=version or f"Linux {platform.release()}", notes=notes)
 
 
-def _is_told(error: NearmetalError) -> bool:
+def _has_own_remedy(error: NearmetalError) -> bool:
     """Return whether the error already contains a remedy from the backend itself."""
     return isinstance(error, UnavailableError) and bool(error.remedy)
 

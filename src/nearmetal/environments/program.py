@@ -129,13 +129,13 @@ class FirstReport:
         Raises RunError if the program ends first, or nothing is reported within timeout seconds.
         """
         deadline = time.monotonic() + timeout
-        while not wait_readable(self.descriptor, LOOK_AGAIN) or not (said := os.read(self.descriptor, 4096)):
+        while not wait_readable(self.descriptor, LOOK_AGAIN) or not (line := os.read(self.descriptor, 4096)):
             if program.poll() is not None:
                 raise RunError(log_failure(name, program.poll(), log, find))
             if time.monotonic() > deadline:
                 failure = log_failure(name, None, log, find)
                 raise RunError(f"no first instruction within {timeout:g} s: {failure}")
-        first: int = json.loads(said)["first"]
+        first: int = json.loads(line)["first"]
         return first
 
 
@@ -230,20 +230,20 @@ def running(
 
     Raises RunError.
     """
-    name, said = outer_program(argv), request.scratch / "program.err"
+    name, output = outer_program(argv), request.scratch / "program.err"
     begun = time.monotonic_ns()
     program = host.start(
         argv,
         stdout=request.scratch / "program.out",
-        stderr=said,
+        stderr=output,
         env={processes.LABEL_VARIABLE: request.label, **(env or {})},
         cwd=Path("/"),
     )
     try:
-        first = report.wait(program, name, said, timeout, find)
+        first = report.wait(program, name, output, timeout, find)
         pid = pid_of() if pid_of else processes.descendant(program.pid, "nm-init")
         if pid is None:
-            failure = log_failure(name, program.poll(), said, find)
+            failure = log_failure(name, program.poll(), output, find)
             raise RunError(f"the first process of the instance has ended: {failure}")
         yield Running(program=program, pid=pid, begun=begun, first=first)
     finally:

@@ -44,8 +44,8 @@ def choose(bound: float, candidates: Sequence[Candidate]) -> Choice:
     """
     able = [c.prediction for c in candidates if not c.refused]
     if not able:
-        said = "; ".join(f"{c.prediction.method}: {c.refused}" for c in candidates)
-        raise ValueError(f"no method can move it: {said or 'none was named'}")
+        reasons = "; ".join(f"{c.prediction.method}: {c.refused}" for c in candidates)
+        raise ValueError(f"no method can move it: {reasons or 'none was named'}")
     fitting = [p for p in able if p.downtime.high <= bound]
     if not fitting:
         best = min(able, key=lambda p: (p.downtime.high, p.downtime.value, p.total.value))
@@ -65,8 +65,8 @@ def choose(bound: float, candidates: Sequence[Candidate]) -> Choice:
 
 def _unfit(able: Sequence[Prediction], best: Prediction, bound: float) -> str:
     """Return why each of the other methods was not chosen."""
-    said = [f"{p.method} {_why_not(p, bound)}" for p in able if p is not best]
-    return f"; {'; '.join(said)}" if said else ""
+    reasons = [f"{p.method} {_why_not(p, bound)}" for p in able if p is not best]
+    return f"; {'; '.join(reasons)}" if reasons else ""
 
 
 def _why_not(p: Prediction, bound: float) -> str:

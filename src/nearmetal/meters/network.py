@@ -224,7 +224,7 @@ def _over_loopback(local: str, remote: str) -> bool:
 def _between(own: str, hub: str) -> Callable[[str, str], bool]:
     """Return a predicate for connections of an instance, except those with mpirun in the hub.
 
-    hub: address of the hub; '' if it has none.
+    hub: address of the hub; '' for a network without a hub.
     """
     return lambda local, remote: local == own and remote != hub
 

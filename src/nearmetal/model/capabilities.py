@@ -45,7 +45,7 @@ class Capabilities:
     stands_inside: whether its instances can run inside a virtual machine of any backend (`inside`); such a
         backend implements Enclosed.
     plants_work: whether it accepts `extra_work`.
-    settings: class of the backend's own settings, which have a key of their own; None if it has none.
+    settings: class of the backend's own settings, which have a key of their own; None if there are none.
     not_attached: by attachment, why it is not supported and what to write instead, if the general message is
         not enough.
     not_of_guest: keys of `guest` that its virtual machines do not support, with the reason.

@@ -1,9 +1,13 @@
-"""Figures printed in a paper. They are shown next to our measurements, and never mixed with them."""
+"""Numbers and claims printed in a paper. They are shown next to our measurements, and never mixed with
+them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from .formula import Formula
 
 
 class Quantity(StrEnum):
@@ -12,7 +16,9 @@ class Quantity(StrEnum):
     TIME: seconds of one phase of a process.
     TIME_SHARE: one phase as a fraction of the lifetime of the process.
     OVERHEAD: additional time compared with the baseline, as a fraction.
-    GAIN: time saved compared with the baseline, as a fraction.
+    GAIN: additional speed after a change, time before / time after - 1. Unlike a share of the time saved, it
+        may exceed 1.
+    LOSS: rate lost compared with the baseline, as a fraction of the baseline's rate.
     COUNT: number of events.
     WAIT: waiting time in seconds.
     WALL: seconds of a whole run.
@@ -24,6 +30,7 @@ class Quantity(StrEnum):
     TIME_SHARE = "share of the time"
     OVERHEAD = "overhead"
     GAIN = "gain"
+    LOSS = "loss of rate"
     COUNT = "count"
     WAIT = "wait"
     WALL = "wall time"
@@ -40,10 +47,31 @@ class Likeness(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """The conditions under which something was measured, as far as they are recorded. A missing value is 0 or
+    an empty text.
+
+    ranks: smallest and largest number of processes.
+    classes: class of a NAS benchmark, by its name in lower case.
+    link: rate of the links between nodes, in bytes per second.
+    kernel: version of Linux.
+    environment: what the processes ran in ('LXC', 'Xen 3.0.4').
+    """
+
+    ranks: tuple[int, int] = (0, 0)
+    nodes: int = 0
+    classes: Mapping[str, str] = field(default_factory=dict)
+    link: float = 0.0
+    kernel: str = ""
+    environment: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Paper:
     """A published paper.
 
     setting: description of its machines, kernels and runs.
+    conditions: conditions of all its claims that give no others.
     """
 
     key: str
@@ -52,6 +80,150 @@ class Paper:
     year: int
     where: str
     setting: str
+    conditions: Conditions = Conditions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedNumber:
+    """One number as printed, in its printed unit.
+
+    name: a name that formulas use: 'table 2/G-HPL/xen' for a cell, or the name of a number in the text.
+    what: description.
+    rounding: largest difference from the exact value. Zero for a count, and half a unit of the last printed
+        digit for another number, unless the paper says that it is less precise.
+    text: its digits.
+    source: table, figure or section.
+    """
+
+    name: str
+    what: str
+    value: float
+    rounding: float
+    text: str
+    unit: str
+    source: str
+
+    @property
+    def band(self) -> tuple[float, float]:
+        return self.value - self.rounding, self.value + self.rounding
+
+
+class Rule(StrEnum):
+    """The kinds of checks of a paper's numbers."""
+
+    OVERHEAD = "overhead"
+    SHARE = "share"
+    MEAN = "mean"
+    TOTAL = "total"
+    TEXT = "text from table"
+    PROCESSES = "processes from grid"
+    FORMULA = "formula of the paper"
+    SIGNIFICANCE = "significance"
+    CLAIMS = "claims of one paper"
+
+
+class Relation(StrEnum):
+    """How a printed number has to compare with the result of a formula."""
+
+    EQUAL = "equal"
+    AT_MOST = "at most"
+    AT_LEAST = "at least"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivation:
+    """The statement that one printed number follows from others.
+
+    result: name of the printed number.
+    formula: its names are those of the other numbers.
+    note: explanation for a reader, shown with a finding.
+    """
+
+    rule: Rule
+    result: str
+    formula: Formula
+    relation: Relation
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Significance:
+    """A statement of a paper on whether two means differ. All names are those of printed numbers.
+
+    mean, deviation: mean and standard deviation of one side.
+    other_mean: mean of the other side; '' if only the difference in percent is printed.
+    difference: difference of the means in percent of `mean`; '' if both means are printed.
+    other_deviation: standard deviation of the other side; '' if it is not printed.
+    relative: whether the deviations are in percent of their means.
+    n: number of runs of each side.
+    stated: whether the paper states a difference.
+    """
+
+    what: str
+    source: str
+    mean: str
+    deviation: str
+    n: str
+    stated: bool
+    confidence: float
+    other_mean: str = ""
+    other_deviation: str = ""
+    difference: str = ""
+    relative: bool = False
+    note: str = ""
+
+
+class Direction(StrEnum):
+    """What a claim says about the time of an environment compared with its baseline."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "no difference"
+
+
+class Bound(StrEnum):
+    """How the number of a claim limits its quantity."""
+
+    ABOUT = "about"
+    AT_MOST = "at most"
+    AT_LEAST = "at least"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A statement of a paper that a measurement can support or contradict.
+
+    part: part of the study that asks it; '' if no study does.
+    workloads: every one of them is meant.
+    metric: metric of the workload, if it is not the workload as a whole.
+    low, high: range of the quantity as a fraction, widened by the rounding of the paper; None if only the
+        direction is claimed.
+    exact: whether the paper gives one number. Our margin then widens the range.
+    bound: AT_MOST and AT_LEAST leave one end of the range open.
+    above: workloads that the claim says are affected less than `workloads`.
+    printed: the number as text.
+    cannot: why no study of one run can ask it; '' if one can.
+    """
+
+    what: str
+    source: str
+    quantity: Quantity
+    direction: Direction
+    part: str = ""
+    workloads: tuple[str, ...] = ()
+    metric: str = ""
+    size: str = ""
+    arm: str = ""
+    baseline: str = ""
+    low: float | None = None
+    high: float | None = None
+    exact: bool = False
+    bound: Bound = Bound.ABOUT
+    above: tuple[str, ...] = ()
+    printed: str = ""
+    differs: str = ""
+    cannot: str = ""
+    conditions: Conditions = Conditions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +258,23 @@ class PublishedFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A paper with its figures, in the order of the paper."""
+    """A paper with its numbers and claims, in the order of the paper.
+
+    figures: those numbers that are shown beside our measurements.
+    numbers: all printed numbers, by name.
+    """
 
     paper: Paper
     figures: tuple[PublishedFigure, ...]
+    numbers: Mapping[str, PrintedNumber] = field(default_factory=dict)
+    derivations: tuple[Derivation, ...] = ()
+    significances: tuple[Significance, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     def of_part(self, part: str) -> tuple[PublishedFigure, ...]:
         """Return the figures that belong to one part of a study."""
         return tuple(f for f in self.figures if f.part == part)
+
+    def claims_of(self, part: str) -> tuple[Claim, ...]:
+        """Return the claims that one part of a study asks."""
+        return tuple(c for c in self.claims if c.part == part)

@@ -17,7 +17,7 @@ else:
     JsonValue = Any  # the codec reads annotations and does not support recursive ones
 
 #: Suffix of the reason of a row that has no value although nothing failed.
-TOO_SHORT = "0 s, below what the clock tells"
+TOO_SHORT = "0 s, below the resolution of the clock"
 
 
 _NO_TEXT = msgspec.Raw(b"")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from .study import Study
+if TYPE_CHECKING:
+    from .study import Study
 
 
 class Scale(StrEnum):

@@ -205,3 +205,8 @@ class Study:
         own = tuple(a for a in self.arms() if a.environment.name == self.design.baselines[0])
         compared = {c.baseline for c in self.comparisons()}
         return tuple(a for a in own if a.name in compared) or own
+
+    def least_turns(self) -> int:
+        """Return how many instances take turns in every round before the first verdict: the baseline twice,
+        and one environment if there is any."""
+        return min(3, len(self.arms()) + len(self.aa_arms()))

@@ -241,7 +241,7 @@ class CommandWorkload(_Workload):
         return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
 
     @property
-    def told_of_storage(self) -> str:
+    def storage_name(self) -> str:
         """The name by which the program's arguments or script refer to the storage: STORAGE or
         STORAGE_VARIABLE.
 

@@ -119,7 +119,7 @@ class Network:
             "attachment": self.attachment.value,
             "mode": self.mode,
             "subnet": self.subnet,
-            "asked": self.settings.asked(),
+            "asked": self.settings.requested(),
             "got": dict(self.read_back),
         }
 
@@ -192,13 +192,13 @@ def attempted_networks(
             made = answers[i]
             if "facts" in made:
                 meters = _meters(stack, ours, [places.paths[i][p] for p in plans[i].topology.places])
-                standing = _compared(places.network(i, made, meters))
+                existing = _compared(places.network(i, made, meters))
             else:
-                standing = _refused(plans[i], made)
-            if isinstance(standing, Network) and standing.attachment is Attachment.OVS:
-                standing = _switch(stack, machine, standing, scratch)
+                existing = _refused(plans[i], made)
+            if isinstance(existing, Network) and existing.attachment is Attachment.OVS:
+                existing = _switch(stack, machine, existing, scratch)
             for member, seats in zip(members, plans[i].groups, strict=True):
-                out[usable[member]] = _part(standing, seats)
+                out[usable[member]] = _part(existing, seats)
         yield tuple(out[i] for i in sorted(out))
 
 

@@ -21,7 +21,7 @@ def differences(
     read_back: facts by place; the hub is ignored.
     """
     out = []
-    wanted = {k: v for k, v in settings.asked().items() if k not in ("devices", "subnet", "mode")}
+    wanted = {k: v for k, v in settings.requested().items() if k not in ("devices", "subnet", "mode")}
     for place, facts in read_back.items():
         if place == HUB or not isinstance(facts, dict):
             continue

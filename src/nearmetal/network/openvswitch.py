@@ -116,8 +116,9 @@ def _await(file: Path, directory: Path, name: str) -> None:
     end = time.monotonic() + _LIMIT
     while not file.exists():
         if time.monotonic() > end:
-            said = (directory / f"{name}.err").read_text(errors="replace").strip().splitlines()
+            errors = (directory / f"{name}.err").read_text(errors="replace").strip().splitlines()
             raise UnavailableError(
-                f"{name} does not start: {said[-1][:300] if said else 'it says nothing'}", remedy=REMEDY
+                f"{name} does not start: {errors[-1][:300] if errors else 'no output'}",
+                remedy=REMEDY,
             )
         time.sleep(_LOOK_AGAIN)

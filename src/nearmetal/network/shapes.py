@@ -30,7 +30,7 @@ class Frame:
     """The names and addresses from which a topology is made.
 
     number: number of the network in its run, from 0.
-    mode: mode of the attachment; None if it has none.
+    mode: mode of the attachment; None for an attachment without modes.
     seats: names of the seats' places.
     hub, addresses: addresses of the hub and of each seat, with the prefix of the subnet.
     devices: devices of the machine, by seat.
@@ -57,7 +57,12 @@ class Frame:
         """Return a link on the path, with the same MTU, queue length and offloads as the interfaces."""
         s = self.settings
         return Link(
-            at=at, name=name, kind=kind, mtu=s.mtu, queue_length=s.queue_length, offloads=s.offloads.asked()
+            at=at,
+            name=name,
+            kind=kind,
+            mtu=s.mtu,
+            queue_length=s.queue_length,
+            offloads=s.offloads.requested(),
         )
 
     def bridge(self) -> Link:

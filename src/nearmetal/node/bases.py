@@ -155,7 +155,7 @@ def _kernel(
     own: Mapping[str, ImageDefinition],
     stack: ExitStack,
 ) -> tuple[Path, Path | None]:
-    """Choose a kernel and its directory lib/modules/<version> (None if it has none).
+    """Choose a kernel and its directory lib/modules/<version> (None for a kernel without modules).
 
     The first of these that applies is used: the image named by kernel_image; the user's kernel file; the
         running kernel if the guest uses the machine's own root; the kernel in the guest's image;

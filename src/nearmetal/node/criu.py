@@ -65,6 +65,6 @@ def started_from(tree: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _version(host: Host, argv: Sequence[str]) -> tuple[int, ...]:
-    said = host.run([*argv, "--version"], timeout=_SECONDS).stdout
-    number = re.search(r"Version: (\d+(?:\.\d+)*)", said)
+    output = host.run([*argv, "--version"], timeout=_SECONDS).stdout
+    number = re.search(r"Version: (\d+(?:\.\d+)*)", output)
     return tuple(map(int, number[1].split("."))) if number else ()

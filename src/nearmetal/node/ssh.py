@@ -130,7 +130,7 @@ def ssh_servers(
     Raises RunError with the output of an sshd that fails.
     """
     with ExitStack() as stack:
-        standing: list[tuple[str, Process, Path]] = []
+        servers: list[tuple[str, Process, Path]] = []
         for number, (instance, seat) in enumerate(zip(instances, seats, strict=True)):
             config, log = directory / f"sshd-{number}.conf", directory / f"sshd-{number}.log"
             inside = {**environment, LABEL_VARIABLE: instance.label}
@@ -144,8 +144,8 @@ def ssh_servers(
             argv = instance.command([keys.sshd, "-D", "-e", "-f", str(config)])
             process = host.start(argv, stdout=log, stderr=log, cwd=Path("/"))
             stack.callback(process.kill)
-            standing.append((instance.hostname, process, log))
-        for name, process, log in standing:
+            servers.append((instance.hostname, process, log))
+        for name, process, log in servers:
             _await_listening(name, process, log)
         client = directory / "ssh.conf"
         addresses = {i.hostname: seat.address for i, seat in zip(instances, seats, strict=True)}
@@ -157,6 +157,6 @@ def _await_listening(name: str, process: Process, log: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while "Server listening" not in (output := log.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() > end:
-            words = "; ".join(output.strip().splitlines()[-2:]) or "it says nothing"
+            words = "; ".join(output.strip().splitlines()[-2:]) or "no output"
             raise RunError(f"no sshd in {name}: {words[:300]}", remedy=_REMEDY)
         time.sleep(0.002)

@@ -105,10 +105,10 @@ def _not_finite(record: TrialRecord) -> str | None:
     for what, known in beside.items():
         if not all(x is None or math.isfinite(x) for x in known):
             return what
-    said = [record.transport, record.facts, *(row.verification for row in record.rows)]
-    told = [msgspec.to_builtins(x) for x in (record.profile, record.connections)]
+    texts = [record.transport, record.facts, *(row.verification for row in record.rows)]
+    structures = [msgspec.to_builtins(x) for x in (record.profile, record.connections)]
     try:
-        _strict([*said, *told])
+        _strict([*texts, *structures])
     except ValueError as e:
         return str(e)
     return None

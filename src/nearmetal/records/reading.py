@@ -94,7 +94,15 @@ class Trials(Sequence[TrialRecord]):
         """Yield the fields of all records that the analysis uses."""
         return self._read(range(len(self)), data_from_line)
 
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of all records, as they are stored."""
+        return (line for _, line in self._stored(range(len(self))))
+
     def _read(self, which: Iterable[int], decode: Callable[[bytes], Record]) -> Iterator[Record]:
+        for head, line in self._stored(which):
+            yield _record(decode, line, self.files[head.file], head.line)
+
+    def _stored(self, which: Iterable[int]) -> Iterator[tuple[StoredTrial, bytes]]:
         with ExitStack() as stack:
             opened: dict[int, BinaryIO] = {}
             for at in which:
@@ -107,7 +115,7 @@ class Trials(Sequence[TrialRecord]):
                     line = opened[head.file].read(head.length)
                 except OSError as e:
                     raise _unreadable(path, e) from e
-                yield _record(decode, line, path, head.line)
+                yield head, line
 
     def some(self, which: Iterable[int]) -> Trials:
         """Return the records with these indexes, in this order."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
+from ..analysis.papers.check import check_paper
 from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
@@ -30,7 +31,9 @@ from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, phases
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
+from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
+from .tables.papers import finding_json, findings_blocks
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
 from .text import one_line, plural, tight
@@ -44,6 +47,7 @@ class PartResult:
     study, analysis: None if nothing was measured.
     records: the records of its trials.
     why: how the part stopped, or why it has no results.
+    provenance: the description of the machine when its run began.
     guests: the counters that were sampled inside its guests.
     """
 
@@ -53,6 +57,7 @@ class PartResult:
     analysis: Analysis | None
     records: Sequence[TrialRecord]
     why: str
+    provenance: Mapping[str, JsonValue] = field(default_factory=dict)
     guests: Sequence[SampleSection] = ()
 
 
@@ -121,7 +126,8 @@ def series_json(
 
 def _paper_json(paper: Published) -> dict[str, JsonValue]:
     p = paper.paper
-    return {"title": p.title, "authors": p.authors, "year": p.year, "where": p.where, "setting": p.setting}
+    texts: dict[str, JsonValue] = {k: getattr(p, k) for k in ("title", "authors", "where", "setting")}
+    return {**texts, "year": p.year, "findings": [finding_json(f) for f in check_paper(paper)]}
 
 
 def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:
@@ -143,6 +149,7 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
             *(b.as_json() for b in _beside(r, figures, records)),
             *printed_json(figures, r.part.places, counted),
         ],
+        "claims": [c.as_json() for c in _claims_of(r, paper)],
     }
 
 
@@ -168,7 +175,8 @@ def sheet(series: Series, results: Sequence[PartResult], paper: Published | None
             f"{p.authors}: {p.title} ({p.year}), {p.where}. {p.setting}. "
             "Its figures are shown beside ours and enter none of them."
         )
-        leaves.append(Leaf(key="paper", title="The paper", blocks=(Words(text=texts),)))
+        blocks = (Words(text=texts), *findings_blocks(paper))
+        leaves.append(Leaf(key="paper", title="The paper", blocks=blocks))
     return tuple(leaves)
 
 
@@ -199,6 +207,11 @@ def _figures(r: PartResult, paper: Published | None) -> tuple[PublishedFigure, .
     return paper.of_part(r.part.key) if paper is not None else ()
 
 
+def _claims_of(r: PartResult, paper: Published | None) -> tuple[ClaimHere, ...]:
+    claims = paper.claims_of(r.part.key) if paper is not None else ()
+    return claims_here(claims, r.part, r.study, r.analysis, r.provenance, r.why)
+
+
 def _beside(
     r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex
 ) -> tuple[PrintedComparison, ...]:
@@ -224,9 +237,13 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.analysis is not None:
         blocks.append(_times(r, times, records))
-    claims, marks = [b for b in pairs if b not in times], _marks(r)
-    if claims:
-        blocks.append(_claims(claims, marks))
+    marks = _marks(r)
+    if claims := _claims_of(r, paper):
+        blocks.append(claims_grid(claims))
+    # The overheads and gains are those of the claims above.
+    single = (Quantity.WALL, Quantity.COUNT, Quantity.WAIT)
+    if others := [b for b in pairs if b.figure.quantity in single]:
+        blocks.append(_others(others, marks))
     printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSTANCES]
     blocks += printed_grids(printed, r.part.places, counted, marks)
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
@@ -380,7 +397,7 @@ def _marks(r: PartResult) -> dict[str, str]:
     return {word: f" ({how})" for word, arm in r.part.places.items() if (how := texts.get(arm))}
 
 
-def _claims(pairs: Sequence[PrintedComparison], marks: Mapping[str, str]) -> Grid:
+def _others(pairs: Sequence[PrintedComparison], marks: Mapping[str, str]) -> Grid:
     def ours(b: PrintedComparison) -> str:
         mark = marks.get(b.figure.arm) or marks.get(b.figure.baseline, "")
         return b.ours + (mark if b.found else "")

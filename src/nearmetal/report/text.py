@@ -41,6 +41,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def enumerated(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: 'a, b and c'."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def thin(items: Sequence[T], at_most: int, keep: Sequence[int] = ()) -> tuple[T, ...]:
     """Return every k-th item in order, so that about at_most remain.
 
@@ -71,9 +77,10 @@ def more_time(seconds: float) -> str:
     )
 
 
-_UNIT_GAP = re.compile(r"(?<=[\d∞]) (?=[%A-Za-zµ])|(?<=\bn) (?=\d)")
+_UNIT_GAP = re.compile(r"(?<=[\d∞]) (?=[%A-Za-zµ])|(?<=\bn) (?=\d)|(?<=[▲▼=?!]) (?=\w)")
 
 
 def tight(text: str) -> str:
-    """Put no-break spaces between numbers and units, so that no line ends between them."""
+    """Put no-break spaces between numbers and units, and after the symbols of verdicts, so that no line ends
+    there."""
     return _UNIT_GAP.sub("\u00a0", text)

@@ -15,7 +15,7 @@ PREPARATION, COLD_START = 1.5, 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class RunEstimate:
     """The estimated duration of a study.
 
     blocks: number of blocks that fit into the time budget; 40 without a budget.
@@ -34,7 +34,7 @@ class Estimate:
         return self.rehearsal_seconds + self.blocks * self.block_seconds
 
 
-def estimate(study: Study) -> Estimate:
+def estimate(study: Study) -> RunEstimate:
     """Estimate the duration from the numbers of arms, kernels and slices. A run of a user's command counts as
     one second."""
     design = study.design
@@ -59,7 +59,7 @@ def estimate(study: Study) -> Estimate:
     if left is not None and each and design.slices is None and blocks > FIXED_FROM:
         late = left - FIXED_FROM * block
         least = min(blocks, FIXED_FROM + math.floor(late / late_length(block, late)))
-    return Estimate(
+    return RunEstimate(
         blocks=min(blocks, design.max_blocks),
         least_blocks=min(least, design.max_blocks),
         block_seconds=block,

@@ -42,9 +42,11 @@ class WorkFit:
         begin = time.monotonic()
         found = self.work.setdefault(workload.name, {})
         for ranks in sorted({job.ranks for job in jobs} - found.keys()):
-            wanted = slice_work(workload, ranks=ranks, llc_bytes=self._node.machine.llc)
+            wanted = slice_work(
+                workload, ranks=ranks, llc_bytes=self._node.machine.llc, turns=self._node.study.least_turns()
+            )
             alike = [job for job in jobs if job.ranks == ranks]
-            found[ranks] = wanted.asked or self._measured(workload, alike, wanted)
+            found[ranks] = wanted.units or self._measured(workload, alike, wanted)
         self.seconds += time.monotonic() - begin
         return found
 

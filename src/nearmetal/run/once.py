@@ -152,11 +152,11 @@ def run_once(
     workload = KernelWorkload(name=name, kernel=name, params=params)
     spec = argument(workload, ranks=ranks, llc_bytes=machine.llc, extra=0.0, threads=threads)
     work = slice_work(workload, ranks=ranks, llc_bytes=machine.llc)
-    spec += f":units={work.asked or work.least}"
+    spec += f":units={work.units or work.least}"
     slices = 0 if counts_operations(name) else SLICES
     directory = profile_directory(scratch) if profiled else None
     with _storage(name, label, scratch) as storage:
-        filled = () if work.asked else ("--fill", FILL)
+        filled = () if work.units else ("--fill", FILL)
         once = ("--once", "--slices", str(slices), *(filled if slices else ()))
         program = rank_argv(
             machine.tools,

@@ -148,8 +148,8 @@ def fix_plan(
     Raises UsageError if nothing is left to compare, and RunError if every arm fails.
     """
     machine, study = node.machine, node.study
-    asked = EVENTS if study.design.perf_events else ()
-    recording = Recording(logs=directory.path / "logs", events=asked)
+    events = EVENTS if study.design.perf_events else ()
+    recording = Recording(logs=directory.path / "logs", events=events)
     progress.phase("rehearsal: round 0, discarded")
     rehearsed = rehearse(node, recording, progress)
     study = without_failed(study, rehearsed)
@@ -164,7 +164,7 @@ def fix_plan(
     left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
     planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
     offered = offered_events(machine.host, machine.tools)
-    recording = replace(recording, events=counted_everywhere(asked, rehearsed.records))
+    recording = replace(recording, events=counted_everywhere(events, rehearsed.records))
     directory.freeze(
         seed=study.design.seed,
         arms=tuple(arm.name for arm in study.arms()),

@@ -74,7 +74,7 @@ def _unlike(more: DiskWrites, less: DiskWrites) -> bool:
 
 def _requested(workload: CommandWorkload, arm: Arm) -> bool:
     storage = arm.environment.storage
-    refers = bool(workload.told_of_storage)
+    refers = bool(workload.storage_name)
     return refers and storage is not None and storage.kind is StorageKind.TMPFS
 
 
@@ -86,7 +86,7 @@ def storage_remedy(study: Study, command: str, directory: Path, written: Collect
     directory: its working directory.
     written: files that the programs wrote there, by their paths relative to it.
     """
-    refers = any(w.told_of_storage for w in study.commands)
+    refers = any(w.storage_name for w in study.commands)
     words = shlex.split(command)
     own = words[words.index("--") + 1 :] if "--" in words else []
     if refers or not any(own == list(w.argv) for w in study.commands):

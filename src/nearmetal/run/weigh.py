@@ -26,8 +26,9 @@ from ..model.study import (
     Study,
     Workload,
 )
+from ..report.text import enumerated
 from ..workloads.applications.registry import needs_storage
-from ..workloads.kernels.registry import kernel
+from ..workloads.kernels.registry import kernel, workload_title
 
 DISK = 4 << 30
 """Size in bytes of the disk of a guest with storage. It takes only as much space as is written."""
@@ -84,7 +85,7 @@ def weigh_study(
     storage_name = ""
     if command:
         program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
-        own, storage_name = (program,), program.told_of_storage
+        own, storage_name = (program,), program.storage_name
     stored = bool(storage_name or writers or any(map(needs_storage, applications)))
     environments = [
         Environment(
@@ -106,7 +107,8 @@ def weigh_study(
     return Study(
         name="weigh",
         question=_question(
-            [titles.get(name, name) for name in others], shlex.join(command) or _work([w.name for w in own])
+            [titles.get(name, name) for name in others],
+            shlex.join(command) or _work([workload_title(w.name) for w in own]),
         ),
         environments=tuple(environments),
         placements=tuple({p.name: p for p in (one, many)}.values()),
@@ -130,18 +132,16 @@ MOST_NAMED = 3
 def _question(environments: Sequence[str], work: str) -> str:
     """Return the question of a comparison: 'What does Podman cost ./ring?'."""
     if len(environments) > 1:
-        *most, last = environments
-        return f"Which of {', '.join(most)} and {last} costs {work} least?"
+        return f"Which of {enumerated(environments)} costs {work} least?"
     (environment,) = environments
     return f"What {'do' if environment.endswith('s') else 'does'} {environment} cost {work}?"
 
 
 def _work(names: Sequence[str]) -> str:
-    """Return workloads as text: 'cg and is', '5 workloads'."""
+    """Return workloads as text: 'CG and IS', '5 workloads'."""
     if len(names) > MOST_NAMED:
         return f"{len(names)} workloads"
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    return enumerated(names)
 
 
 def _storage(backend: Backend) -> Storage:

@@ -14,14 +14,14 @@ from .design import check_arms, check_design, read_design
 from .environments.images import check_images, read_images
 from .environments.inside import check_inside
 from .environments.own_settings import check_own, move_keys, settings_for
-from .environments.storage import check_told_storage
+from .environments.storage import check_storage_references
 from .made import frame_of
 from .problems import Mark, Problems
 from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
 from .validate import read, validate
 from .workloads.applications import check_applications
 from .workloads.entries import check_programs, read_workload, workload_pieces
-from .workloads.npb import Program
+from .workloads.npb import NasProgram
 
 
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
@@ -77,7 +77,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     check_inside(root, environments, problems)
     images = read_images(root, problems)
     pieces = workload_pieces(root, problems)
-    programs: dict[str, Program] = {}
+    programs: dict[str, NasProgram] = {}
     workloads = {p.name: read_workload(p, catalog, programs, problems) for p in pieces}
     _check_sections(root, placements, environments, catalog, problems)
     check_images(root, environments, images, catalog, problems)
@@ -86,7 +86,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         environment = environments[key]
         if environment is not None:
             check_named_workloads(environment, node, ("environments", key), tuple(workloads), problems)
-            check_told_storage(
+            check_storage_references(
                 environment, node, ("environments", key), workloads.values(), writers, problems
             )
     design_node = root.get("design")

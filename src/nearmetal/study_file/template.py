@@ -20,7 +20,7 @@ environments:
     backend: native
     attachment: host
     placements: [1x2]
-  native-tcp: # the same over TCP: tells leaving shared memory from the container itself
+  native-tcp: # the same over TCP: separates the cost of TCP from that of the container
     backend: native
     attachment: loopback
     placements: [1x2]
@@ -56,7 +56,7 @@ _WORKLOADS: tuple[tuple[str, str], ...] = (
     elements: 2 M
     pages: 4k
     metrics: [triad]
-  stream-big: # at least four times the last-level cache
+  stream-big: # with the turns of others, at least four times the last-level cache
     kernel: stream
     elements: auto
 """,

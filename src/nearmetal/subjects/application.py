@@ -17,7 +17,7 @@ from ..node.trial import Trial
 from ..records import safe_name
 from ..workloads.applications.contract import Invocation, Output, Place
 from ..workloads.applications.registry import application, choices, rows
-from .launching import Program, ProgramOutput, run_program
+from .launching import LaunchedProgram, ProgramOutput, run_program
 from .reports import io_together
 from .staging import fill, read_outputs
 
@@ -99,7 +99,7 @@ def _run(
         argv = (str(metered.running.software.tools / argv[0]), *argv[1:])
     return run_program(
         metered,
-        Program(
+        LaunchedProgram(
             name=workload.name,
             argv=argv,
             mpi=invocation.mpi,

@@ -56,7 +56,7 @@ _RECORD = struct.Struct("=5Q")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class ProgramProgress:
     """What nm-keeper says about itself.
 
     steps: number of steps.
@@ -241,14 +241,14 @@ class _Move:
             )
         self._wait(lambda now: now.passes >= 1, "does not start its work")
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> ProgramProgress:
         try:
             steps, passes, wrong, gap, strange = _RECORD.unpack(self.record.read_bytes())
         except (OSError, struct.error):
-            return Progress()
-        return Progress(steps=steps, passes=passes, wrong=wrong, gap=gap / 1e9, strange=strange)
+            return ProgramProgress()
+        return ProgramProgress(steps=steps, passes=passes, wrong=wrong, gap=gap / 1e9, strange=strange)
 
-    def _wait(self, reached: Callable[[Progress], bool], failure: str) -> Progress:
+    def _wait(self, reached: Callable[[ProgramProgress], bool], failure: str) -> ProgramProgress:
         end = time.monotonic() + LIMIT
         while not reached(now := self._progress()):
             if time.monotonic() > end:

@@ -7,7 +7,7 @@ from ..model.record import Row
 from ..model.study import CommandWorkload
 from ..workloads.command import parse
 from .copies import run_copies
-from .launching import Program, run_program
+from .launching import LaunchedProgram, run_program
 from .reports import io_together, record_disk_writes
 from .staging import compared, own_directory, read_outputs
 
@@ -23,7 +23,7 @@ def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ..
     with own_directory(trial, workload) as directory:
         ran = run_program(
             metered,
-            Program(
+            LaunchedProgram(
                 name=workload.name,
                 argv=workload.argv_on(trial.arm.placement.ranks),
                 mpi=workload.mpi,

@@ -70,7 +70,7 @@ def _density(trial: Trial, around: Surroundings, subject: EventSubject, n: int) 
     each = sum(known) / n if len(known) == n else None
     per_gib = None if not each else GIB / each
     gone = None if before is None or after is None else (before - after) / n
-    no_memory = "neither a control group nor its first process tells the memory of each instance"
+    no_memory = "neither a control group nor its first process reports the memory of each instance"
     no_fall = (
         "the machine's available memory did not fall by it: other programs moved more, or it is too little"
     )

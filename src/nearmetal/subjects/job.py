@@ -154,8 +154,8 @@ class Job:
                     continue
                 # EOF: no rank has the FIFO open any more, or none has opened it yet.
                 time.sleep(0.001)
-            if said := self._trouble():
-                raise TrialFailedError(said, where=str(self.log))
+            if trouble := self._trouble():
+                raise TrialFailedError(trouble, where=str(self.log))
             assert self._process is not None
             code = self._process.poll()
             if code is not None and not self._pending():

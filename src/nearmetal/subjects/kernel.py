@@ -180,7 +180,13 @@ class Kernels(Subject):
         kernels = [w for w in self.workloads if trial.takes(w)]
         trial.log.mkdir(parents=True, exist_ok=True)
         specs = [
-            argument(w, ranks=place.ranks, llc_bytes=node.machine.llc, extra=arm.environment.extra_work)
+            argument(
+                w,
+                ranks=place.ranks,
+                llc_bytes=node.machine.llc,
+                turns=node.study.least_turns(),
+                extra=arm.environment.extra_work,
+            )
             for w in kernels
         ]
         program = [

@@ -28,7 +28,7 @@ CLOCKS_APART = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class LaunchedProgram:
     """A program that is launched over the instances of an arm.
 
     name: name of the workload.
@@ -103,7 +103,7 @@ class ProgramOutput:
         return {"user": slowest.user, "system": slowest.system, "wait": max(0.0, wait)}
 
 
-def run_program(metered: MeteredArm, program: Program) -> ProgramOutput:
+def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     """Run a program once.
 
     Raises TrialFailedError if it does not end in time, or ends with an error.
@@ -195,7 +195,7 @@ class _Words:
     profiles: Path | None = None
 
 
-def _words(metered: MeteredArm, program: Program) -> _Words:
+def _words(metered: MeteredArm, program: LaunchedProgram) -> _Words:
     arm = metered.running
     if program.mpi:
         launch = mpi_launch(

@@ -99,8 +99,8 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
         words = [tools / "nm-probe", "answer", "--port", str(PORT)]
         stack.enter_context(program_inside(host, now, words, directory / "answer.txt", "listening"))
         dirty = [tools / "nm-probe", "dirty", "--bytes", str(DIRTIED), "--rate", str(DIRTY_RATE)]
-        said = directory / "dirty.txt"
-        program = stack.enter_context(program_inside(host, now, dirty, said, "written"))
+        output = directory / "dirty.txt"
+        program = stack.enter_context(program_inside(host, now, dirty, output, "written"))
         probe = Probe(
             host=host, tools=tools, network=network, address=network.seats[0].address, directory=directory
         )
@@ -109,10 +109,10 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
         facts: list[JsonValue] = []
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
-            asked = MoveRequest(method=method, destination=there)
+            move = MoveRequest(method=method, destination=there)
             client = probe.begin(floor.period)
             try:
-                moved = stack.enter_context(backend.migrate(host, tools, now, asked))
+                moved = stack.enter_context(backend.migrate(host, tools, now, move))
             finally:
                 log = client.end(early=True)
             now = moved.instance
@@ -124,7 +124,7 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, floor.period * TCP_EVERY)
             facts.append(_facts(moved, seen, stream))
-        _verify(program, said)
+        _verify(program, output)
     trial.found.rows += _rows(w, moves, floor.period)
     trial.found.facts[w.name] = {
         "method": method.value,
@@ -167,15 +167,15 @@ def _row_of(w: EventSubject, metric: str, values: Sequence[float], why: str) -> 
     return event_row(w, metric, "s", values)
 
 
-def _verify(program: Process, said: Path) -> None:
+def _verify(program: Process, output: Path) -> None:
     """Raises TrialFailedError unless the program in the guest still runs, and ends with the right answer."""
-    before = _written(said)
+    before = _written(output)
     interrupt(program)
     try:
         status = program.wait(END_SECONDS)
     except TimeoutError as e:
         raise TrialFailedError("the program in the guest does not go on after the move") from e
-    text = said.read_text(errors="replace")
+    text = output.read_text(errors="replace")
     if status != 0:
         raise TrialFailedError(f"in the guest: {describe_failure('nm-probe', status, text)}")
     last: Mapping[str, int] = json.loads(text.splitlines()[-1])
@@ -183,7 +183,7 @@ def _verify(program: Process, said: Path) -> None:
         raise TrialFailedError("the program in the guest came to a wrong answer after the move")
 
 
-def _written(said: Path) -> int:
+def _written(output: Path) -> int:
     """Return how many pages the program had written when it last said so."""
-    lines = [json.loads(line) for line in said.read_text().splitlines() if line.startswith('{"written"')]
+    lines = [json.loads(line) for line in output.read_text().splitlines() if line.startswith('{"written"')]
     return int(lines[-1]["written"]) if lines else 0

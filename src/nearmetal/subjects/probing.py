@@ -54,14 +54,14 @@ class Probe:
     def begin(self, period: float, seconds: float = MOST_SECONDS) -> Client:
         """Start to ask, for some seconds or until end()."""
         number = f"{time.monotonic_ns()}"
-        out, said = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
+        out, output = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
         argv = [self.tools / "nm-probe", "ask", "--address", self.address, "--port", str(PORT)]
         argv += ["--period", str(round(period * 1e9)), "--count", str(max(round(seconds / period), 1))]
         argv += ["--tcp-every", str(TCP_EVERY), "--linger", str(round(LINGER * 1e9)), "--out", str(out)]
-        process = self.host.start(self.network.hub_command(argv), stdout=said, stderr=said, cwd=Path("/"))
-        client = Client(process=process, out=out, said=said, seconds=seconds)
+        process = self.host.start(self.network.hub_command(argv), stdout=output, stderr=output, cwd=Path("/"))
+        client = Client(process=process, out=out, output=output, seconds=seconds)
         try:
-            await_words(process, said, "asking")
+            await_words(process, output, "asking")
         except BaseException:
             process.kill()
             raise
@@ -74,7 +74,7 @@ class Client:
 
     process: Process
     out: Path
-    said: Path
+    output: Path
     seconds: float
 
     def end(self, *, early: bool) -> ProbeLog:
@@ -91,7 +91,7 @@ class Client:
         finally:
             self.process.kill()
         if status != 0:
-            raise RunError(describe_failure("nm-probe", status, self.said.read_text(errors="replace")))
+            raise RunError(describe_failure("nm-probe", status, self.output.read_text(errors="replace")))
         return read_probe_log(self.out.read_text())
 
 
@@ -100,13 +100,13 @@ def interrupt(process: Process) -> None:
     os.kill(process.pid, signal.SIGTERM)
 
 
-def await_words(process: Process, said: Path, words: str) -> None:
+def await_words(process: Process, output: Path, words: str) -> None:
     """Wait until a program has written some words.
 
     Raises TrialFailedError if it ends before, or does not write them in time.
     """
     end = time.monotonic() + READY_SECONDS
-    while words not in (text := said.read_text(errors="replace") if said.exists() else ""):
+    while words not in (text := output.read_text(errors="replace") if output.exists() else ""):
         status = process.poll()
         if status is not None:
             raise TrialFailedError(describe_failure("nm-probe", status, text))
@@ -117,15 +117,15 @@ def await_words(process: Process, said: Path, words: str) -> None:
 
 @contextmanager
 def program_inside(
-    host: Host, instance: Instance, argv: Sequence[str], said: Path, words: str
+    host: Host, instance: Instance, argv: Sequence[str], output: Path, words: str
 ) -> Iterator[Process]:
     """Run a program in an instance until exit.
 
     words: what it writes when it is ready.
     """
-    process = host.start(instance.command(argv), stdout=said, stderr=said, cwd=Path("/"))
+    process = host.start(instance.command(argv), stdout=output, stderr=output, cwd=Path("/"))
     try:
-        await_words(process, said, words)
+        await_words(process, output, words)
         yield process
     finally:
         process.kill()

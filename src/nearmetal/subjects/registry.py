@@ -39,7 +39,7 @@ def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study
     backends: by name.
     Raises UnavailableError if the first baseline has nothing left to run.
     """
-    said: list[str] = []
+    reasons: list[str] = []
     environments = []
     for e in study.environments:
         unable = {
@@ -47,12 +47,12 @@ def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study
             for w in study.workloads
             if e.takes(w.name) and (why := subject_of(w).unable(w, backends[e.backend])) is not None
         }
-        said += [f"{e.name} does not run {name}: {why}" for name, why in unable.items()]
+        reasons += [f"{e.name} does not run {name}: {why}" for name, why in unable.items()]
         able = tuple(w.name for w in study.workloads if e.takes(w.name) and w.name not in unable)
         if able:
             environments.append(replace(e, workloads=able) if unable else e)
     first = study.design.baselines[0]
     if first not in {e.name for e in environments}:
-        raise UnavailableError(f"the baseline {first} has nothing to run: {'; '.join(said)}")
+        raise UnavailableError(f"the baseline {first} has nothing to run: {'; '.join(reasons)}")
     left = replace(study, environments=tuple(environments))
-    return left.with_arms([arm.name for arm in left.arms()]), said
+    return left.with_arms([arm.name for arm in left.arms()]), reasons

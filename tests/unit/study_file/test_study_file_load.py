@@ -114,7 +114,7 @@ def test_a_program_that_is_told_of_storage_needs_some(catalog: Catalog) -> None:
     assert all("write storage: {kind: overlay}" in line for line in told)
     for way in ("command: [sh, -c, 'cd $NEARMETAL_STORAGE']", 'script: "#!/bin/sh\\ncd $NEARMETAL_STORAGE"'):
         study = changed("command: [lmp, -in, 0010]", way)
-        assert any("is told of storage (NEARMETAL_STORAGE)" in line for line in problems(study, catalog))
+        assert any("refers to storage (NEARMETAL_STORAGE)" in line for line in problems(study, catalog))
 
 
 def test_a_companion_has_a_backend_that_there_is(catalog: Catalog) -> None:

@@ -216,8 +216,8 @@ def brackets(paired: Paired) -> Brackets | None:
 
 def _first_block(piece: Piece) -> int:
     found = [int(c.blocks[0]) for c in piece.measured.values()]
-    told = (block for by in (*piece.lost.values(), *piece.silent.values()) for block in by)
-    return min((*found, *told), default=0)
+    lost = (block for by in (*piece.lost.values(), *piece.silent.values()) for block in by)
+    return min((*found, *lost), default=0)
 
 
 class _Mistrust:
@@ -229,11 +229,11 @@ class _Mistrust:
     """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        told = _united([p.verified for p in pieces])
-        self._told = {key: verified for key, verified in told.items() if not all(verified.values())}
+        known = _united([p.verified for p in pieces])
+        self._failed = {key: verified for key, verified in known.items() if not all(verified.values())}
 
     def reasons(self, side: Side, workload: str, blocks: IntArray) -> dict[int, str]:
-        verified = self._told.get((side, workload))
+        verified = self._failed.get((side, workload))
         if verified is None:
             return {}
         at = sorted(verified)

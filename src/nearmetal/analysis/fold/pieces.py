@@ -44,7 +44,7 @@ class FoldRequest:
     three_arms: bool
 
 
-def asked_of(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
+def fold_request(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
     """Return what the analysis of a study needs from its run."""
     pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]

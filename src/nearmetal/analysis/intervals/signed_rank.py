@@ -1,10 +1,11 @@
-"""The exact signed-rank interval (Hodges and Lehmann): order statistics of the Walsh averages of one sample.
+"""The exact signed-rank interval of Hodges and Lehmann.
 
-Under theta the signs of d - theta are fair coins given their sizes, so the number of Walsh averages (d_i +
-d_j) / 2, i <= j, at or below theta follows Wilcoxon's signed-rank distribution whatever the sizes are (ties
-can only make it larger, which is safe). Small samples list their Walsh averages; larger ones search for the
-order statistic by counting, in O(n log n) time and O(n) memory, on an integer grid of 2^-53 of the largest
-|d|, so that counting is exact."""
+The ends of the interval are order statistics of the Walsh averages (d_i + d_j) / 2, i <= j, of a sample d. If
+d is symmetric about theta, the number of Walsh averages at or below theta has Wilcoxon's signed-rank
+distribution. Ties can only make this number larger, which widens the interval.
+
+Small samples list all Walsh averages. Larger samples find an order statistic by counting, in O(n log n) time
+and O(n) memory. To make the counts exact, values are rounded to a grid of 2^-53 of the largest |d|."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ EXACT_UP_TO = 400
 LIST_UP_TO = 128
 """Largest n whose n(n+1)/2 Walsh averages are listed rather than counted."""
 SMOOTH_TURNS = 7
-"""Steps of a search after which its ends are moved onto sums that occur: where values are tied, the bracket
-then closes at once instead of bit by bit."""
+"""Steps of a search after which both ends are moved onto sums that occur, so that it ends soon for tied
+values."""
 SKETCH = 128
 """Values of a large sample from which the first bracket of a search is guessed."""
 _NORMAL = NormalDist()
@@ -51,13 +52,12 @@ def _null_cdf(n: int) -> FloatArray:
 
 
 def lower_tail(n: int, k: int) -> float:
-    """Return P(T <= k), where T is the signed-rank statistic of n values under the null hypothesis; exact for
-    n <= 400.
+    """Return P(T <= k), where T is the signed-rank statistic of n values under the null hypothesis.
 
-    For larger n: the normal distribution with the fourth cumulant's (Cornish-Fisher) correction, computed at
-        one and a half ranks more, and multiplied by (1 + 1/n). For tails from 1e-7 to 0.2 and n from 400 to
-        2000 it lies between 1 and 1 + 7/n times the exact value: never below it, so intervals are never too
-        short.
+    The probability is exact for n <= 400. For larger n it is the normal distribution with Cornish-Fisher
+    correction by the fourth cumulant, at k + 1.5 instead of k + 0.5, times (1 + 1/n). For tails from 1e-7 to
+    0.2 and n from 400 to 2000 it is 1 to 1 + 7/n times the exact value. It is never smaller, so that
+    intervals are never too short.
     """
     if k < 0:
         return 0.0

@@ -44,7 +44,7 @@ _drivers: dict[str, str] = {}
 
 
 def pid_of(host: Host, name: str) -> int | None:
-    """Return the PID of the first process of a container; None if it has none."""
+    """Return the PID of the first process of a container; None if the container does not run."""
     answer = host.run(["docker", "inspect", "--format", "{{.State.Pid}}", name], timeout=COMMAND_TIMEOUT)
     return int(answer.stdout) if answer.ok and answer.stdout.strip().isdigit() else None
 

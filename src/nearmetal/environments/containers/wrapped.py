@@ -204,7 +204,7 @@ def check_program(
     if host.which(program) is None:
         return Unavailable(reason=f"{program} is not installed", remedy=remedy)
     # ch-run does not even print its version without $USER.
-    said = host.run([program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
-    number = re.search(r"\d+(\.\d+)+", said.stdout + said.stderr)
+    answer = host.run([program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
+    number = re.search(r"\d+(\.\d+)+", answer.stdout + answer.stderr)
     version = f"{program} {number[0]}" if number else program
     return probe_as_user(backend, host, tools, version=version, notes=group_notes())

@@ -44,7 +44,7 @@ from .settings import NOT_ATTACHED, LibvirtSettings, misfits, not_by_libvirt, se
 from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
 
-ASKED = "libvirt"
+LIBVIRT_STEP = "libvirt"
 """Name of a phase: seconds from the request for the domain until its vCPUs run."""
 
 
@@ -59,7 +59,7 @@ class Libvirt:
         attachments=GUEST_ATTACHMENTS - NOT_ATTACHED.keys(),
         settings=LibvirtSettings,
         not_attached=NOT_ATTACHED,
-        steps={ASKED: "libvirt, until it runs"},
+        steps={LIBVIRT_STEP: "libvirt, until it runs"},
         misfits=misfits,
     )
 
@@ -79,9 +79,9 @@ class Libvirt:
                 runtime.scratch_directory(f"{label}-state") as state,
                 reached(host, tools, None, label, state, None) as daemon,
             ):
-                told = ask(host, daemon.uri, "uri")
-                if not told.ok:
-                    return Unavailable(reason=told.failure(find_virsh_message), remedy=REMEDY)
+                answer = ask(host, daemon.uri, "uri")
+                if not answer.ok:
+                    return Unavailable(reason=answer.failure(find_virsh_message), remedy=REMEDY)
                 notes = (f"by {daemon.words}", *found.notes)
         except (RunError, UnavailableError) as e:
             return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")
@@ -122,10 +122,10 @@ def require_rights(daemon: Daemon, settings: GuestSettings, name: str) -> None:
 
     Raises UnavailableError if they do.
     """
-    asked = "huge_pages" if settings.huge_pages else "vfio" if settings.vfio is not None else ""
-    if daemon.own and asked:
+    needed = "huge_pages" if settings.huge_pages else "vfio" if settings.vfio is not None else ""
+    if daemon.own and needed:
         raise UnavailableError(
-            f"environment {name}: guest: {asked}: only the machine's own daemon of libvirt may give that, "
+            f"environment {name}: guest: {needed}: only the machine's own daemon of libvirt may give that, "
             "and none answers",
             remedy="systemctl start virtqemud.socket, or libvirtd; or backend: qemu",
         )
@@ -172,7 +172,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
                 owner=(os.geteuid(), os.getegid()),
             )
         )
-        asked = time.monotonic_ns()
+        requested = time.monotonic_ns()
         domain = stack.enter_context(made(host, tools, daemon, request.label, xml, state))
         cgroups.take(groups, domain.process.pid)
         pin(domain.threads, request)  # entering a control group has put the threads on all of its CPUs
@@ -182,7 +182,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
         resumed = time.monotonic_ns()
         hello, ahead = booted(domain.process, plan.sockets.agent, state, settings, domain.registers)
         phases = boot_phases(begin, resumed, hello, ahead)
-        phases = {"prepare": (asked - begin) / 1e9, ASKED: (resumed - asked) / 1e9} | {
+        phases = {"prepare": (requested - begin) / 1e9, LIBVIRT_STEP: (resumed - requested) / 1e9} | {
             k: v for k, v in phases.items() if k != "prepare"
         }
         guest = Booted(plan=plan, process=domain.process, threads=domain.threads, phases=phases, ahead=ahead)

@@ -81,9 +81,9 @@ def ask(host: Host, uri: str, *words: str, timeout: float = ASK_SECONDS) -> Comp
     return host.run(virsh_argv(uri, words), timeout=timeout, env={"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"})
 
 
-def has_failed(said: str) -> bool:
+def has_failed(output: str) -> bool:
     """Return whether virsh reports an error; other messages are warnings."""
-    return _ERROR.search(said) is not None
+    return _ERROR.search(output) is not None
 
 
 def find_virsh_message(output: str) -> str:
@@ -110,33 +110,33 @@ def usual_uri(host: Host) -> str:
 
 @contextmanager
 def reached(
-    host: Host, tools: Tools, asked: str | None, label: str, state: Path, cache: Path | None
+    host: Host, tools: Tools, requested: str | None, label: str, state: Path, cache: Path | None
 ) -> Iterator[Daemon]:
     """Yield a daemon. If nearmetal started it, it is stopped on exit.
 
-    asked: the URI of a daemon; None for the default.
+    requested: the URI of a daemon; None for the default.
     state: the instance's directory, where the daemon is recorded.
     cache: directory for the results of the QEMU probes of a daemon started by nearmetal.
 
     Raises UnavailableError if the requested daemon does not answer, RunError if nearmetal's own does not
     start.
     """
-    uri = asked or usual_uri(host)
-    told = ask(host, uri, "capabilities")
-    if told.ok:
+    uri = requested or usual_uri(host)
+    answer = ask(host, uri, "capabilities")
+    if answer.ok:
         (state / NOTE).write_text(uri)
-        yield Daemon(uri=uri, own=False, security=_security(told))
+        yield Daemon(uri=uri, own=False, security=_security(answer))
         return
-    if asked not in (None, SESSION):
-        raise UnavailableError(f"libvirt at {uri}: {told.failure(find_virsh_message)}", remedy=START_REMEDY)
+    if requested not in (None, SESSION):
+        raise UnavailableError(f"libvirt at {uri}: {answer.failure(find_virsh_message)}", remedy=START_REMEDY)
     with _own_daemon(host, tools, label, state, cache) as own:
         (state / NOTE).write_text(own)
         yield Daemon(uri=own, own=True)
 
 
-def _security(told: Completed) -> tuple[str, ...]:
+def _security(answer: Completed) -> tuple[str, ...]:
     try:
-        return security_models(told.stdout)
+        return security_models(answer.stdout)
     except ValueError as e:
         raise RunError(f"libvirt's capabilities: {e}") from e
 
@@ -154,12 +154,12 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
         (settings / "libvirt" / "qemu.conf").write_text(CONFIGURATION)
         if cache is not None:
             _keep_findings(findings, cache)
-        said = place / "said"
+        output = place / "said"
         # It is not killed with nearmetal, so that it can notice this and end the guest first.
         daemon = host.start(
             [tools / "nm-box", "reap", "--", *_as_user(host), program, "--timeout", str(IDLE_SECONDS)],
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env={
                 processes.LABEL_VARIABLE: label,
                 "HOME": str(place),
@@ -173,7 +173,7 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
             end = time.monotonic() + START_TIMEOUT
             while not socket.exists():
                 if daemon.poll() is not None or time.monotonic() > end:
-                    raise RunError(log_failure(program, daemon.poll(), said))
+                    raise RunError(log_failure(program, daemon.poll(), output))
                 time.sleep(_LOOK_AGAIN)
             yield f"qemu+unix:///session?socket={quote(str(socket))}"
         finally:
@@ -260,8 +260,8 @@ def destroy(host: Host, uri: str, name: str) -> None:
 
 
 def _domains(host: Host, uri: str) -> tuple[str, ...]:
-    told = ask(host, uri, "list", "--all", "--name", timeout=LIST_SECONDS)
-    return tuple(told.stdout.split()) if told.ok else ()
+    answer = ask(host, uri, "list", "--all", "--name", timeout=LIST_SECONDS)
+    return tuple(answer.stdout.split()) if answer.ok else ()
 
 
 def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:

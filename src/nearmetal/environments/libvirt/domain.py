@@ -67,7 +67,7 @@ def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: P
     Raises RunError with libvirt's message.
     """
     (state / FILE).write_text(xml)
-    said, errors = state / _SAID, state / _ERRORS
+    output, errors = state / _SAID, state / _ERRORS
     words = (
         f"create --file {FILE} --paused --autodestroy",
         f"qemu-monitor-command {name} '{_THREADS}'",
@@ -80,13 +80,13 @@ def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: P
         unknown.callback(_destroy, host, daemon.uri, name)
         client = host.start(
             in_groups(tools, {}, name, virsh_argv(daemon.uri, ["; ".join(words)])),
-            stdout=said,
+            stdout=output,
             stderr=errors,
             env={processes.LABEL_VARIABLE: name, "LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"},
             cwd=state,
         )
         stack.callback(client.kill)
-        threads = _threads(client, said, errors)
+        threads = _threads(client, output, errors)
         process = stack.enter_context(ForeignProcess(process_of_thread(threads[0])))
         if not daemon.own:  # nearmetal's own daemon has only this guest and ends with it
             stack.callback(_destroy, host, daemon.uri, name)
@@ -100,11 +100,11 @@ def _destroy(host: Host, uri: str, name: str) -> None:
         destroy(host, uri, name)
 
 
-def _threads(client: Process, said: Path, errors: Path) -> tuple[int, ...]:
+def _threads(client: Process, output: Path, errors: Path) -> tuple[int, ...]:
     """Return the thread IDs of the vCPUs, which QEMU reports as soon as it runs."""
     end = time.monotonic() + ASK_SECONDS
     while True:
-        for line in said.read_text().splitlines():
+        for line in output.read_text().splitlines():
             with contextlib.suppress(ValueError, KeyError):
                 found = sorted(json.loads(line)["return"], key=lambda c: int(c["cpu-index"]))
                 return tuple(int(c["thread-id"]) for c in found)

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement
 from ...errors import UnavailableError
 from ...host.processes import labelled as processes
 from ...model.environments.guest import MIB, Accelerator, GuestSettings, Nic
-from ..qemu.argv import AGENT, TB_CACHE, Disk, GuestPlan, Wire
+from ..qemu.argv import AGENT, TB_CACHE, GuestPlan, QemuDisk, Wire
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 FIRST_SLOT = 2
@@ -176,7 +176,7 @@ def _at(device: Element, slot: int) -> None:
     SubElement(device, "address", where)
 
 
-def _disk(devices: Element, disk: Disk, s: GuestSettings, number: int, slot: int) -> None:
+def _disk(devices: Element, disk: QemuDisk, s: GuestSettings, number: int, slot: int) -> None:
     made = SubElement(devices, "disk", {"type": "file", "device": "disk"})
     SubElement(
         made,

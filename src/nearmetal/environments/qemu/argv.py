@@ -29,7 +29,7 @@ class Wire(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disk:
+class QemuDisk:
     """A file that the guest sees as a disk.
 
     name: serial number of the disk, by which the guest finds it.
@@ -94,7 +94,7 @@ class GuestPlan:
     kernel: Path
     initramfs: Path
     command_line: str
-    disks: Sequence[Disk]
+    disks: Sequence[QemuDisk]
     sockets: Sockets
     shared_root: bool
     place: GuestInterface | None
@@ -175,7 +175,7 @@ def _memory(plan: GuestPlan) -> tuple[list[str], str]:
     return out, ""
 
 
-def _disk(disk: Disk, s: GuestSettings, *, micro: bool) -> list[str]:
+def _disk(disk: QemuDisk, s: GuestSettings, *, micro: bool) -> list[str]:
     options = [f"file={_escaped(disk.file)}", f"format={disk.format.value}", f"id={disk.name}", "if=none"]
     options += [f"cache={s.cache.value}", f"aio={s.aio.value}"]
     options += ["readonly=on"] if disk.read_only else []

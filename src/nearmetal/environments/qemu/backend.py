@@ -75,10 +75,10 @@ class Qemu:
             return found
         if not host.is_root():
             return Unavailable(reason="guests need root for taps and control groups", remedy="run as root")
-        said = host.run([require_program(host), "-machine", "help"], timeout=PROBE_SECONDS)
-        if not said.ok:
-            return Unavailable(reason=said.failure(), remedy=REMEDY)
-        if not re.search(r"^microvm\b", said.stdout, re.MULTILINE):
+        machines = host.run([require_program(host), "-machine", "help"], timeout=PROBE_SECONDS)
+        if not machines.ok:
+            return Unavailable(reason=machines.failure(), remedy=REMEDY)
+        if not re.search(r"^microvm\b", machines.stdout, re.MULTILINE):
             return replace(found, notes=(*found.notes, "this QEMU has no machine microvm"))
         return found
 
@@ -203,12 +203,12 @@ def _prepare(
     """
     label = f"{request.label}-template"
     alone = replace(request.environment, attachment=Attachment.NONE)
-    asked = replace(request, label=label, environment=alone, seat=None)
+    alone_request = replace(request, label=label, environment=alone, seat=None)
     settings = settings_of(request)
     place = TEMPLATE_PLACE if request.environment.attachment.interfaced else None
     with (
         runtime.scratch_directory(f"{label}-state") as state,
-        _launched(host, tools, asked, {}, state, accelerator, place, None) as vm,
+        _launched(host, tools, alone_request, {}, state, accelerator, place, None) as vm,
     ):
         _booted(vm, state, settings)
         save(vm.plan.sockets.qmp, into)
@@ -221,8 +221,8 @@ def _booted(vm: _Machine, state: Path, settings: GuestSettings) -> tuple[Hello, 
 
 def _registers(monitor: Path) -> str:
     """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer."""
-    with contextlib.suppress(RunError), Monitor(monitor) as asked:
-        return str(asked.ask("human-monitor-command", {"command-line": "info registers"}))
+    with contextlib.suppress(RunError), Monitor(monitor) as line:
+        return str(line.ask("human-monitor-command", {"command-line": "info registers"}))
     return ""
 
 

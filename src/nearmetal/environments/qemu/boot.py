@@ -31,8 +31,8 @@ def booted(
         where = how_far(text, registers())
         with contextlib.suppress(TimeoutError):
             process.wait(DYING_SECONDS)  # the connection closes shortly before the process ends
-        if said := gone(process, state):
-            raise RunError(said) from e
+        if ended := gone(process, state):
+            raise RunError(ended) from e
         raise RunError(
             f"the guest was silent for {settings.boot_timeout:g} s, {where}: {console_words(text)}",
             remedy="raise boot_timeout, or give it more memory",

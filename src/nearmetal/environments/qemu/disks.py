@@ -15,7 +15,7 @@ from ...host.runtime import note_outside
 from ...model.environments.guest import DiskFormat, GuestSettings
 from ..contract import GuestBase, InstanceRequest
 from ..storage import DISKS, MKFS
-from .argv import Disk
+from .argv import QemuDisk
 
 MAKE_LIMIT = 120.0
 
@@ -30,7 +30,7 @@ class Disks:
     swap: device of the swap space; empty if there is none.
     """
 
-    files: tuple[Disk, ...]
+    files: tuple[QemuDisk, ...]
     root: str
     upper: str
     swap: str
@@ -45,7 +45,7 @@ def own_disks(
     Raises UnavailableError if a program that creates them is missing.
     Raises RunError if they cannot be created.
     """
-    files: list[Disk] = []
+    files: list[QemuDisk] = []
     upper = swap = ""
     overlaid = base.root is not None and not base.disk and settings.format is DiskFormat.QCOW2
     if not overlaid and settings.writable is None and settings.swap is None:
@@ -75,13 +75,13 @@ def _root(base: GuestBase, settings: GuestSettings) -> str:
     return f"{settings.root_device}:auto" if base.disk else "serial:image:erofs"
 
 
-def _image(base: GuestBase, settings: GuestSettings) -> tuple[Disk, ...]:
+def _image(base: GuestBase, settings: GuestSettings) -> tuple[QemuDisk, ...]:
     """Return the image itself as a disk; empty if there is none. The file is never written to, so many guests
     can use it at the same time."""
     if base.root is None:
         return ()
     return (
-        Disk(
+        QemuDisk(
             name="image",
             file=base.root,
             format=settings.format if base.disk else DiskFormat.RAW,
@@ -91,15 +91,17 @@ def _image(base: GuestBase, settings: GuestSettings) -> tuple[Disk, ...]:
     )
 
 
-def _overlay(host: Host, base: GuestBase, settings: GuestSettings, directory: Path) -> Disk:
+def _overlay(host: Host, base: GuestBase, settings: GuestSettings, directory: Path) -> QemuDisk:
     """Create a qcow2 file that is based on the image."""
     file = directory / "image"
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base.root), "-F", "raw", str(file)]
     _run(host, argv)
-    return Disk(name="image", file=file, format=DiskFormat.QCOW2, read_only=True, snapshot=settings.snapshot)
+    return QemuDisk(
+        name="image", file=file, format=DiskFormat.QCOW2, read_only=True, snapshot=settings.snapshot
+    )
 
 
-def _made(host: Host, file: Path, size: int, settings: GuestSettings, make: list[str]) -> Disk:
+def _made(host: Host, file: Path, size: int, settings: GuestSettings, make: list[str]) -> QemuDisk:
     """Create a file with a file system or a swap space, and return it as a disk.
 
     size: bytes.
@@ -117,7 +119,7 @@ def _made(host: Host, file: Path, size: int, settings: GuestSettings, make: list
         raw = file.rename(file.with_suffix(".raw"))
         _run(host, ["qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", str(raw), str(file)])
         raw.unlink()
-    return Disk(
+    return QemuDisk(
         name=file.name, file=file, format=settings.format, read_only=False, snapshot=settings.snapshot
     )
 

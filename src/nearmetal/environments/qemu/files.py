@@ -32,7 +32,7 @@ def file_server(
             f"environment {request.environment.name}: image host needs virtiofsd",
             remedy=f"{VIRTIOFSD_REMEDY}, or name an image: nearmetal image build debian-mpi",
         )
-    said = sockets.directory / "virtiofsd.txt"
+    output = sockets.directory / "virtiofsd.txt"
     old = "/qemu/" in program
     how = ["-o", "source=/,cache=auto,sandbox=chroot"] if old else ["--shared-dir=/", "--sandbox=chroot"]
     server = host.start(
@@ -42,8 +42,8 @@ def file_server(
             request.label,
             [program, f"--socket-path={sockets.files}", *how, "--rlimit-nofile=20000"],
         ),
-        stdout=said,
-        stderr=said,
+        stdout=output,
+        stderr=output,
         env={processes.LABEL_VARIABLE: request.label},
         cwd=Path("/"),
     )
@@ -51,7 +51,7 @@ def file_server(
         end = time.monotonic() + START_TIMEOUT
         while not sockets.files.exists():
             if server.poll() is not None or time.monotonic() > end:
-                raise RunError(log_failure("virtiofsd", server.poll(), said))
+                raise RunError(log_failure("virtiofsd", server.poll(), output))
             time.sleep(0.002)
         yield
     finally:

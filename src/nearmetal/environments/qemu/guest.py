@@ -110,7 +110,7 @@ def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
 
 
 def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> GuestInterface | None:
-    """Return the network interface inside the guest; None if it has none.
+    """Return the network interface inside the guest; None for a guest without a network.
 
     Raises RunError if the guest cannot be connected to its network.
     """

@@ -22,7 +22,7 @@ from ..guest import GuestInstance, ended_words
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from .argv import GuestPlan, Sockets, qemu_argv
 from .guest import pin, require_program
-from .moving import CAPABILITIES, Figures, Progress, give_up, move
+from .moving import CAPABILITIES, MoveFigures, MoveProgress, give_up, move
 from .qmp import Monitor
 
 METHODS = tuple(CAPABILITIES)
@@ -103,12 +103,12 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
 
 
 @contextmanager
-def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run: Runner) -> Iterator[Moved]:
+def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: Runner) -> Iterator[Moved]:
     """Move a guest, which runs at its destination until exit. See contract.Migrates.migrate."""
     environment = guest.request.environment
-    if (why := unmovable(environment, asked.method)) is not None:
+    if (why := unmovable(environment, to.method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
-    began, there = time.monotonic(), replace(asked.destination, environment=environment)
+    began, there = time.monotonic(), replace(to.destination, environment=environment)
     realtime = time.time() - began
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(there, CONTROLLERS))
@@ -123,7 +123,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run
             line = until_moved.enter_context(GuestLine(guest.socket, partial(_lost, guest)))
             line.begin_move(sockets.port)
             argv = qemu_argv(require_program(host), plan)
-            progress = Progress()
+            progress = MoveProgress()
             try:
                 with ExitStack() as if_it_fails:
                     process = if_it_fails.enter_context(run(host, tools, there, groups, argv, state))
@@ -132,18 +132,18 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run
                         figures = move(
                             source,
                             target,
-                            method=asked.method,
+                            method=to.method,
                             uri=f"unix:{state / 'move'}",
-                            bandwidth=asked.bandwidth,
-                            downtime_limit=asked.downtime_limit,
-                            time_limit=asked.time_limit,
+                            bandwidth=to.bandwidth,
+                            downtime_limit=to.downtime_limit,
+                            time_limit=to.time_limit,
                             progress=progress,
                             resumed=line.switch,
                         )
                         threads = target.threads()
                     stack.push(if_it_fails.pop_all())
             except RunError as e:
-                raise _failed(e, source, line, asked.method, committed=progress.committed) from e
+                raise _failed(e, source, line, to.method, committed=progress.committed) from e
         done = time.monotonic()
         guest.process.kill()
         removed = time.monotonic()
@@ -166,7 +166,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, asked: MoveRequest, run
         yield Moved(
             instance=moved,
             phases=_phases(
-                asked.method, figures, began + realtime, connected + realtime, done, removed, answered
+                to.method, figures, began + realtime, connected + realtime, done, removed, answered
             ),
             total=max(figures.completed, figures.resumed) - realtime - began,
             downtime=figures.downtime,
@@ -206,17 +206,17 @@ def _failed(
     runs = not committed and give_up(source)
     if runs:
         line.stay()
-    said = (
+    outcome = (
         "it continues at its source"
         if runs
         else "it is lost: it had left its source, and its destination ended"
     )
-    return RunError(f"the guest was not moved by {method}, {said}: {error.what}", remedy=error.remedy)
+    return RunError(f"the guest was not moved by {method}, {outcome}: {error.what}", remedy=error.remedy)
 
 
 def _phases(
     method: Method,
-    figures: Figures,
+    figures: MoveFigures,
     began: float,
     connected: float,
     done: float,

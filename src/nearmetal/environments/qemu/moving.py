@@ -29,7 +29,7 @@ set."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class MoveFigures:
     """What the two monitors say about a finished move.
 
     requested, stopped, completed, resumed: in seconds of CLOCK_REALTIME.
@@ -46,7 +46,7 @@ class Figures:
 
 
 @dataclass(kw_only=True)
-class Progress:
+class MoveProgress:
     """How far a move has come.
 
     committed: whether the guest may have run at the target. From then on it must not continue at its source.
@@ -64,9 +64,9 @@ def move(
     bandwidth: float | None,
     downtime_limit: float,
     time_limit: float,
-    progress: Progress,
+    progress: MoveProgress,
     resumed: Callable[[], None],
-) -> Figures:
+) -> MoveFigures:
     """Move a guest, and return when it runs at the target and the source is not needed any more.
 
     resumed: called as soon as the guest runs at the target.
@@ -84,13 +84,13 @@ def move(
     completed = 0.0
     end = time.monotonic() + time_limit
     while not (completed and running):
-        told = source.ask("query-migrate")
-        status = str(told.get("status", "none"))
+        report = source.ask("query-migrate")
+        status = str(report.get("status", "none"))
         if status in ("failed", "cancelled", "postcopy-paused"):
-            raise RunError(f"QEMU's migration {status}: {told.get('error-desc', 'it does not say why')}")
+            raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
         if time.monotonic() > end:
             raise RunError(
-                f"the move by {method} was not done after {time_limit:g} s: {_left(told)}",
+                f"the move by {method} was not done after {time_limit:g} s: {_left(report)}",
                 remedy="more bandwidth, a longer downtime limit, or method postcopy",
             )
         if method is Method.POSTCOPY and status == "active" and not switched:
@@ -111,7 +111,7 @@ def move(
     if source.ask("query-status")["running"]:
         raise RunError("the guest runs at its source and at its destination")
     last = _complete(source)
-    return Figures(
+    return MoveFigures(
         requested=requested,
         stopped=source.event_times().get("STOP", requested),
         completed=completed,
@@ -150,15 +150,15 @@ def _await_loaded(target: Monitor, end: float) -> None:
 def _complete(source: Monitor) -> Mapping[str, Any]:
     """Return the account of a completed move. QEMU may say 'completed' shortly before its figures are
     there."""
-    told: Mapping[str, Any] = source.ask("query-migrate")
-    if not told.get("total-time") or not told.get("ram", {}).get("transferred"):
+    report: Mapping[str, Any] = source.ask("query-migrate")
+    if not report.get("total-time") or not report.get("ram", {}).get("transferred"):
         time.sleep(ASK_AGAIN)
-        told = source.ask("query-migrate")
-    return told
+        report = source.ask("query-migrate")
+    return report
 
 
-def _left(told: Mapping[str, Any]) -> str:
-    ram = told.get("ram", {})
+def _left(report: Mapping[str, Any]) -> str:
+    ram = report.get("ram", {})
     left, rate = int(ram.get("remaining", 0)) >> 20, int(ram.get("dirty-pages-rate", 0)) * 4096 / 1e6
     return f"{left} MiB were left in round {ram.get('dirty-sync-count', 0)}, at {rate:.0f} MB/s dirtied"
 

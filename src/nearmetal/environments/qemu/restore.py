@@ -122,10 +122,10 @@ def _unbounded(monitor: Monitor) -> None:
 
 def _await(monitor: Monitor) -> None:
     end = time.monotonic() + MIGRATE_SECONDS
-    while (told := monitor.ask("query-migrate")).get("status") != "completed":
-        if told.get("status") in ("failed", "cancelled") or time.monotonic() > end:
+    while (report := monitor.ask("query-migrate")).get("status") != "completed":
+        if report.get("status") in ("failed", "cancelled") or time.monotonic() > end:
             raise RunError(
-                f"a checkpoint is not read or written: {told.get('error-desc', told.get('status'))}"
+                f"a checkpoint is not read or written: {report.get('error-desc', report.get('status'))}"
             )
         time.sleep(LOOK_AGAIN)
 
@@ -135,7 +135,7 @@ def woken(
 ) -> Clocks:
     """Set the host name, the network and the time of day of a restored guest, and return its clocks.
 
-    place: its network interface; None if it has none.
+    place: its network interface; None for a guest without a network.
     gone: returns why the guest has ended; empty while it runs.
     Raises RunError if the guest does not answer or a setting fails.
     """

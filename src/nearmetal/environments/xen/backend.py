@@ -322,7 +322,7 @@ def _domain(
     upper: str,
     swap: str,
     vcpus: int,
-) -> xen_config.Domain:
+) -> xen_config.DomainConfig:
     guest, xen = settings_of(request)
     script = at.write("vif", _script("xen-vif"), executable=True)
     interfaces = [xen_config.Interface(mac=line.mac, bridge=f"line:{line.dom0}/30", script=script)]
@@ -338,13 +338,15 @@ def _domain(
     attach = at.write("disk", _script("xen-disk"), executable=True)
     image = at.keep(base.root, fingerprint(base.root))
     root_name, upper_name, swap_name = HVM_DISKS if xen.type is XenType.HVM else DISKS
-    disks = [xen_config.Disk(target=image, vdev=root_name, writable=False, script=attach)]
+    disks = [xen_config.DomainDisk(target=image, vdev=root_name, writable=False, script=attach)]
     for target, vdev in ((upper, upper_name), (swap, swap_name)):
-        disks += [xen_config.Disk(target=target, vdev=vdev, writable=True, script=attach)] if target else []
+        disks += (
+            [xen_config.DomainDisk(target=target, vdev=vdev, writable=True, script=attach)] if target else []
+        )
     # For a disk of the user's own, root_device is its name in a guest of QEMU, such as /dev/vda1.
     root = f"/dev/{root_name}"
     device = guest.root_device.replace("/dev/vda", root, 1) if base.disk else root
-    return xen_config.Domain(
+    return xen_config.DomainConfig(
         name=request.label,
         type=xen.type,
         kernel=at.take(base.kernel),

@@ -20,7 +20,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disk:
+class DomainDisk:
     """A disk of a virtual machine of Xen.
 
     target: path on dom0 of a block device or a raw file.
@@ -49,7 +49,7 @@ class Interface:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Domain:
+class DomainConfig:
     """The configuration of a guest.
 
     kernel, ramdisk: paths on dom0.
@@ -68,11 +68,11 @@ class Domain:
     cpus: tuple[int, ...] = ()
     weight: int | None = None
     cap: int | None = None
-    disks: tuple[Disk, ...] = ()
+    disks: tuple[DomainDisk, ...] = ()
     interfaces: tuple[Interface, ...] = ()
 
 
-def config_text(domain: Domain) -> str:
+def config_text(domain: DomainConfig) -> str:
     """Return the configuration file of a guest.
 
     Raises UnavailableError if a text cannot be written in this format.
@@ -107,7 +107,7 @@ def config_text(domain: Domain) -> str:
     return "".join(f"{key} = {_value(value)}\n" for key, value in values.items())
 
 
-def _disk(disk: Disk) -> str:
+def _disk(disk: DomainDisk) -> str:
     # target= must be last: everything after it is part of its value (xl-disk-configuration(5)).
     access = "rw" if disk.writable else "ro"
     script = f"script={_plain(disk.script)}," if disk.script is not None else ""

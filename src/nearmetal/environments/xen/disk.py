@@ -104,12 +104,12 @@ def remove_volume(dom0: Host, volume: str) -> None:
 
 
 def volumes(dom0: Host) -> tuple[str, ...]:
-    """Return all logical volumes of a machine as 'group/name'; empty if it has none or no LVM."""
+    """Return all logical volumes of a machine as 'group/name'; empty without LVM."""
     if dom0.which("lvs") is None:
         return ()
-    said = dom0.run(["lvs", "--noheadings", "--options", "vg_name,lv_name"], timeout=MAKE_SECONDS)
-    lines = [line.split() for line in said.stdout.splitlines()]
-    return tuple("/".join(words) for words in lines if len(words) == 2) if said.ok else ()
+    done = dom0.run(["lvs", "--noheadings", "--options", "vg_name,lv_name"], timeout=MAKE_SECONDS)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return tuple("/".join(words) for words in lines if len(words) == 2) if done.ok else ()
 
 
 def _must(host: Host, argv: list[str], failed: str) -> str:

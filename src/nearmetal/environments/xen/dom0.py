@@ -111,9 +111,9 @@ def noted() -> tuple[Noted, ...]:
     found: dict[Noted, None] = {}
     for note in runtime.own_notes(NOTE):
         try:
-            told = json.loads(note)
-            dom0 = Dom0(**told["dom0"]) if told["dom0"] is not None else None
-            found[Noted(dom0=dom0, disks=str(told["disks"]))] = None
+            values = json.loads(note)
+            dom0 = Dom0(**values["dom0"]) if values["dom0"] is not None else None
+            found[Noted(dom0=dom0, disks=str(values["disks"]))] = None
         except (ValueError, KeyError, TypeError):
             continue
     return tuple(found)

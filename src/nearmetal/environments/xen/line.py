@@ -56,10 +56,10 @@ def line_of(dom0: Host, key: str) -> Line:
 
     Raises RunError if dom0 does not report its addresses.
     """
-    said = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT)
-    if not said.ok:
-        raise RunError(f"{dom0.name} does not report its addresses: {said.failure()}")
-    used = said.stdout.replace("/", " ").split()
+    output = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT)
+    if not output.ok:
+        raise RunError(f"{dom0.name} does not report its addresses: {output.failure()}")
+    used = output.stdout.replace("/", " ").split()
     for _ in range(100):
         first = IPv4Address(_LINK_LOCAL + 4 * secrets.randbelow(_PAIRS))
         if str(first + 1) not in used:
@@ -94,11 +94,11 @@ def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Console
     if found is None:
         raise RunError(f"guest {name} is gone before it was started")
     device = _terminal(dom0, f"/local/domain/{found.id}/console/tty")
-    said = state / CONSOLE
+    output = state / CONSOLE
     # `xl console` would end with its input. The terminal is raw, so nothing is echoed back.
-    reader = dom0.start(["cat", device], stdout=said, stderr=state / "console.err", cwd=Path("/"))
+    reader = dom0.start(["cat", device], stdout=output, stderr=state / "console.err", cwd=Path("/"))
     try:
-        yield Console(file=said)
+        yield Console(file=output)
     finally:
         reader.kill()
 
@@ -163,11 +163,11 @@ def answered(
             with GuestLine(socket, gone) as own:
                 hello, ahead = own.hello(timeout), own.clocks()
         except RunError as e:
-            said = console.text()
+            output = console.text()
             if "ended while it booted" in e.what:
                 raise
             raise RunError(
-                f"the guest was silent for {timeout:g} s, {how_far(said)}: {console_words(said)}",
+                f"the guest was silent for {timeout:g} s, {how_far(output)}: {console_words(output)}",
                 remedy="raise boot_timeout, or give it more memory",
             ) from e
         yield Answered(socket=socket, process=launched.process, hello=hello, ahead=ahead)

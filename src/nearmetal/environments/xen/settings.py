@@ -190,8 +190,8 @@ def _own_misfits(environment: Environment, x: XenSettings, given: Collection[Key
             "write attachment: none, or run nearmetal there"
         )
         yield ("dom0",), what
-    told = any(path[:2] == (XenSettings.section, "disk") and len(path) > 2 for path in given)
-    if told and (guest is None or (guest.writable is None and guest.swap is None)):
+    describes_disk = any(path[:2] == (XenSettings.section, "disk") and len(path) > 2 for path in given)
+    if describes_disk and (guest is None or (guest.writable is None and guest.swap is None)):
         yield ("disk",), "it has no disk that this could be said of; write guest: {writable: 2 GiB}"
     if x.disk.kind is XenDiskKind.BLOCK and guest is not None and guest.swap is not None:
         yield ("disk", "kind"), "one device is one disk, and swap would be a second; write lvm or file"

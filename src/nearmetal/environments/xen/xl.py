@@ -60,20 +60,20 @@ class Xl:
             )
         if not self.dom0.is_root():
             return Unavailable(reason=f"xl needs root on {self.dom0.name}", remedy="run as root")
-        said = self.dom0.run(["xl", "info"], timeout=CALL_SECONDS)
-        version = output.version(said.stdout)
-        if not said.ok or not version:
+        done = self.dom0.run(["xl", "info"], timeout=CALL_SECONDS)
+        version = output.version(done.stdout)
+        if not done.ok or not version:
             return Unavailable(
-                reason=f"xl reaches no hypervisor on {self.dom0.name}: {said.failure(find_xl_message)}",
+                reason=f"xl reaches no hypervisor on {self.dom0.name}: {done.failure(find_xl_message)}",
                 remedy="boot this machine under Xen (the boot menu has an entry), and start xencommons",
             )
         return Facts(
             version=version,
-            cpus=output.cpus(said.stdout),
-            scheduler=output.scheduler(said.stdout),
-            capabilities=output.capabilities(said.stdout),
-            free_memory=output.free_memory(said.stdout),
-            virtual=output.in_virtual_machine(said.stdout),
+            cpus=output.cpus(done.stdout),
+            scheduler=output.scheduler(done.stdout),
+            capabilities=output.capabilities(done.stdout),
+            free_memory=output.free_memory(done.stdout),
+            virtual=output.in_virtual_machine(done.stdout),
         )
 
     def create(self, config: str, timeout: float = CREATE_SECONDS) -> None:
@@ -92,7 +92,7 @@ class Xl:
 
         Raises RunError if xl does not answer, since an empty list would not mean that the guests have ended.
         """
-        return output.domains(self._do(["list"], "the guests are not told"))
+        return output.domains(self._do(["list"], "xl does not list the guests"))
 
     def find(self, name: str) -> output.ListedDomain | None:
         """Return the domain with this name; None if there is none.
@@ -108,11 +108,11 @@ class Xl:
         """
         end = time.monotonic() + GONE_SECONDS
         while True:
-            said = self.dom0.run(["xl", "destroy", name], timeout=GONE_SECONDS)
+            done = self.dom0.run(["xl", "destroy", name], timeout=GONE_SECONDS)
             try:
                 if self.find(name) is None:
                     return
-                why = said.failure(find_xl_message)
+                why = done.failure(find_xl_message)
             except RunError as e:
                 why = e.what
             if time.monotonic() > end:
@@ -135,7 +135,7 @@ class Xl:
                 raise RunError(f"{name}: vCPU {number} was pinned to CPU {cpu}, the hypervisor has {found}")
 
     def virtual_cpus(self, name: str) -> tuple[output.VirtualCpu, ...]:
-        return output.virtual_cpus(self._do(["vcpu-list", name], f"{name} tells no vCPUs"))
+        return output.virtual_cpus(self._do(["vcpu-list", name], f"no vCPUs of {name}"))
 
     def set_share(
         self, scheduler: XenScheduler, name: str, *, weight: int | None, cap: int | None
@@ -148,7 +148,7 @@ class Xl:
         options += ["-c", str(cap)] if cap is not None else []
         if options:
             self._do([f"sched-{scheduler}", "-d", name, *options], f"{name}: no such share")
-        found = output.shares(self._do([f"sched-{scheduler}", "-d", name], f"{name} tells no share"))
+        found = output.shares(self._do([f"sched-{scheduler}", "-d", name], f"no share of {name}"))
         share = next((s for s in found if s.domain == name), None)
         if share is None or weight not in (None, share.weight) or cap not in (None, share.cap):
             raise RunError(
@@ -173,14 +173,14 @@ class Xl:
     def counters(self) -> dict[str, dict[str, float]]:
         """Return counters by domain (output.counters); empty if xentop does not answer."""
         # One table contains all counters; a second one would only add rates.
-        said = self.dom0.run(["xentop", "-b", "-f", "-i", "1"], timeout=CALL_SECONDS, env={"TERM": "dumb"})
-        return output.counters(said.stdout) if said.ok else {}
+        done = self.dom0.run(["xentop", "-b", "-f", "-i", "1"], timeout=CALL_SECONDS, env={"TERM": "dumb"})
+        return output.counters(done.stdout) if done.ok else {}
 
     def _do(self, words: Sequence[str], failed: str, *, timeout: float = CALL_SECONDS) -> str:
-        said = self.dom0.run(["xl", *words], timeout=timeout)
-        if said.ok:
-            return said.stdout
-        raise RunError(f"{failed}: {said.failure(find_xl_message)}")
+        done = self.dom0.run(["xl", *words], timeout=timeout)
+        if done.ok:
+            return done.stdout
+        raise RunError(f"{failed}: {done.failure(find_xl_message)}")
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
@@ -194,7 +194,7 @@ def cpu_set(text: str) -> frozenset[int] | None:
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
         if match is None:
-            raise RunError(f"xl tells an affinity that cannot be read: {text[:60]}")
+            raise RunError(f"xl reports an affinity that cannot be read: {text[:60]}")
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(found)
 

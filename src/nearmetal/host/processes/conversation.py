@@ -38,7 +38,7 @@ class Conversation:
     ) -> None:
         self._child = child
         self._heard = {fd: Bounded(most) for fd in pipes}
-        self._unsaid = (stdin or "").encode()
+        self._unsent = (stdin or "").encode()
         self._poll, self._open = select.poll(), set[int]()
         self._end = os.pidfd_open(child.pid)
         for fd in (*pipes, self._end):
@@ -101,10 +101,10 @@ class Conversation:
 
     def _say(self, fd: int) -> None:
         try:
-            self._unsaid = self._unsaid[os.write(fd, self._unsaid[:_WRITE]) :]
+            self._unsent = self._unsent[os.write(fd, self._unsent[:_WRITE]) :]
         except BrokenPipeError:  # the child has closed its stdin, which is not an error
-            self._unsaid = b""
-        if not self._unsaid:
+            self._unsent = b""
+        if not self._unsent:
             assert self._child.stdin is not None
             self._done(fd)
             self._child.stdin.close()

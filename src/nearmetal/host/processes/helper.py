@@ -51,7 +51,7 @@ class SpawnedProcess:
 
 
 def wait_for_end(child: int, timeout: float) -> bool:
-    """Return whether a child that nobody has reaped yet ends within timeout seconds."""
+    """Return whether a child process ends within timeout seconds. Its exit status must not have been read."""
     fd = os.pidfd_open(child)
     try:
         return wait_readable(fd, timeout)

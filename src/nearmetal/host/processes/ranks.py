@@ -132,7 +132,7 @@ def shared_mappings(maps: str) -> frozenset[tuple[str, str]]:
     return frozenset(out)
 
 
-def told_holdings(text: str) -> dict[int, RankHolds]:
+def parse_holdings(text: str) -> dict[int, RankHolds]:
     """Parse the output of `nm-guest holdings`, which lists the connections and shared memory of the ranks in
     a guest.
 

@@ -75,7 +75,7 @@ class Attachment(StrEnum):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes of this attachment, the default first; empty if it has none."""
+        """The modes of this attachment, the default first; empty for an attachment without modes."""
         return _MODES.get(self, ())
 
     @property
@@ -297,7 +297,7 @@ class Environment:
         default=None,
         metadata=key(
             Storage,
-            f"a directory for files of its own, told to workloads as {STORAGE} and {STORAGE_VARIABLE}",
+            f"a directory for files of its own, which workloads get as {STORAGE} and {STORAGE_VARIABLE}",
             {"kind": "tmpfs", "size": "256 MiB"},
         ),
     )

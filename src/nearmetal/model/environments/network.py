@@ -59,7 +59,7 @@ class Offloads:
     gso: bool | None = field(default=None, metadata=key(SWITCH, "segmentation just before the device", "off"))
     gro: bool | None = field(default=None, metadata=key(SWITCH, "merging of segments on receipt", "off"))
 
-    def asked(self) -> dict[str, bool]:
+    def requested(self) -> dict[str, bool]:
         """Return the offloads that must be set, by their names in ethtool."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -124,9 +124,9 @@ class NetworkSettings:
         ),
     )
 
-    def asked(self) -> dict[str, JsonValue]:
+    def requested(self) -> dict[str, JsonValue]:
         """Return the requested settings by name; empty if there are none."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)} | self.offloads.asked()
+        given = {f.name: getattr(self, f.name) for f in fields(self)} | self.offloads.requested()
         del given["offloads"]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items() if v not in (None, ())}
 

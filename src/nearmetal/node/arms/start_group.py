@@ -106,11 +106,11 @@ def _side_by_side(starts: Sequence[Start]) -> Iterator[Group]:
         for worker in workers:
             worker.up.wait()
         _raise_first(workers)
-        seconds = [w.begin - origin + _first_instruction(w.standing) for w in workers]
+        seconds = [w.begin - origin + _first_instruction(w.started_instance) for w in workers]
         yield Group(
-            instances=tuple(w.standing for w in workers),
+            instances=tuple(w.started_instance for w in workers),
             seconds=tuple(seconds),
-            steps=_steps([workers[seconds.index(max(seconds))].standing]),
+            steps=_steps([workers[seconds.index(max(seconds))].started_instance]),
         )
     finally:
         end.set()
@@ -146,7 +146,7 @@ class _Worker(threading.Thread):
         self.error: BaseException | None = None
 
     @property
-    def standing(self) -> Instance:
+    def started_instance(self) -> Instance:
         assert self.instance is not None
         return self.instance
 

@@ -140,11 +140,11 @@ def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:
     name: end of its label and host name.
     place: the instance of the arm on whose CPUs it runs.
     """
-    asked = _request(trial, place, name=name)
-    if asked.seat is None:
-        return asked
-    alone = Attachment.NONE if asked.environment.attachment.seated else asked.environment.attachment
-    return replace(asked, seat=None, environment=replace(asked.environment, attachment=alone))
+    requested = _request(trial, place, name=name)
+    if requested.seat is None:
+        return requested
+    alone = Attachment.NONE if requested.environment.attachment.seated else requested.environment.attachment
+    return replace(requested, seat=None, environment=replace(requested.environment, attachment=alone))
 
 
 def seated_request(trial: Trial, seat: Seat, *, name: str) -> InstanceRequest:

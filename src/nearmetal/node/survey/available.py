@@ -99,8 +99,8 @@ def usable_arms(
         del arms[name]
         absent[name] = f"{error.what}; {error.remedy}"
         progress.note(f"{name} cannot run here: {error.what}. Next: {error.remedy}")
-    standing = {arm.environment.name for arm in arms.values()}
-    for arm in [a for a in arms.values() if a.environment.inside not in (None, *standing)]:
+    running = {arm.environment.name for arm in arms.values()}
+    for arm in [a for a in arms.values() if a.environment.inside not in (None, *running)]:
         del arms[arm.name]
         absent[arm.name] = f"its guest {arm.environment.inside} cannot run here"
         progress.note(f"{arm.name} cannot run here: {absent[arm.name]}")

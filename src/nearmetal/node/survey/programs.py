@@ -75,7 +75,7 @@ def problems_of(workload: ApplicationWorkload, study: Study, machine: Hardware) 
 
 
 def _own_memory(environment: Environment) -> int | None:
-    """Return the memory limit of an instance in bytes; None if it has none."""
+    """Return the memory limit of an instance in bytes; None if it is not limited."""
     return environment.limits.memory if environment.guest is None else environment.guest.memory
 
 

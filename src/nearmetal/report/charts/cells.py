@@ -19,7 +19,6 @@ from .parts import (
     Spec,
     bands,
     count_axis,
-    emulation_said,
     interval_tips,
     layer,
     margin_band,
@@ -30,6 +29,7 @@ from .parts import (
     value_axis,
     value_scale,
     value_unit,
+    with_emulation,
 )
 
 MOST_POINTS = 2000
@@ -47,7 +47,7 @@ def charts_of(cell: Cell, records: RecordIndex, p: Palette) -> tuple[Chart, ...]
         causes(cell, p),
         ecdf(cell, p),
     )
-    return tuple(emulation_said(c, emulated=cell.emulated, guest=cell.guest) for c in made if c is not None)
+    return tuple(with_emulation(c, emulated=cell.emulated, guest=cell.guest) for c in made if c is not None)
 
 
 def points(cell: Cell, p: Palette) -> Chart | None:
@@ -76,7 +76,7 @@ def points(cell: Cell, p: Palette) -> Chart | None:
     caption = (
         f"A circle is one round, n {cell.n}; the line is the estimate, the coloured band its "
         f"{cell.confidence * 100:.3g} % interval. "
-        + y.margin_said(cell)
+        + y.margin_sentence(cell)
         + thinned(len(shown), len(pairs), "rounds, the lowest and the highest among them")
     )
     return Chart(
@@ -108,7 +108,7 @@ def looks(cell: Cell, p: Palette) -> Chart | None:
     layers: list[JsonValue] = [*margin_band(cell, y, p), bar, *ends]
     caption = (
         f"One bar for each analysis, after n rounds; {cell.confidence * 100:.3g} % in all. "
-        + y.margin_said(cell)
+        + y.margin_sentence(cell)
         + thinned(len(shown), len(finite), "analyses")
     )
     return Chart(

@@ -11,7 +11,7 @@ from ...analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
 from ...model.record import JsonValue
 from ...samplers import SampleSection, in_windows
 from ...units import scale_of
-from .parts import Chart, Spec, short, tip, told_apart
+from .parts import Chart, Spec, colours_and_shapes, short, tip
 
 HEIGHT = 170
 _MEMORY = ("swap", "free", "inactive", "active")
@@ -81,7 +81,7 @@ def _cpu(arm: str, run: GuestRun, guests: int) -> Chart:
         if name in values
     ]
     which = f", guest {run.instance}" if guests > 1 else ""
-    colour, shapes = told_apart("kind", CPU)
+    colour, shapes = colours_and_shapes("kind", CPU)
     spec: Spec = {
         "data": {"values": rows},
         "mark": {"type": "line", "point": {"size": 18}},
@@ -122,7 +122,7 @@ def _lines(
         for name in names
         if name in found
     ]
-    colour, shapes = told_apart("what", names)
+    colour, shapes = colours_and_shapes("what", names)
     dash: Spec = {"field": "guest", "type": "nominal", "legend": None}
     label = {"memory": f"memory, {prefix}", "disk": f"read and written, {prefix}", "system": "a second"}[key]
     tips: list[JsonValue] = [

@@ -70,7 +70,7 @@ class Chart:
     spec: Spec
 
 
-def emulation_said(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
+def with_emulation(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
     """Return the chart with a caption about emulation, if nodes or guests are emulated.
 
     guest: how the guests are emulated.
@@ -84,7 +84,7 @@ def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:
     """Return the chart with a caption about emulation, if the nodes or guests of any of the cells are
     emulated."""
     guest = next((c.guest for c in cells if c.guest), "")
-    return emulation_said(chart, emulated=any(c.emulated for c in cells), guest=guest)
+    return with_emulation(chart, emulated=any(c.emulated for c in cells), guest=guest)
 
 
 def config(p: Palette) -> Spec:
@@ -157,7 +157,7 @@ class OverheadAxis:
         axis: Spec = {"title": self.title, "tickCount": 6, "format": "~r" if self.as_factor else "+~r"}
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
-    def margin_said(self, cell: Cell) -> str:
+    def margin_sentence(self, cell: Cell) -> str:
         """Return the sentence about the margin for the caption."""
         margin = margin_text(cell.margin)
         return (
@@ -253,7 +253,7 @@ def thinned(shown: int, of: int, what: str) -> str:
     return f" Thinned for drawing: {shown:,} of {of:,} {what}; the figures use all." if shown < of else ""
 
 
-def told_apart(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
+def colours_and_shapes(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
     """Return encodings that distinguish series by colour and by shape, in one legend. Both have the same
     domain."""
     own = dict.fromkeys(names)

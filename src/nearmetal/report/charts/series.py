@@ -13,13 +13,13 @@ from .parts import (
     Chart,
     Palette,
     Spec,
+    colours_and_shapes,
     emulation_of,
     interval_tips,
     layer,
     metric_axis,
     short,
     tip,
-    told_apart,
 )
 
 FACTOR_BEYOND = 2.0
@@ -76,7 +76,7 @@ def packing(
         "scale": {"domain": order, "padding": 0.5},
         "axis": {"title": "containers on each node", "labelAngle": 0},
     }
-    colour, shape = told_apart("workload", [one_line(c.workload) for c in shown])
+    colour, shape = colours_and_shapes("workload", [one_line(c.workload) for c in shown])
     offset: Spec = {"field": "workload"}
     tips = interval_tips(tip("metric", "metric", None), tip("each", "containers on a node"), centre="value")
     base: Spec = {"x": x, "xOffset": offset, "color": colour, "tooltip": tips}
@@ -124,7 +124,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
     rows: list[JsonValue] = [{**x.row(c), "arm": one_line(name(c.arm))} for c in first.values()]
     y = metric_axis(p)
     tips = interval_tips(tip("arm", "environment", None), tip("metric", "metric", None), centre="value")
-    colour, shape = told_apart("arm", [one_line(name(c.arm)) for c in first.values()])
+    colour, shape = colours_and_shapes("arm", [one_line(name(c.arm)) for c in first.values()])
     base: Spec = {
         "y": y,
         "yOffset": {"field": "arm"},

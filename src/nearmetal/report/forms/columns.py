@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 
+from ...model.result import Verdict
 from ..text import one_line, tight
+
+STYLES: Mapping[Verdict, str] = {
+    Verdict.SLOWER: "bold red",
+    Verdict.FASTER: "bold cyan",
+    Verdict.EQUIVALENT: "green",
+    Verdict.NONE: "dim",
+    Verdict.INCONSISTENT: "bold magenta",
+}
+"""Styles of verdicts in a terminal."""
 
 
 def columns(text: str) -> int:

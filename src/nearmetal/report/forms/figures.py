@@ -13,7 +13,6 @@ from ..charts.cells import charts_of, floor
 from ..charts.parts import FILE, Chart, Spec, finished
 from ..page.curves import chart, curves
 from ..seen import RecordIndex
-from ..tables.cells import metric_label
 from ..text import slug
 
 WIDTH = 480
@@ -38,7 +37,7 @@ def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tu
     noise = floor(analysis.noise_floor, FILE)
     out = [("noise-floor", noise)] if noise else []
     for i, c in enumerate(analysis.cells):
-        name = slug(f"{i:03d}-{c.arm}-vs-{c.baseline}-{metric_label(c)}")
+        name = slug(f"{i:03d}-{c.arm}-vs-{c.baseline}-{c.label}")
         out += [(f"{name}-{chart.kind}", chart) for chart in charts_of(c, index, FILE)]
     drawn = ((curve, chart(curve, FILE)) for curve in curves(analysis.cells))
     out += [

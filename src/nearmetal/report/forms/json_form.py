@@ -17,17 +17,17 @@ from ..tables.answer import answer
 from ..tables.cells import (
     SYMBOLS,
     emulation_warnings,
-    metric_label,
     question_text,
 )
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.trust import trust_in
+from ..text import one_line
 
 FORMAT = 2
 MEANING = (
     "answer has the word (slower, faster, equal, undecided, unsure) and the sentence of each environment; "
-    "noise_floor.grade is sound, noisy, not trustworthy or not known, cause is why, sentence says both; "
+    "noise_floor.grade is low, high, not trustworthy or not known, cause is why, sentence says both; "
     "overhead, low, high, margin, smallest_material and half_width are shares of the baseline's time "
     "(0.03 = +3 %); looks, d, sign and mean are logs of time ratios; values and difference are in `unit`. "
     "null as an end of an interval, a half_width or smallest_material: not bounded yet (infinite); "
@@ -123,5 +123,5 @@ def _answer(study: Study, analysis: Analysis) -> list[JsonValue]:
 
 
 def _floor(floor: Floor) -> dict[str, JsonValue]:
-    apart: list[JsonValue] = [metric_label(c) for c in floor.apart]
+    apart: list[JsonValue] = [one_line(c.label) for c in floor.apart]
     return {"group": floor.group, "half_width": to_json(floor.half_width), "wider": apart}

@@ -31,14 +31,14 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
     wider = "".join(f" {escape(f'{f.group}: {f.wider}')}." for f in floors(study, noise) if f.wider)
     parts = [
         f"# {escape(question_text(study, analysis))}",
-        "\n".join(f"- {escape(said)}" for said in answer_sentences(study, analysis)),
+        "\n".join(f"- {escape(sentence)}" for sentence in answer_sentences(study, analysis)),
         f"Noise: {escape(trust_in(study, noise).sentence)}.{wider} "
         f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}, seed {analysis.seed:x}.",
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         *([f"{escape(left_out)}."] if left_out else []),
-        "\n".join(f"- {escape(s)}" for line in legend(analysis) for s in line.split("   ")),
+        "\n".join(f"- {escape(s)}" for line in legend(study, analysis) for s in line.split("   ")),
     ]
-    parts += [escape(said) + "." for said in sentences(analysis.cells)]
+    parts += [escape(sentence) + "." for sentence in sentences(analysis.cells)]
     trouble = trouble_lines(analysis)
     if trouble:
         listed = [f"- {escape(cell)}: {escape(sentence)}" for cell, sentence in trouble]

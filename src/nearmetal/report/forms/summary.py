@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,11 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...records.disk import TRY_SECONDS, analyze_line, resume_line, try_line
 from ...units import show_clock
-from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, Figures, answer, figures
-from ..tables.cells import emulation_warnings, margin_text, question_text
+from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, answer, figures
+from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
+from .columns import STYLES
 from .columns import columns as _columns
 from .columns import cut as _cut
 from .columns import pad as _pad
@@ -31,13 +33,6 @@ MOST_ROWS, MOST_ARMS = 14, 8
 MOST_REASONS = 3
 """Maximum number of reasons of failures that are shown if there is nothing to compare."""
 _GAP = "  "
-VERDICT_STYLES = {
-    Verdict.SLOWER: "bold red",
-    Verdict.FASTER: "bold cyan",
-    Verdict.EQUIVALENT: "green",
-    Verdict.NONE: "dim",
-    Verdict.INCONSISTENT: "bold magenta",
-}
 _WORD_STYLES = {"slower": "bold red", "faster": "bold cyan", "equal": "green", "unsure": "bold magenta"}
 
 
@@ -57,13 +52,14 @@ def summary_text(
     machine, when: on which machine and at what time the run was made.
     results_dir: results directory, for the command that continues the run.
     report: path of the HTML page.
-    width: columns of the terminal.
+    width: columns of the terminal. If it is too narrow for intervals beside the figures, they are below them;
+        if the text then exceeds LINES, they are left out.
     absent: environments that were not measured, with the reason.
     """
     from rich.text import Text
 
     width = min(width, WIDTH)
-    out = Text()
+    out, below = Text(), Text()
     for line in _wrap(question_text(study, analysis), width):
         out.append(f"{line}\n", style="bold")
     rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
@@ -81,26 +77,51 @@ def summary_text(
         for name, why in absent.items():
             out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
-    if found is not None and found.table:
-        intervals = _table(out, found, width)
-        margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
-        confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
-        unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
-        changed = ", ! changed while it was measured" if unsure else ""
-        legend = (
-            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided{changed}. "
-            "Figures compare times, for rates too: ×2 is twice as long"
-            + (f", with {confidence} intervals." if intervals else f"; {confidence} intervals: --all.")
-        )
-        out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
     trust = trust_in(study, analysis.noise_floor)
-    _labelled(out, "Noise", trust.sentence, width, alert=trust.alert)
+    _labelled(below, "Noise", trust.sentence, width, alert=trust.alert)
     step, command = _next(analysis, found, results_dir)
     if step:
-        _labelled(out, "Next", step, width, command=command)
+        _labelled(below, "Next", step, width, command=command)
     if report is not None:
         step = f"{report}; every figure"
-        _labelled(out, "Report", step, width, command=analyze_line(results_dir))
+        _labelled(below, "Report", step, width, command=analyze_line(results_dir))
+    if found is not None and found.table:
+        room = LINES - sum(len(text.plain.splitlines()) for text in (out, below))
+        out.append_text(_table_and_legend(study, analysis, found, width, room))
+    return out.append_text(below)
+
+
+class _Ranges(Enum):
+    """Where the table shows the intervals."""
+
+    BESIDE = "beside the figures"
+    BELOW = "below the figures"
+    ABSENT = "nowhere"
+
+
+def _table_and_legend(study: Study, analysis: Analysis, found: Answer, width: int, room: int) -> Text:
+    """Return the table and its legend, with the intervals below the figures only if it fits in `room`
+    lines."""
+    from rich.text import Text
+
+    margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
+    confidence = f"{max(c.confidence for c in analysis.cells) * 100:.3g} %"
+    unsure = any(c.verdict is Verdict.INCONSISTENT for c in analysis.cells)
+    changed = ", ! changed while it was measured" if unsure else ""
+    bare = f" {text}." if (text := bare_metal_text(study)) else ""
+    for ranges in _Ranges:
+        out = Text()
+        fits = _table(out, found, width, ranges)
+        shown = f", with {confidence} intervals"
+        if ranges is _Ranges.ABSENT:
+            shown = f". {confidence} intervals: see the report, or --all"
+        legend = (
+            f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided{changed}. "
+            f"Figures compare times, for rates too: ×2 is twice as long{shown}.{bare}"
+        )
+        out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
+        if fits and (ranges is not _Ranges.BELOW or len(out.plain.splitlines()) <= room):
+            break
     return out
 
 
@@ -143,39 +164,40 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
     return lines
 
 
-def _table(out: Text, found: Answer, width: int) -> bool:
-    """Append the table to `out`, and return whether it shows intervals."""
+def _table(out: Text, found: Answer, width: int, ranges: _Ranges) -> bool:
+    """Append the table to `out`, and return whether it fits with these intervals."""
     arms = found.arms[:MOST_ARMS]
     rows = found.table[:MOST_ROWS]
-    intervals = True
     if len(arms) > 3 and len(rows) <= 2:
         _ranking(out, rows, arms, found.baseline.environment)
-    else:
-        for intervals in (True, False):
-            lines = _grid(found, rows, arms, intervals=intervals)
-            if max(_columns(text) for line in lines for text in ["".join(t for t, _ in line)]) <= width:
-                break
-        else:
-            for arm in arms:
-                out.append(f"{arm.name}\n", style="bold")
-                _print(out, _grid(found, rows, [arm], intervals=True)[1 + bool(arm.where) :])
-            return True
+    elif _width(lines := _grid(found, rows, arms, ranges)) <= width:
         _print(out, lines)
+    elif ranges is _Ranges.ABSENT:
+        for arm in arms:
+            out.append(f"{arm.name}\n", style="bold")
+            _print(out, _grid(found, rows, [arm], ranges)[1 + bool(arm.where) :])
+    else:
+        return False
     if len(found.table) > len(rows):
         out.append(f"… and {plural(len(found.table) - len(rows), 'row')} more: --all\n", style="dim")
-    return intervals
+    return True
 
 
 _Line = list[tuple[str, str]]
 
 
+def _width(lines: Sequence[_Line]) -> int:
+    return max(sum(_columns(text) for text, _ in line) for line in lines)
+
+
 def _grid(
-    found: Answer, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], *, intervals: bool
+    found: Answer, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], ranges: _Ranges
 ) -> list[_Line]:
-    """Return the lines of the table with their styles: a head, then one line for each row."""
+    """Return the lines of the table with their styles: a head, then one line for each row, and one for its
+    intervals if they are below."""
     labels = max(_columns(r.label) for r in rows)
     base = max(_columns(found.baseline.environment), *(_columns(r.baseline) for r in rows))
-    columns = [_column(rows, arm, intervals=intervals) for arm in arms]
+    columns = [_column(rows, arm, ranges) for arm in arms]
     wide = [
         max(_columns(arm.environment), _columns(arm.where), _columns(cells[0][0]))
         for arm, cells in zip(arms, columns, strict=True)
@@ -192,24 +214,35 @@ def _grid(
         line: _Line = [(_pad(row.label, labels) + _GAP + _pad(row.baseline, base, right=True), "")]
         line += [(_GAP + _pad(cells[i][0], w), cells[i][1]) for cells, w in zip(columns, wide, strict=True)]
         lines.append(line)
+        if ranges is _Ranges.BELOW:
+            below = [(" " * (labels + len(_GAP) + base), "")]
+            below += [(_GAP + _pad(cells[i][2], w), "dim") for cells, w in zip(columns, wide, strict=True)]
+            lines.append(below)
     return lines
 
 
-def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, *, intervals: bool) -> list[tuple[str, str]]:
-    """Return the figures of one arm in all rows, padded to equal width."""
+def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, ranges: _Ranges) -> list[tuple[str, str, str]]:
+    """Return, for each row, the figures of one arm, their style, and the interval if it is below."""
     found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
     overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
-    ranges = max((_columns(f.interval) for f in found if f is not None), default=0)
-    return [_figures_text(f, overheads, ranges if intervals else None) for f in found]
+    wide = max((_columns(f.interval) for f in found if f is not None), default=0)
+    if ranges is not _Ranges.BELOW:
+        beside = wide if ranges is _Ranges.BESIDE else None
+        return [(*_figures_text(f, overheads, beside), "") for f in found]
+    return [
+        (_pad(text, wide), style, f.interval if f is not None else "")
+        for f in found
+        for text, style in [_figures_text(f, overheads, None)]
+    ]
 
 
-def _figures_text(f: Figures | None, overheads: int, ranges: int | None) -> tuple[str, str]:
+def _figures_text(f: RowFigures | None, overheads: int, ranges: int | None) -> tuple[str, str]:
     if f is None:
         return " " * (overheads + (0 if ranges is None else ranges + 2) + 2), "dim"
     text = _pad(f.overhead, overheads, right=True)
     if ranges is not None:
         text += _GAP + _pad(f.interval, ranges)
-    return f"{text} {f.symbol}", VERDICT_STYLES[f.verdict]
+    return f"{text} {f.symbol}", STYLES[f.verdict]
 
 
 def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:

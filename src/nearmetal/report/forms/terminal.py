@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...model.result import Analysis, Verdict
@@ -24,7 +23,8 @@ from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.roofs import roof_lines, share_figure
 from ..tables.trust import trust_in
-from ..text import one_line, plural, tight
+from ..text import one_line, plural
+from .columns import STYLES, wrap
 from .columns import columns as _columns
 from .columns import pad as _pad
 
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 
 GAP = "  "
 MOST_FAILED = 5
-_STYLES: Mapping[Verdict, str] = {
-    Verdict.SLOWER: "bold red",
-    Verdict.FASTER: "bold cyan",
-    Verdict.EQUIVALENT: "green",
-    Verdict.NONE: "dim",
-    Verdict.INCONSISTENT: "bold magenta",
-}
 _DIM, _HEAD, _ALERT = "dim", "bold", "bold red"
 
 
@@ -71,17 +64,17 @@ def terminal_text(
     for table in tables:
         out.append("\n")
         out.append_text(table)
-    for said in filter(None, (left_out_text(analysis), *sentences(analysis.cells))):
-        out.append("\n" + "\n".join(_wrapped(said, width)) + "\n")
-    for said in _failed(analysis, results_dir):
-        out.append("\n".join(_wrapped(said, width)) + "\n", style=_ALERT)
+    for words in filter(None, (left_out_text(analysis), *sentences(analysis.cells))):
+        out.append("\n" + "\n".join(wrap(words, width)) + "\n")
+    for words in _failed(analysis, results_dir):
+        out.append("\n".join(wrap(words, width)) + "\n", style=_ALERT)
     out.append("\n")
-    for line in legend(analysis):
+    for line in legend(study, analysis):
         whole = _columns(line) <= width
-        for part in [line] if whole else [p for item in line.split("   ") for p in _wrapped(item, width)]:
+        for part in [line] if whole else [p for item in line.split("   ") for p in wrap(item, width)]:
             out.append(part + "\n", style=_DIM)
-    for said in _beside(analysis, inside):
-        out.append("\n".join(_wrapped(said, width)) + "\n", style=_DIM)
+    for words in _beside(analysis, inside):
+        out.append("\n".join(wrap(words, width)) + "\n", style=_DIM)
     for step in (*next_steps(analysis, results_dir), *([f"Report: {report}"] if report else [])):
         out.append("\n".join(_command_wrapped(step, width)) + "\n")
     return out
@@ -96,10 +89,10 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
             by_reason.setdefault(u.reason, []).append(f"{u.what} ({u.count} ×)")
     if not by_reason:
         return []
-    said = [one_line(f"Failed: {', '.join(what)}: {why}") for why, what in by_reason.items()]
-    more = plural(len(said) - MOST_FAILED, "further reason")
-    left = [f"{more} in the report"] if len(said) > MOST_FAILED else []
-    return ["", *said[:MOST_FAILED], *left, f"Logs: {results_dir}/logs"]
+    words = [one_line(f"Failed: {', '.join(what)}: {why}") for why, what in by_reason.items()]
+    more = plural(len(words) - MOST_FAILED, "further reason")
+    left = [f"{more} in the report"] if len(words) > MOST_FAILED else []
+    return ["", *words[:MOST_FAILED], *left, f"Logs: {results_dir}/logs"]
 
 
 def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
@@ -125,10 +118,10 @@ def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
 
     found = trust_in(study, analysis.noise_floor)
     out = Text(f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}\n")
-    said = [f"Noise: {found.sentence}"]
-    said += [f"{f.group}: {f.wider}" for f in floors(study, analysis.noise_floor) if f.wider]
-    for line in said:
-        out.append("\n".join(_wrapped(line, width)) + "\n", style=_ALERT if found.alert else None)
+    words = [f"Noise: {found.sentence}"]
+    words += [f"{f.group}: {f.wider}" for f in floors(study, analysis.noise_floor) if f.wider]
+    for line in words:
+        out.append("\n".join(wrap(line, width)) + "\n", style=_ALERT if found.alert else None)
     return out
 
 
@@ -158,7 +151,7 @@ def _wide(group: ComparisonGroup) -> Text:
                 causes.append([])
                 continue
             _append_entry(out, e, parts[c.side.arm], room)
-            causes.append(_wrapped(_note(e), room - 2) if _note(e) else [])
+            causes.append(wrap(_note(e), room - 2) if _note(e) else [])
         out.rstrip()
         out.append("\n")
         indent = " " * (labels + len(GAP) + base)
@@ -186,9 +179,9 @@ def _narrow(group: ComparisonGroup, width: int) -> Text:
         stacked = 2 + labels + base + _total(parts) + 2 * len(GAP) > width
         if i:
             out.append("\n")
-        for text in _wrapped(column.side.full, width):
+        for text in wrap(column.side.full, width):
             out.append(text + "\n", style=_HEAD)
-        for text in _wrapped(f"against {column.baseline.full}", width):
+        for text in wrap(f"against {column.baseline.full}", width):
             out.append(text + "\n", style=_DIM)
         for line, e in lines:
             if stacked:
@@ -198,7 +191,7 @@ def _narrow(group: ComparisonGroup, width: int) -> Text:
             _append_entry(out, e, parts, 0)
             out.rstrip()
             out.append("\n")
-            for text in _wrapped(_note(e), width - 6) if _note(e) else ():
+            for text in wrap(_note(e), width - 6) if _note(e) else ():
                 out.append(f"      {text}\n", style=_DIM)
     return out
 
@@ -230,7 +223,7 @@ def _total(parts: tuple[int, int, int, int]) -> int:
 def _append_entry(out: Text, e: Entry, parts: tuple[int, int, int, int], room: int) -> None:
     numbers = f"{_pad(e.overhead, parts[0], right=True)} {_pad(e.interval, parts[1])}"
     out.append(f"{numbers}{GAP}{_pad(e.n, parts[2])}{GAP}")
-    out.append(_pad(e.verdict, parts[3]), style=_STYLES[e.cell.verdict])
+    out.append(_pad(e.verdict, parts[3]), style=STYLES[e.cell.verdict])
     out.append(" " * max(0, room - _total(parts)))
 
 
@@ -242,16 +235,10 @@ def _width(text: Text) -> int:
     return max(_columns(line) for line in text.plain.splitlines())
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    # textwrap does not break at a no-break space.
-    lines = textwrap.wrap(tight(text), max(20, width), break_on_hyphens=False, break_long_words=False)
-    return [line.replace("\u00a0", " ") for line in lines] or [""]
-
-
 def _command_wrapped(text: str, width: int) -> list[str]:
     """Return a step on one line. If it is too wide, its command is on a separate line, unbroken, so that it
     can be copied."""
-    said, gap, command = text.partition(":  ")
+    words, gap, command = text.partition(":  ")
     if _columns(text) <= width or not gap:
         return [text]
-    return [*_wrapped(f"{said}:", width), f"  {command}"]
+    return [*wrap(f"{words}:", width), f"  {command}"]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..tables import upgrade as words
 from ..tables.upgrade import Upgrade, UpgradeAnswer, UpgradeRow
-from .columns import columns, cut, pad, wrap
-from .summary import LINES, VERDICT_STYLES, WIDTH
+from .columns import STYLES, columns, cut, pad, wrap
+from .summary import LINES, WIDTH
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -93,4 +93,4 @@ def _table(out: Text, rows: tuple[UpgradeRow, ...], width: int) -> None:
         r = rows[i - 1]
         out.append(head, style=None if r.cell.deciding else "dim")
         effect = f"{pad(change, wide[4], right=True)} {pad(interval, wide[5])} {r.symbol}\n"
-        out.append(effect, style=VERDICT_STYLES[r.cell.verdict])
+        out.append(effect, style=STYLES[r.cell.verdict])

@@ -12,7 +12,7 @@ from ...model.record import JsonValue
 from ...model.result import Cell, Interval
 from ...model.study import Better
 from ...units import scale_of, show
-from ..charts.parts import PAGE, Chart, Palette, Spec, emulation_said, short, tip, value_axis, value_scale
+from ..charts.parts import PAGE, Chart, Palette, Spec, short, tip, value_axis, value_scale, with_emulation
 from ..text import one_line
 from .cells import Draw
 from .markup import Markup, folded
@@ -178,7 +178,7 @@ def chart(curve: Curve, p: Palette) -> Chart | None:
         height=220,
         spec={"data": {"values": rows}, "layer": layers},
     )
-    return emulation_said(made, emulated=curve.emulated)
+    return with_emulation(made, emulated=curve.emulated)
 
 
 def _colours(sides: int, p: Palette) -> list[JsonValue]:

@@ -8,7 +8,7 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
 from ..tables.answer import NOTHING, AnswerRow, ArmAnswer, answer, figures
-from ..tables.cells import emulation_warnings
+from ..tables.cells import bare_metal_text, emulation_warnings
 from ..tables.trust import trust_in
 from ..text import plural, tight
 from .forest import forest
@@ -24,7 +24,8 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
     absent: environments that were not measured, with the reason.
     """
     rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
-    meta = tag("p", " · ".join(part for part in (machine, when, rounds) if part), class_="meta")
+    parts = (machine, when, rounds, bare_metal_text(study))
+    meta = tag("p", " · ".join(part for part in parts if part), class_="meta")
     warnings = [tag("p", text, class_="alert", role="note") for text in emulation_warnings(analysis)]
     found = answer(study, analysis)
     trust = trust_in(study, analysis.noise_floor)

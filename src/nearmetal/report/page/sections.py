@@ -43,7 +43,7 @@ def verdicts(study: Study, analysis: Analysis) -> Markup:
     """Return a table of figures for each baseline and placement, and the legend."""
     tables = [_verdict_table(g, i) for i, g in enumerate(verdict_table(study, analysis))]
     left_out = left_out_text(analysis)
-    items = [tag("li", part) for line in legend(analysis) for part in line.split("   ")]
+    items = [tag("li", part) for line in legend(study, analysis) for part in line.split("   ")]
     return folded(
         "verdicts",
         f"Every figure ({len(analysis.cells)})",

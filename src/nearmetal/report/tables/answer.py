@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
-from ...units import show, show_overhead
+from ...units import show, show_interval, show_overhead
+from ...workloads.kernels.registry import workload_title
 from ..text import one_line, plural
-from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, side
+from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, metric_label, side
 from .floors import kind_of_work
 
 USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
@@ -30,8 +31,12 @@ _WORDS = {
 NOTHING = "Nothing could be compared yet."
 
 _MOST_LISTED = 4
+_MOST_NAMED = 2
+"""Maximum number of metrics of a row that a sentence names."""
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.EQUIVALENT, Verdict.NONE)
 """The word of an environment's sentence is the first of these verdicts that any of its rows has."""
+_FOLDED = (Verdict.SLOWER, Verdict.INCONSISTENT, Verdict.NONE, Verdict.FASTER, Verdict.EQUIVALENT)
+"""The verdict of a row of several metrics is the first of these that any of them has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +58,9 @@ class AnswerRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """The figures of one arm in a row: '+0.2 %', '−0.5 … +0.8' and a symbol."""
+class RowFigures:
+    """The figures of one arm in a row: '+0.2 %', '−0.5 … +0.8' and a symbol; for several metrics, '2 of 9',
+    '−2.1 … +5.8 %' and a symbol."""
 
     overhead: str
     interval: str
@@ -70,7 +76,7 @@ class ArmAnswer:
     """The result of a run for one arm.
 
     environment: name of the environment.
-    where: the instances if the environment runs on several placements, else ''.
+    where: the instances if the environment runs on several placements, else ''; for example '2 containers'.
     word: 'slower', 'faster', 'equal', 'undecided' or 'unsure'.
     parts: parts of the sentence, the most important first.
     """
@@ -83,15 +89,15 @@ class ArmAnswer:
 
     @property
     def name(self) -> str:
-        """Return the name of the arm in a table: 'container, 2 instances'."""
+        """Return the name of the arm in a table: 'podman, 2 containers'."""
         return f"{self.environment}, {self.where}" if self.where else self.environment
 
     @property
     def sentence(self) -> str:
-        """Return the result as a sentence: 'container on 2 instances is slower: cg.S ×3.90; ep.S within 3
+        """Return the result as a sentence: 'podman with 2 containers is slower: CG.S ×3.90; EP.S within 3
         %.'."""
-        on = f" on {self.where}" if self.where else ""
-        return f"{self.environment}{on} is {self.word}: {'; '.join(self.parts)}."
+        of = f" with {self.where}" if self.where else ""
+        return f"{self.environment}{of} is {self.word}: {'; '.join(self.parts)}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,14 +176,14 @@ def _label(
     several = len({(c.workload, c.metric) for c in cells})
     if len(key) == 1:
         return f"{key[0]} ({several})" if several > 1 else one_line(cells[0].workload)
-    workload = one_line(key[0])
+    workload = one_line(workload_title(key[0], cells[0].metric))
     alone = len(study.workloads) == 1
     if len(key) == 2 and several > 1:
         kind = "CPU, memory, I/O" if key[1] == "usage" else key[1]
         return f"{kind} ({several})" if alone else f"{workload} {kind} ({several})"
     single = len(own.get(key[0], ())) == 1 and not _is_command(study, key[0])
     metric = one_line(cells[0].metric)
-    if single or metric in ("", workload):
+    if single or metric in ("", key[0]):
         return workload
     return metric if alone else f"{workload} {metric}"
 
@@ -207,35 +213,27 @@ def _by_arm(cells: Sequence[Cell]) -> dict[str, tuple[Cell, ...]]:
     return {arm: tuple(c for c in cells if c.arm == arm) for arm in arms}
 
 
-def figures(cells: Sequence[Cell]) -> Figures:
+def figures(cells: Sequence[Cell]) -> RowFigures:
     """Return the figures of a row for the cells of one arm.
 
-    If any of several cells is slower, the figures are those of the slowest. If all are within the margin, the
-    figures say so; otherwise they give the number of the others, with the widest interval.
+    Several metrics have one verdict: the first of _FOLDED that any of them has. The figures give the number
+    of metrics with this verdict, and the range of their intervals.
     """
-    slower = [c for c in cells if c.verdict is Verdict.SLOWER]
-    if len(cells) == 1 or slower:
-        shown = max(slower, key=lambda c: c.overhead) if slower else cells[0]
-        failed = shown.low == math.inf or shown.high <= -1
-        overhead, interval = effect(shown) if bounded(shown) or failed else ("", "")
-        return Figures(overhead=overhead, interval=_without_brackets(interval), verdict=shown.verdict)
-    for verdict in (Verdict.INCONSISTENT, Verdict.NONE, Verdict.FASTER):
-        of_kind = [c for c in cells if c.verdict is verdict]
-        if of_kind:
-            known_cells = [c for c in of_kind if bounded(c)]
-            if not known_cells:
-                return Figures(overhead="", interval="", verdict=verdict)
-            widest = max(known_cells, key=lambda c: c.high - c.low)
-            overhead, interval = effect(widest)
-            unit = " %" if overhead.endswith("%") else ""
-            number = f"{len(of_kind)} of {len(cells)}"
-            return Figures(overhead=number, interval=_without_brackets(interval) + unit, verdict=verdict)
-    margin = margin_text(max(c.margin for c in cells))
-    return Figures(overhead="all", interval=f"within {margin}", verdict=Verdict.EQUIVALENT)
-
-
-def _without_brackets(interval: str) -> str:
-    return interval.removeprefix("[").removesuffix("]")
+    verdict = next(v for v in _FOLDED if any(c.verdict is v for c in cells))
+    odd = [c for c in cells if c.verdict is verdict]
+    failed = [c for c in odd if c.low == math.inf or c.high <= -1]
+    if len(cells) == 1 or failed:
+        (shown, *_) = failed or odd
+        overhead, interval = effect(shown) if bounded(shown) or failed else ("", "[]")
+        return RowFigures(overhead=overhead, interval=interval[1:-1], verdict=verdict)
+    known = [c for c in odd if bounded(c)]
+    if not known:
+        return RowFigures(overhead="", interval="", verdict=verdict)
+    number = "all" if len(odd) == len(cells) else f"{len(odd)} of {len(cells)}"
+    low, high = min(c.low for c in known), max(c.high for c in known)
+    factor = (1 + low) * (1 + high) >= 4
+    ends = show_interval(low, high, factor=factor)[1:-1]
+    return RowFigures(overhead=number, interval=f"×{ends}" if factor else f"{ends} %", verdict=verdict)
 
 
 def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
@@ -253,8 +251,8 @@ def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
 
 
 def _where(study: Study, arm: str) -> str:
-    """Return the number of instances, '2 instances', if the environment of an arm runs on several placements;
-    else ''."""
+    """Return the number of instances, '2 containers', if the environment runs on several placements; else
+    ''."""
     places = {a.placement.name for a in study.arms() if a.environment.name == arm.partition("/")[0]}
     return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
 
@@ -303,13 +301,12 @@ def _listed(labels: Sequence[str]) -> str:
 
 def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, ...]:
     """Return the slower rows, then the faster rows, each with the largest effect first."""
-    slower = _largest_first(
-        (_slowest(cells), _label_of(label, cells, Verdict.SLOWER))
-        for label, cells in _with_verdict(rows, arm, Verdict.SLOWER)
-    )
-    faster = _largest_first(
-        (min(cells, key=lambda c: c.overhead), _label_of(label, cells, Verdict.FASTER))
-        for label, cells in _with_verdict(rows, arm, Verdict.FASTER)
+    slower, faster = (
+        _largest_first(
+            (_largest(cells, verdict), _label_of(label, cells, verdict))
+            for label, cells in _with_verdict(rows, arm, verdict)
+        )
+        for verdict in (Verdict.SLOWER, Verdict.FASTER)
     )
     if word is not Verdict.FASTER:
         faster = tuple(f"{text} (faster)" for text in faster)
@@ -341,14 +338,24 @@ def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...
 
 
 def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
-    """Return the label with the number of figures that have the verdict: 'memory (2 of 9)', or 'memory (9)'
-    for all."""
-    count = sum(c.verdict is verdict for c in cells)
-    return label.replace(f"({len(cells)})", f"({count} of {len(cells)})") if count < len(cells) else label
+    """Return the label of a row with its metrics that have the verdict: 'memory (copy, triad)', 'memory (5 of
+    9)', or 'memory (9)' for all."""
+    odd = [c for c in cells if c.verdict is verdict]
+    if len(odd) == len(cells):
+        return label
+    alone = len({c.workload for c in cells}) == 1
+    names = ", ".join(one_line(c.metric) if alone else metric_label(c) for c in odd)
+    inside = names if len(odd) <= _MOST_NAMED else f"{len(odd)} of {len(cells)}"
+    return label.replace(f"({len(cells)})", f"({inside})")
 
 
-def _slowest(cells: Sequence[Cell]) -> Cell:
-    return max((c for c in cells if c.verdict is Verdict.SLOWER), key=lambda c: c.overhead)
+def _largest(cells: Sequence[Cell], verdict: Verdict) -> Cell:
+    """Return the cell with the largest effect among those with the verdict."""
+    return max((c for c in cells if c.verdict is verdict), key=lambda c: abs(_theta(c.overhead)))
+
+
+def _theta(overhead: float) -> float:
+    return math.log1p(overhead) if overhead > -1 else -math.inf
 
 
 def _half_width(cell: Cell) -> float | None:

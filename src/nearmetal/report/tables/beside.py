@@ -5,9 +5,10 @@ No value of a paper is used in an estimate."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from ...analysis.published import rate_loss, speed_gain
 from ...model.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
@@ -127,7 +128,7 @@ def _one(
     analysis: Analysis,
     lines: Sequence[ProfileLine],
 ) -> PrintedComparison:
-    if f.quantity is Quantity.GAIN:
+    if f.quantity is Quantity.GAIN and not f.arm:
         return PrintedComparison(figure=f, found=(), lacking=f"not in one boot state: {f.differs}")
     arm, baseline = places.get(f.arm, ""), places.get(f.baseline, "")
     if not arm or (f.baseline and not baseline):
@@ -144,8 +145,8 @@ def _one(
         found = tuple(_wall(f.what, values) for values in _walls(analysis, arm, wanted))
         return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
     cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in WHOLE]
-    if f.quantity is Quantity.OVERHEAD:
-        found = tuple(_overhead(c) for c in cells if c.baseline == baseline)
+    if f.quantity in _AS_PRINTED:
+        found = tuple(_overhead(f.quantity, c) for c in cells if c.baseline == baseline)
     else:  # from the arm's own trials, for any baseline
         found = tuple(_trouble(f, c) for c in {c.workload: c for c in cells}.values())
     return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
@@ -164,11 +165,21 @@ def _wall(what: str, v: Interval) -> OwnValue:
     return OwnValue(what=what, value=v.centre, low=v.low, high=v.high, text=show(v.centre, "s"))
 
 
-def _overhead(c: Cell) -> OwnValue:
-    low, high = (c.low, c.high) if bounded(c) else (-math.inf, math.inf)
-    known = show_effect(c.overhead, c.low, c.high) if has_interval(c) else "no interval yet"
+_AS_PRINTED: Mapping[Quantity, Callable[[float], float]] = {
+    Quantity.OVERHEAD: float,
+    Quantity.LOSS: rate_loss,
+    Quantity.GAIN: speed_gain,
+}
+"""How a time-equivalent overhead is converted to the quantity that a paper printed."""
+
+
+def _overhead(quantity: Quantity, c: Cell) -> OwnValue:
+    convert = _AS_PRINTED[quantity]
+    value = convert(c.overhead)
+    low, high = sorted((convert(c.low), convert(c.high))) if bounded(c) else (-math.inf, math.inf)
+    known = show_effect(value, low, high) if has_interval(c) else "no interval yet"
     text = f"{known}, n {c.n}"
-    return OwnValue(what=one_line(c.workload), value=c.overhead, low=low, high=high, text=text)
+    return OwnValue(what=one_line(c.workload), value=value, low=low, high=high, text=text)
 
 
 def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:

@@ -18,7 +18,7 @@ from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
 from .cells import side
 
-PAPER = "kvm-cluster-2009"
+PAPER = "virtual-cluster-2009"
 HEADS = ("s", "minimum", "median", "maximum", "mean", "standard deviation", "n")
 WHOLE, FIRST_COMMAND, READY = "first_instruction", "first_command", "agent"
 _START = "start."
@@ -40,7 +40,7 @@ _SEVERAL = (
     "one after the other, and the seconds of the last one to be ready if they start side by side. Other "
     "trials show their last guest."
 )
-_PHYSICAL = {"whole": "in all, as systemd tells of this boot"}
+_PHYSICAL = {"whole": "in all, as systemd reports of this boot"}
 
 
 def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonValue]) -> Leaf | None:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from ...model.result import Analysis, Attribution, Cell, Interval, Verdict
 from ...model.study import Pinning, Placement, Study
 from ...records.disk import TRY_SECONDS, resume_line, try_line
+from ...study_file.environments.backends import capabilities_of
 from ...units import show, show_effect
-from ..text import more_time, one_line, plural, show_length
+from ...workloads.kernels.registry import workload_title
+from ..text import enumerated, more_time, one_line, plural, show_length
 
 SYMBOLS: Mapping[Verdict, str] = {
     Verdict.SLOWER: "▲",
@@ -42,7 +44,7 @@ def margin_text(margin: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmLabel:
-    """The description of an arm: 'container', '2 instances × 1 task', 'veth-bridge'.
+    """The description of an arm: 'podman', '2 containers × 1 task', 'veth-bridge'.
 
     If the study does not contain the arm, only its name is given, and shape and network are ''.
     """
@@ -106,9 +108,16 @@ class ComparisonGroup:
     lines: tuple[MetricLine, ...]
 
 
+def label_text(workload: str, metric: str) -> str:
+    """Return the name of a metric on one line: 'CG.rate', or the workload's if the metric has the same
+    name."""
+    title = workload_title(workload, metric)
+    return one_line(title if metric in ("", workload) else f"{title}.{metric}")
+
+
 def metric_label(cell: Cell) -> str:
-    """Return the label of a cell on one line."""
-    return one_line(cell.label)
+    """Return the name of a cell's metric on one line; see label_text()."""
+    return label_text(cell.workload, cell.metric)
 
 
 def side(study: Study, arm_name: str) -> ArmLabel:
@@ -119,22 +128,51 @@ def side(study: Study, arm_name: str) -> ArmLabel:
             return ArmLabel(
                 arm=arm_name,
                 environment=one_line(arm.environment.name) + (f" ({emulation})" if emulation else ""),
-                shape=shape_text(p),
+                shape=shape_text(p, arm.environment.backend),
                 network=arm.environment.attachment.value,
             )
     return ArmLabel(arm=arm_name, environment=one_line(arm_name), shape="", network="")
 
 
-def shape_text(p: Placement) -> str:
-    """Return the shape of an arm, '2 instances × 1 task', and anything unusual about it. Emulated nodes are
-    always named as such."""
+def is_bare(backend: str) -> bool:
+    """Return whether the backend is bare metal; False for an unknown one, as in old results."""
+    can = capabilities_of(backend)
+    return can is not None and can.bare
+
+
+def bare_metal_text(study: Study) -> str:
+    """Return which environments are bare metal: 'native and native-tcp are bare metal'.
+
+    Environments whose names say so already are left out; the text is empty if none remain.
+    """
+    found = [one_line(e.name) for e in study.environments if is_bare(e.backend) and "bare" not in e.name]
+    if not found:
+        return ""
+    return f"{enumerated(found)} {'is' if len(found) == 1 else 'are'} bare metal"
+
+
+def _instances_text(count: int, backend: str) -> str:
+    """Return '2 containers' or '2 VMs'; '2 instances' on bare metal, and of an unknown backend."""
+    can = capabilities_of(backend)
+    if can is None or can.bare:
+        return plural(count, "instance")
+    return plural(count, "VM" if can.virtual else "container")
+
+
+def shape_text(p: Placement, backend: str) -> str:
+    """Return the shape of an arm, '2 containers × 1 task', and anything unusual about it.
+
+    Emulated nodes are always named as such. Bare metal has no instances to count if there is only one.
+    """
     pinned = {
         Pinning.RANK: "",
         Pinning.INSTANCE: ", pinned by instance",
         Pinning.NONE: ", not pinned",
     }[p.pinning]
     shared = ", oversubscribed" if p.oversubscribe else ""
-    shape = f"{plural(p.instances, 'instance')} × {plural(p.tasks, 'task')}{pinned}{shared}"
+    tasks = plural(p.tasks, "task")
+    whole = p.instances == 1 and is_bare(backend)
+    shape = (tasks if whole else f"{_instances_text(p.instances, backend)} × {tasks}") + pinned + shared
     return f"{p.nodes} emulated nodes × {shape}" if p.emulated else shape
 
 
@@ -297,10 +335,10 @@ def question_text(study: Study, analysis: Analysis) -> str:
 def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
     """Return a sentence for each environment that was emulated, or whose guests were."""
     cells = (*analysis.cells, *analysis.noise_floor.cells)
-    return emulation_said((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
+    return emulation_sentences((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
 
 
-def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def emulation_sentences(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return sentences about emulated environments.
 
     found: names of environments, each with how it is emulated; empty if it is not.
@@ -313,12 +351,13 @@ def emulation_said(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     )
 
 
-def legend(analysis: Analysis) -> tuple[str, ...]:
-    """Return the meaning of the symbols and numbers."""
+def legend(study: Study, analysis: Analysis) -> tuple[str, ...]:
+    """Return the meaning of the names, symbols and numbers."""
     margin = ", ".join(dict.fromkeys(margin_text(c.margin) for c in analysis.cells)) or "the margin"
     confidence = ", ".join(dict.fromkeys(f"{c.confidence * 100:.3g} %" for c in analysis.cells)) or "95 %"
     return (
         *emulation_warnings(analysis),
+        *([f"{bare}."] if (bare := bare_metal_text(study)) else []),
         f"▲ material: slower beyond {margin}   ▼ faster beyond {margin}   "
         f"= equivalent: within {margin}, proven",
         "? no verdict yet   ! inconsistent: the machine changed during the run",

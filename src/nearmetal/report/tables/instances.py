@@ -14,7 +14,7 @@ from ..sheet import Block, Grid, Words
 from ..text import one_line, plural
 from .cells import side
 
-NOT_TOLD = "not told"
+NOT_REPORTED = "not reported"
 _BYTES = frozenset(("blocks received", "blocks sent"))
 
 
@@ -42,7 +42,7 @@ def value_of(f: InstanceFigures, key: str) -> float | None:
 def shown(value: float | None, unit: str) -> str:
     """Format a value with its unit. Shares are formatted in percent, and counts without a unit."""
     if value is None:
-        return NOT_TOLD
+        return NOT_REPORTED
     if unit == "share":
         return f"{100 * value:.3g} %"
     return show(value, unit) if unit else f"{value:,.6g}"
@@ -110,7 +110,7 @@ def _meaning(figures: Sequence[InstanceFigures]) -> str:
         note += (
             " CPU time counted: by the guest's kernel, of what its vCPU threads ran on the machine. "
             "Run delay: of the time that vCPUs wanted to run, the share they waited for a CPU, which a guest "
-            "sees as steal only where its hypervisor tells it."
+            "sees as steal only if its hypervisor reports it."
         )
     if any(f.node.get("excess", 0.0) > 0.005 for f in figures):
         note += (
@@ -118,7 +118,7 @@ def _meaning(figures: Sequence[InstanceFigures]) -> str:
             "shares are not the node's."
         )
     if not all(f.kernels for f in figures):
-        note += " An instance without a kernel of its own tells user and system time only."
+        note += " An instance without a kernel of its own reports user and system time only."
     return note
 
 
@@ -134,7 +134,7 @@ def _share(shares: Mapping[str, float], name: str) -> str:
 
 def _rate(f: InstanceFigures, name: str) -> str:
     if name not in f.rates:
-        return NOT_TOLD
+        return NOT_REPORTED
     unit = "B/s" if name in _BYTES else ""
     whole, each = ((v if unit else round(v)) for v in (f.rates[name], f.mean_rates[name]))
     return f"{shown(whole, unit)} ({shown(each, unit)})"
@@ -142,13 +142,13 @@ def _rate(f: InstanceFigures, name: str) -> str:
 
 def _accounts(f: InstanceFigures) -> tuple[str, ...]:
     def seconds(value: float | None) -> str:
-        return NOT_TOLD if value is None else show(value, "s", signed=True)
+        return NOT_REPORTED if value is None else show(value, "s", signed=True)
 
     return (
         shown(f.run_delay, "share"),
         shown(f.accounting, "share"),
         seconds(f.clock_ahead),
-        NOT_TOLD if f.clock_error is None else f"±{show(f.clock_error, 's')}",
+        NOT_REPORTED if f.clock_error is None else f"±{show(f.clock_error, 's')}",
         seconds(f.clock_drift),
     )
 

@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 from ...model.profile import RankProfile, calls_together
 from ...units import show
+from ...workloads.kernels.registry import workload_title
 from ..seen import RecordIndex
 
 Ranks = Sequence[RankProfile]
@@ -50,7 +51,7 @@ class ProfileLine:
         inside = self.compute + self.communication
         share = f" ({100 * self.communication / inside:.3g} %)" if inside > 0 else ""
         return (
-            f"{self.workload}, {self.arm}",
+            f"{workload_title(self.workload)}, {self.arm}",
             f"{self.trials:,}",
             show(self.init, "s"),
             show(self.compute, "s"),

@@ -15,10 +15,10 @@ from .floors import Floor, floors
 
 
 class Grade(StrEnum):
-    """How closely the baseline agrees with itself."""
+    """How large the noise is: how far the baseline differs from itself."""
 
-    SOUND = "sound"
-    NOISY = "noisy"
+    LOW = "low"
+    HIGH = "high"
     NOT_TRUSTWORTHY = "not trustworthy"
     UNKNOWN = "not known"
 
@@ -44,7 +44,7 @@ class Trust:
 def trust_in(study: Study, noise: NoiseFloor) -> Trust:
     """Grade a run by the comparisons of the baseline with itself.
 
-    Sound: all of them are equivalent. Noisy: at least one has an interval that exceeds the margin.
+    Low: all of them are equivalent. High: at least one has an interval that exceeds the margin.
     Not trustworthy: at least one shows a difference. Not known: there are none, or none has an interval.
     """
     known = [f for f in floors(study, noise) if math.isfinite(f.half_width)]
@@ -62,10 +62,10 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
         reason += f"; it differs by: {figures}" if figures else ""
     elif noise.proven:
         margin = margin_text(max(c.margin for c in noise.cells)).removeprefix("±")
-        grade = Grade.SOUND
+        grade = Grade.LOW
         reason = f"{base} differs from itself by less than {margin}: {figures}"
     else:
-        grade = Grade.NOISY
+        grade = Grade.HIGH
         # A metric that is listed apart from its group is named only if it is the reason for this grade.
         widest = ", ".join(f.text if any(_is_open(c) for c in f.apart) else _figure(f) for f in known)
         reason = f"{base} may differ from itself by: {widest}; smaller costs cannot be seen yet"

@@ -13,7 +13,7 @@ from ...model.result import Verdict
 from ...units import show, show_effect, show_overhead
 from ..forms.json_form import to_json
 from ..text import one_line, plural
-from .cells import SYMBOLS, counted_by_reason, emulation_said
+from .cells import SYMBOLS, counted_by_reason, emulation_sentences, label_text
 
 if TYPE_CHECKING:
     from ...analysis.two_level import LeastBoots, StateCell
@@ -171,8 +171,8 @@ def subject(c: StateCell) -> str:
 
 
 def metric(c: StateCell) -> str:
-    """Return the name of a metric, 'cg.rate', or only the workload if the metric has the same name."""
-    return one_line(c.workload if c.metric in ("", c.workload) else f"{c.workload}.{c.metric}")
+    """Return the name of the metric that is compared; see label_text()."""
+    return label_text(c.workload, c.metric)
 
 
 def sentence(u: Upgrade) -> str:
@@ -308,7 +308,7 @@ def next_step(u: Upgrade) -> str:
 
 def warnings(u: Upgrade) -> tuple[str, ...]:
     """Return a sentence for each arm that was emulated."""
-    return emulation_said((subject(c), c.guest) for c in u.cells)
+    return emulation_sentences((subject(c), c.guest) for c in u.cells)
 
 
 def upgrade_json(u: Upgrade, *, page: str | None) -> dict[str, JsonValue]:

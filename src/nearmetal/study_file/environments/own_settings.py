@@ -13,7 +13,7 @@ from .backends import backends_that, capabilities_of, every_settings
 
 
 def _own_settings(node: Node) -> tuple[type[BackendSettings], ...]:
-    """Return the settings class of an environment's backend; empty if it has none."""
+    """Return the settings class of an environment's backend; empty for a backend without settings."""
     backend = node.get("backend") if isinstance(node, MapNode) else None
     can = capabilities_of(backend.text) if isinstance(backend, Scalar) else None
     return () if can is None or can.settings is None else (can.settings,)

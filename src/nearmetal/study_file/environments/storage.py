@@ -42,7 +42,7 @@ def check_storage(section: Storage, node: Node, path: Path, problems: Problems) 
             problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')
 
 
-def check_told_storage(
+def check_storage_references(
     section: Environment,
     node: Node,
     path: Path,
@@ -61,8 +61,8 @@ def check_told_storage(
         taken = not section.workloads or (w is not None and w.name in section.workloads)
         if not taken or w is None:
             continue
-        if isinstance(w, CommandWorkload) and w.told_of_storage:
-            why = f"is told of storage ({w.told_of_storage})"
+        if isinstance(w, CommandWorkload) and w.storage_name:
+            why = f"refers to storage ({w.storage_name})"
         elif isinstance(w, KernelWorkload) and w.kernel in writers:
             why = "writes to storage"
         else:

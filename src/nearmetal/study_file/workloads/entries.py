@@ -15,7 +15,7 @@ from ..tree import MapNode, entries_of, mark_of
 from ..validate import validate
 from .applications import read_application
 from .kernels import read_params
-from .npb import NpbEntry, Program, find_program, misfits, npb_command
+from .npb import NasProgram, NpbEntry, find_program, misfits, npb_command
 from .programs import read_program
 from .subjects import subject_facts
 from .sweep import Piece, expand
@@ -38,7 +38,7 @@ _KINDS = ("kernel", "application", "command", "script", "npb", SUBJECT)
 
 
 def read_workload(
-    piece: Piece, catalog: Catalog | None, programs: dict[str, Program], problems: Problems
+    piece: Piece, catalog: Catalog | None, programs: dict[str, NasProgram], problems: Problems
 ) -> Workload | None:
     """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
 
@@ -97,7 +97,7 @@ def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> Kernel
     return None if problems.added > before else replace(workload, params=params)
 
 
-def _npb(piece: Piece, programs: dict[str, Program], problems: Problems) -> CommandWorkload | None:
+def _npb(piece: Piece, programs: dict[str, NasProgram], problems: Problems) -> CommandWorkload | None:
     from ..sections import NpbWorkloadSection, made
 
     before = problems.added
@@ -164,7 +164,7 @@ def check_kernel(
 
 
 def check_programs(
-    frame: Study, pieces: Iterable[Piece], programs: Mapping[str, Program], problems: Problems
+    frame: Study, pieces: Iterable[Piece], programs: Mapping[str, NasProgram], problems: Problems
 ) -> None:
     """Check that every NAS benchmark can run on the numbers of ranks of its placements."""
     at: Path = ("npb", "benchmark")

@@ -83,7 +83,7 @@ _VERIFY = VerifySpec(regex=r"^ *Verification *= *(\S.*?) *$", expected="SUCCESSF
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class NasProgram:
     """The binary of one benchmark and class.
 
     path: path of the binary, with a placeholder for the number of ranks if there is one binary for each.
@@ -112,7 +112,7 @@ def ranks_of(benchmark: Benchmark) -> Ranks:
     return Ranks.SQUARES if benchmark in _SQUARE else Ranks.POWERS
 
 
-def find_program(directory: Path, benchmark: Benchmark, size: Size) -> Program | None:
+def find_program(directory: Path, benchmark: Benchmark, size: Size) -> NasProgram | None:
     """Find cg.A.x, or else cg.A.<ranks>, in upper or lower case; None if the directory contains neither.
 
     Raises OSError if the directory cannot be read.
@@ -123,15 +123,17 @@ def find_program(directory: Path, benchmark: Benchmark, size: Size) -> Program |
     matches.sort(key=lambda m: (m[1] != f"{benchmark}.{size}", m[0]))
     for match in matches:
         if match[2] in "xX":
-            return Program(path=directory / match[0], benchmark=benchmark, built=None)
+            return NasProgram(path=directory / match[0], benchmark=benchmark, built=None)
     if not matches:
         return None
     stem = matches[0][1]
     built = frozenset(int(m[2]) for m in matches if m[1] == stem)
-    return Program(path=directory / f"{stem}.{RANKS}", benchmark=benchmark, built=built)
+    return NasProgram(path=directory / f"{stem}.{RANKS}", benchmark=benchmark, built=built)
 
 
-def npb_command(name: str, program: Program, *, env: Mapping[str, str], time_limit: float) -> CommandWorkload:
+def npb_command(
+    name: str, program: NasProgram, *, env: Mapping[str, str], time_limit: float
+) -> CommandWorkload:
     """Return the binary as a workload with this name.
 
     time_limit: seconds.
@@ -147,7 +149,7 @@ def npb_command(name: str, program: Program, *, env: Mapping[str, str], time_lim
     )
 
 
-def misfits(name: str, program: Program, arms: Iterable[Arm]) -> tuple[str, ...]:
+def misfits(name: str, program: NasProgram, arms: Iterable[Arm]) -> tuple[str, ...]:
     """Return why a workload cannot run on the arms that are to run it, one text for each cause."""
     found: dict[str, dict[str, None]] = {}
     for arm in arms:

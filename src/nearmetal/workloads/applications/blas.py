@@ -115,7 +115,7 @@ def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
     core = environment(choices, cpu_flags).get("OPENBLAS_CORETYPE")
     others = [name for name in cores if core is not None and name.lower() != core.lower()]
     return (
-        f"OpenBLAS was told to use its kernels for {core}, and used those for {others[0]}" if others else None
+        f"OpenBLAS was set to use its kernels for {core}, but used those for {others[0]}" if others else None
     )
 
 

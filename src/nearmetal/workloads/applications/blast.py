@@ -86,7 +86,7 @@ PARAMETERS = (
         auto=True,
         doc="path of queries of your own, in FASTA; auto: drawn from the seed",
     ),
-    Parameter(name="evalue", kind=Kind.TEXT, default="10", doc="hits of a higher e-value are not told"),
+    Parameter(name="evalue", kind=Kind.TEXT, default="10", doc="hits of a higher e-value are not reported"),
     Parameter(
         name="verify",
         kind=Kind.WORD,
@@ -239,7 +239,7 @@ def _made(*argv: str) -> Invocation:
 def _verified(result: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
     unsplit, hits = number_at(result, "unsplit"), number_at(result, "hits")
     if unsplit is None or hits is None:
-        return False, "the hits of an unsplit search", "none told"
+        return False, "the hits of an unsplit search", "none reported"
     missing, extra = number_at(result, "missing"), number_at(result, "extra")
     found = f"{hits:.0f} hits"
     if missing or extra:

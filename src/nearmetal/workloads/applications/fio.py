@@ -297,4 +297,4 @@ def _direct(
         return "a loop device, whose file may be in the machine's page cache"
     if any(name.startswith(("vd", "xvd")) for name in devices):
         return "a virtual disk, which a cache of its machine may serve"
-    return "the device" if counted else "the device, or a cache: too short to be told"
+    return "the device" if counted else "the device, or a cache: too short to distinguish"

@@ -115,7 +115,7 @@ class Mitgcm(Application):
         parts = parts_of(((name, kind) for name, (_, kind) in SECTIONS.items()), values)
         return Parsed(
             metrics=metrics_of(
-                self.metrics(choices), values, lambda name: f"its output tells no seconds of {name}"
+                self.metrics(choices), values, lambda name: f"its output has no seconds of {name}"
             ),
             ok=ok,
             expected=expected,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...model.study import Better
 from ..parameter import Parameter
-from .contract import Kernel, Metric, SliceWork, WorkKind, seconds_each
+from .contract import Kernel, KernelMetric, SliceWork, WorkKind, seconds_each
 from .messages import bytes_of, bytes_parameter, count_parameter
 
-TIME = Metric(name="time", unit="s", better=Better.LOWER, part="calls", value=seconds_each)
+TIME = KernelMetric(name="time", unit="s", better=Better.LOWER, part="calls", value=seconds_each)
 
 
 def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> Kernel:
@@ -21,7 +21,7 @@ def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> 
         doc=doc,
         parameters=(*((size,) if size else ()), count_parameter("calls", "calls per time share")),
         keys=lambda choices, _: {"bytes": bytes_of(choices)} if size else {},
-        work=lambda choices, _: SliceWork(asked=choices.whole("calls")),
+        work=lambda choices, _: SliceWork(units=choices.whole("calls")),
         metrics=lambda _: (TIME,),
         least_ranks=2,
     )

@@ -30,10 +30,12 @@ class KernelSetting:
     ranks: number of MPI ranks.
     llc_bytes: total size of the last-level caches.
     alone: whether a slice runs only the one part that the workload selects.
+    turns: least number of instances that take turns with their slices.
     """
 
     ranks: int
     llc_bytes: int
+    turns: int = 1
     alone: bool = False
 
 
@@ -43,18 +45,18 @@ class SliceWork:
 
     least: smallest number of units; every slice has a multiple of it.
     most: largest number of units if the rehearsal determines the number; None for no limit.
-    asked: number of units that the study sets; None if the rehearsal determines it.
+    units: number of units that the study sets; None if the rehearsal determines it.
     parts: parts of a slice whose time grows with the units; empty if all parts do.
     """
 
     least: int = 1
     most: int | None = None
-    asked: int | None = None
+    units: int | None = None
     parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
+class KernelMetric:
     """One metric of a kernel.
 
     part: the part of nm-micro's slice line that the metric is computed from.
@@ -74,6 +76,7 @@ class Metric:
 class Kernel:
     """One kernel of nm-micro.
 
+    title: its name in sentences and tables; its name in study files if empty.
     keys: returns the keys of its KERNEL-SPEC.
     work: returns the work of a slice.
     metrics: returns its metrics, in the order in which they are shown.
@@ -89,11 +92,12 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     keys: Callable[[Choices, KernelSetting], Mapping[str, str | int]]
     work: Callable[[Choices, KernelSetting], SliceWork]
-    metrics: Callable[[Choices], tuple[Metric, ...]]
+    metrics: Callable[[Choices], tuple[KernelMetric, ...]]
     least_ranks: int = 1
     ranks: Ranks = Ranks.ANY
     alone: bool = False
     storage: bool = False
+    title: str = ""
 
 
 def per_second(seconds: float, work: float) -> float:
@@ -104,4 +108,4 @@ def seconds_each(seconds: float, work: float) -> float:
     return seconds / work
 
 
-RATE = Metric(name="rate", unit="op/s", better=Better.HIGHER, part="rate", value=per_second)
+RATE = KernelMetric(name="rate", unit="op/s", better=Better.HIGHER, part="rate", value=per_second)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second
 
 PAGE = 4096
 PACED_SECONDS = 10e-3
@@ -26,7 +26,7 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     if writes is None and not rate:
         return SliceWork()
     pages = writes or rate * PACED_SECONDS / PAGE
-    return SliceWork(asked=max(1, round(pages / setting.ranks)))
+    return SliceWork(units=max(1, round(pages / setting.ranks)))
 
 
 _KERNEL = Kernel(
@@ -63,7 +63,7 @@ _KERNEL = Kernel(
     keys=_keys,
     work=_work,
     metrics=lambda _: (
-        Metric(name="rate", unit="B/s", better=Better.HIGHER, part="bytes", value=per_second),
+        KernelMetric(name="rate", unit="B/s", better=Better.HIGHER, part="bytes", value=per_second),
     ),
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second, seconds_each
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second, seconds_each
 
 LARGE = 64 << 10
 """Message size in bytes from which the size dominates the time: bandwidth is reported instead of latency."""
@@ -16,12 +16,12 @@ def bytes_of(choices: Choices) -> int:
     return int(choices.values["bytes"])
 
 
-def message_metrics(choices: Choices, *, unusable: str = Metric.unusable) -> tuple[Metric, ...]:
+def message_metrics(choices: Choices, *, unusable: str = KernelMetric.unusable) -> tuple[KernelMetric, ...]:
     """Return latency or bandwidth, computed from a part whose work is a number of messages."""
     size, measure = bytes_of(choices), choices.word("measure")
     latency = measure == "latency" or (measure == AUTO and size < LARGE)
     return (
-        Metric(
+        KernelMetric(
             name="latency" if latency else "bandwidth",
             unit="s" if latency else "B/s",
             better=Better.LOWER if latency else Better.HIGHER,
@@ -69,7 +69,7 @@ def pingpong_kernel(
     least_bytes: int = 0,
     most_bytes: int = 1 << 30,
     more: tuple[Parameter, ...] = (),
-    unusable: str = Metric.unusable,
+    unusable: str = KernelMetric.unusable,
 ) -> Kernel:
     """Return a ping-pong kernel over one transport.
 
@@ -91,7 +91,7 @@ def pingpong_kernel(
             *more,
         ),
         keys=keys,
-        work=lambda choices, _: SliceWork(asked=choices.whole("trips")),
+        work=lambda choices, _: SliceWork(units=choices.whole("trips")),
         metrics=lambda choices: message_metrics(choices, unusable=unusable),
         least_ranks=2,
     )

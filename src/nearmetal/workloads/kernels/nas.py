@@ -16,12 +16,13 @@ def nas_kernel(
     units: units of nm-micro in one such count.
     """
 
-    def asked(choices: Choices) -> int | None:
+    def set_units(choices: Choices) -> int | None:
         number = choices.whole(count)
         return None if number is None else number * units
 
     return Kernel(
         name=name,
+        title=name.upper(),
         kind=WorkKind.COMPUTE,
         doc=doc,
         parameters=(
@@ -38,7 +39,7 @@ def nas_kernel(
             ),
         ),
         keys=lambda choices, _: {"class": choices.word("class")},
-        work=lambda choices, _: SliceWork(asked=asked(choices)),
+        work=lambda choices, _: SliceWork(units=set_units(choices)),
         metrics=lambda _: (RATE,),
         ranks=ranks,
     )

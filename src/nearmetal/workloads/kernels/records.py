@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second, seconds_each
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second, seconds_each
 
 
 def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
@@ -23,8 +23,8 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     """Return the work of a slice. The checkpoint at the end of a slice takes the same time for any number of
     records before it."""
     records = choices.whole("records")
-    asked = None if records is None else max(1, round(records / setting.ranks))
-    return SliceWork(asked=asked, parts=("records",))
+    units = None if records is None else max(1, round(records / setting.ranks))
+    return SliceWork(units=units, parts=("records",))
 
 
 _KERNEL = Kernel(
@@ -62,8 +62,8 @@ _KERNEL = Kernel(
     keys=_keys,
     work=_work,
     metrics=lambda _: (
-        Metric(name="records", unit="op/s", better=Better.HIGHER, part="records", value=per_second),
-        Metric(name="checkpoint", unit="s", better=Better.LOWER, part="checkpoint", value=seconds_each),
+        KernelMetric(name="records", unit="op/s", better=Better.HIGHER, part="records", value=per_second),
+        KernelMetric(name="checkpoint", unit="s", better=Better.LOWER, part="checkpoint", value=seconds_each),
     ),
     storage=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ...model.record import JsonValue, Row, Status
 from ...model.study import Better, KernelWorkload
 from ..parameter import Choices, Parameter
 from ..protocol import PartLine, SliceLine, VerifyLine
-from .contract import RATE, Kernel, KernelSetting, Metric, SliceWork, WorkKind
+from .contract import RATE, Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
 
 
 def _described() -> Iterator[Kernel]:
@@ -22,6 +23,7 @@ def _described() -> Iterator[Kernel]:
         yield from getattr(importlib.import_module(f"{__package__}.{found.name}"), "KERNELS", ())
 
 
+_FIRST_WORD = re.compile(r"([a-z]+)((?:[^a-z].*)?)", re.DOTALL)
 _ORDER = tuple(WorkKind)
 _KERNELS: Mapping[str, Kernel] = {
     kernel.name: kernel for kernel in sorted(_described(), key=lambda k: _ORDER.index(k.kind))
@@ -45,6 +47,21 @@ def kind(name: str) -> str:
     """Return the kind of work of a kernel; 'programs' for a kernel that this version does not have."""
     found = _KERNELS.get(name)
     return found.kind.value if found is not None else "programs"
+
+
+def workload_title(workload: str, metric: str | None = None) -> str:
+    """Return the name of a workload as sentences and tables show it: 'CG' for cg, 'IS.A' for is.A.
+
+    Only a name that begins with the name of a kernel differs from that in study files.
+
+    metric: a metric of the workload; a workload without the kernel's metrics is a program with the same name.
+    """
+    name, rest = found.groups() if (found := _FIRST_WORD.fullmatch(workload)) else ("", "")
+    known = _KERNELS.get(name)
+    if known is None or not known.title:
+        return workload
+    own = {m for m, *_ in metrics(KernelWorkload(name=name, kernel=name, params={}))}
+    return known.title + rest if metric is None or metric in own else workload
 
 
 def parameters(name: str) -> dict[str, Parameter]:
@@ -79,12 +96,15 @@ def metrics(workload: KernelWorkload) -> tuple[tuple[str, str, Better], ...]:
     return tuple((m.name, m.unit, m.better) for m in _metrics(workload))
 
 
-def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, threads: int = 1) -> str:
+def argument(
+    workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: float, turns: int = 1, threads: int = 1
+) -> str:
     """Return the KERNEL-SPEC argument of nm-micro.
 
     It is the same for all arms with the same number of ranks, except for `extra`.
 
     extra: additional work in every slice for calibration, as a share (0.03 = 3 %).
+    turns: least number of instances that take turns with their slices.
     threads: threads of each rank. A kernel that supports only one refuses more itself.
 
     Raises UsageError if the kernel cannot run on this number of ranks, or if a key is not valid for it.
@@ -96,7 +116,7 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
             f"kernel '{found.name}' of workload '{workload.name}' does not run on {ranks} ranks",
             remedy=f"give its placements {allowed} ranks",
         )
-    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes)
+    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, turns=turns)
     keys: dict[str, str | int] = {**found.keys(choices, setting), "pages": workload.pages.value}
     words = [found.name, *(f"{key}={value}" for key, value in keys.items())]
     if _alone(found, workload):
@@ -108,10 +128,10 @@ def argument(workload: KernelWorkload, *, ranks: int, llc_bytes: int, extra: flo
     return ":".join(words)
 
 
-def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int) -> SliceWork:
+def slice_work(workload: KernelWorkload, *, ranks: int, llc_bytes: int, turns: int = 1) -> SliceWork:
     """Return the work of a slice of this workload. Raises UsageError if a key is not valid."""
     found, choices = _resolve(workload)
-    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, alone=_alone(found, workload))
+    setting = KernelSetting(ranks=ranks, llc_bytes=llc_bytes, turns=turns, alone=_alone(found, workload))
     return found.work(choices, setting)
 
 
@@ -139,7 +159,7 @@ def _resolve(workload: KernelWorkload) -> tuple[Kernel, Choices]:
     return found, Choices(values=values)
 
 
-def _metrics(workload: KernelWorkload) -> tuple[Metric, ...]:
+def _metrics(workload: KernelWorkload) -> tuple[KernelMetric, ...]:
     found, choices = _resolve(workload)
     every = found.metrics(choices)
     unknown = set(workload.metrics) - {m.name for m in every}
@@ -151,7 +171,7 @@ def _metrics(workload: KernelWorkload) -> tuple[Metric, ...]:
     return tuple(m for m in every if not workload.metrics or m.name in workload.metrics)
 
 
-def _part(workload: KernelWorkload, metric: Metric, line: SliceLine) -> PartLine:
+def _part(workload: KernelWorkload, metric: KernelMetric, line: SliceLine) -> PartLine:
     for part in line.parts:
         if line.name == workload.kernel and part.metric == metric.part:
             return part
@@ -161,7 +181,7 @@ def _part(workload: KernelWorkload, metric: Metric, line: SliceLine) -> PartLine
 
 
 def _row(
-    workload: KernelWorkload, metric: Metric, slices: Sequence[SliceLine], verify: VerifyLine | None
+    workload: KernelWorkload, metric: KernelMetric, slices: Sequence[SliceLine], verify: VerifyLine | None
 ) -> Row:
     parts = [_part(workload, metric, line) for line in slices]
     usable = [p for p in parts if p.seconds > 0 and p.work > 0]
@@ -190,17 +210,19 @@ def _row(
     )
 
 
-def _reason(metric: Metric, asked: int, values: tuple[float, ...], verify: VerifyLine | None) -> str:
+def _reason(
+    metric: KernelMetric, requested: int, values: tuple[float, ...], verify: VerifyLine | None
+) -> str:
     """Return why the row fails; empty if it does not.
 
     values: values of the usable slices.
     """
     if verify is not None and not verify.ok:
         return f"verification failed: expected {dict(verify.expected)}, found {dict(verify.found)}"
-    if asked == 0:
+    if requested == 0:
         return "nothing was measured"
-    if len(values) < asked:
-        return f"{asked - len(values)} of {asked} time shares {metric.unusable}"
+    if len(values) < requested:
+        return f"{requested - len(values)} of {requested} time shares {metric.unusable}"
     if not all(math.isfinite(v) and v > 0 for v in values):
         return "a value is not a positive number"
     return ""

@@ -24,7 +24,7 @@ _KERNEL = Kernel(
         measure_parameter("half a step: a rank sends two messages in it"),
     ),
     keys=lambda choices, _: {"bytes": bytes_of(choices), "patterns": int(choices.values["patterns"])},
-    work=lambda choices, _: SliceWork(asked=choices.whole("steps")),
+    work=lambda choices, _: SliceWork(units=choices.whole("steps")),
     metrics=message_metrics,
     least_ranks=2,
 )

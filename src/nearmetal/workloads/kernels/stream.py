@@ -6,25 +6,32 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelSetting, Metric, SliceWork, WorkKind, per_second
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
+CACHED_SWEEPS = 2
+"""Least number of sweeps over arrays that a cache holds. They are read first, untimed, which takes up to half
+as long as one sweep by all operations."""
 LEAST_ELEMENTS = 1024
 """Number of elements in one unit of work, if a slice processes a part of large arrays."""
 OPERATIONS = ("copy", "scale", "add", "triad")
 
 
-def auto_elements(llc_bytes: int) -> int:
+def auto_elements(llc_bytes: int, turns: int = 1) -> int:
     """Return the number of elements per array, rounded up to a tenth of a million.
 
-    The three arrays together have at least 4 times the size of the last-level cache (STREAM's own rule).
+    Between two sweeps of the same element, data of at least 4 times the size of the last-level cache pass
+    through it (STREAM's own rule). If instances take turns, the arrays of all of them pass through it in that
+    time. Their arrays are made anew in every round, which took half of it where a cache has 480 MiB.
+
+    turns: number of instances that take turns.
     """
     step = 100_000
-    return -(-4 * llc_bytes // (BYTES_PER_ELEMENT * step)) * step or step
+    return -(-4 * llc_bytes // (turns * BYTES_PER_ELEMENT * step)) * step or step
 
 
 def _elements(choices: Choices, setting: KernelSetting) -> int:
-    return choices.whole("elements") or auto_elements(setting.llc_bytes)
+    return choices.whole("elements") or auto_elements(setting.llc_bytes, setting.turns)
 
 
 def _keys(choices: Choices, setting: KernelSetting) -> Mapping[str, str | int]:
@@ -42,16 +49,16 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     elements = _elements(choices, setting)
     chunks, sweeps = choices.whole("chunks"), choices.whole("sweeps")
     if chunks or sweeps:
-        return SliceWork(asked=max(1, elements // (chunks or 1)) * (sweeps or 1))
+        return SliceWork(units=max(1, elements // (chunks or 1)) * (sweeps or 1))
     cached = BYTES_PER_ELEMENT * elements <= setting.llc_bytes
     if cached:
-        return SliceWork(least=elements)
+        return SliceWork(least=CACHED_SWEEPS * elements)
     return SliceWork(least=LEAST_ELEMENTS, most=elements // (2 if setting.alone else len(OPERATIONS)))
 
 
-def _metrics(_: Choices) -> tuple[Metric, ...]:
+def _metrics(_: Choices) -> tuple[KernelMetric, ...]:
     return tuple(
-        Metric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
+        KernelMetric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
         for name in OPERATIONS
     )
 
@@ -67,7 +74,8 @@ _KERNEL = Kernel(
             default=2_000_000,
             auto=True,
             least=1000,
-            doc="doubles per array, over all ranks; auto: the three arrays are 4 x the last-level cache",
+            doc="doubles per array, over all ranks; auto: the arrays of all instances that take turns "
+            "are 4 x the last-level cache",
         ),
         Parameter(
             name="chunks",

@@ -1,0 +1,198 @@
+"""Finds what does not follow in a paper: printed numbers that differ from what other printed numbers give, by
+more than the rounding of all of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scipy import special
+
+from ...model.published import (
+    Claim,
+    Derivation,
+    Direction,
+    PrintedNumber,
+    Published,
+    Quantity,
+    Relation,
+    Rule,
+    Significance,
+)
+from .claims import wanted
+
+DIGITS = 1e-9
+"""Relative tolerance for binary fractions of decimal numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One printed statement that does not follow.
+
+    printed: the statement, such as '81 %'.
+    low, high: band of what follows from the other numbers, in the unit of the statement; None if the finding
+        has no band.
+    limits: printed value less and plus its rounding.
+    relation: how the statement should compare with the band.
+    by: how the band was found.
+    """
+
+    rule: Rule
+    what: str
+    source: str
+    printed: str
+    low: float | None
+    high: float | None
+    limits: tuple[float, float] | None
+    unit: str
+    relation: Relation
+    by: str
+    note: str = ""
+
+
+def check_paper(paper: Published) -> tuple[Finding, ...]:
+    """Return every statement of a paper that does not follow, in the order of its file."""
+    return (
+        *_out_of_range(paper),
+        *(f for d in paper.derivations if (f := _derived(paper, d)) is not None),
+        *(f for s in paper.significances if (f := _significance(paper, s)) is not None),
+        *_contradictions(paper.claims),
+    )
+
+
+def checks_of(paper: Published) -> int:
+    """Return the number of statements that are checked."""
+    shares = sum(f.quantity is Quantity.TIME_SHARE for f in paper.figures)
+    return len(paper.derivations) + len(paper.significances) + len(paper.claims) + shares
+
+
+def band(paper: Published, derivation: Derivation) -> tuple[float, float]:
+    """Return the least and the largest result of a formula over the rounding of its numbers.
+
+    The formula is evaluated at the ends of all bands, which gives the exact band if the result rises or falls
+    with each number. It is nan if the formula has no finite result somewhere.
+    """
+    bands = [paper.numbers[name].band for name in derivation.formula.names]
+    values = [derivation.formula.value(corner) for corner in itertools.product(*bands)]
+    if not all(math.isfinite(v) for v in values):
+        return math.nan, math.nan
+    return min(values), max(values)
+
+
+def _derived(paper: Published, derivation: Derivation) -> Finding | None:
+    printed = paper.numbers[derivation.result]
+    low, high = band(paper, derivation)
+    least, most = printed.band
+    slack = DIGITS * max(abs(v) for v in (low, high, least, most))
+    follows = {
+        Relation.EQUAL: least <= high + slack and low <= most + slack,
+        Relation.AT_MOST: least <= high + slack,
+        Relation.AT_LEAST: low <= most + slack,
+    }[derivation.relation]
+    if follows:
+        return None
+    defined = not math.isnan(low)
+    return Finding(
+        rule=derivation.rule,
+        what=printed.what,
+        source=printed.source,
+        printed=_with_unit(printed),
+        low=low if defined else None,
+        high=high if defined else None,
+        limits=printed.band,
+        unit=printed.unit,
+        relation=derivation.relation,
+        by=derivation.formula.text,
+        note=derivation.note,
+    )
+
+
+def _with_unit(number: PrintedNumber) -> str:
+    return f"{number.text} {number.unit}".rstrip()
+
+
+def _out_of_range(paper: Published) -> Iterator[Finding]:
+    """Yield shares of a time that are below nothing or above the whole."""
+    for f in paper.figures:
+        if f.quantity is Quantity.TIME_SHARE and not 0 <= f.low <= f.high <= 1:
+            yield Finding(
+                rule=Rule.SHARE,
+                what=f.what,
+                source=f.source,
+                printed=f"{100 * f.low:g} %",
+                low=0.0,
+                high=100.0,
+                limits=(100 * f.low, 100 * f.high),
+                unit="%",
+                relation=Relation.EQUAL,
+                by="a share of a time",
+            )
+
+
+def _significance(paper: Published, s: Significance) -> Finding | None:
+    """Return a finding if the printed mean, deviation and number of runs do not support what is stated.
+
+    The test is Welch's. Where the other deviation is not printed, it is taken to be the same.
+    """
+    n = paper.numbers[s.n].value
+    if n < 2:
+        return None
+    names = [s.mean, s.deviation, s.other_mean or s.difference, s.other_deviation or s.deviation]
+    tests = []
+    for mean, deviation, other, other_deviation in itertools.product(*(paper.numbers[m].band for m in names)):
+        second = other if s.other_mean else mean * (1 + other / 100)
+        scales = (abs(mean) / 100, abs(second) / 100) if s.relative else (1.0, 1.0)
+        spreads = (deviation * scales[0], other_deviation * scales[1])
+        variances = [spread**2 / n for spread in spreads]
+        if not all(variances):
+            return None
+        freedom = sum(variances) ** 2 / sum(v * v / (n - 1) for v in variances)
+        limit = float(special.stdtrit(freedom, (1 + s.confidence) / 2))
+        tests.append((abs(second - mean) / math.sqrt(sum(variances)), limit))
+    ts, limits = zip(*tests, strict=True)
+    low, high = min(ts), max(ts)
+    least, most = min(limits), max(limits)
+    if (low <= most) if not s.stated else (high >= least):
+        return None
+    said = "a difference" if s.stated else "no significant difference"
+    same = "" if s.other_deviation else ", the same deviation on both sides"
+    return Finding(
+        rule=Rule.SIGNIFICANCE,
+        what=s.what,
+        source=s.source,
+        printed=said,
+        low=low,
+        high=high,
+        limits=(0.0, most) if not s.stated else (least, math.inf),
+        unit="t",
+        relation=Relation.EQUAL,
+        by=f"t of Welch's test with {n:g} runs on each side{same}; "
+        f"{100 * s.confidence:g} % needs {least:.3g}",
+        note=s.note,
+    )
+
+
+def _contradictions(claims: tuple[Claim, ...]) -> Iterator[Finding]:
+    """Yield pairs of claims on the same comparison that cannot both be true."""
+    for a, b in itertools.combinations(claims, 2):
+        same = (a.arm, a.baseline, a.metric, a.quantity) == (b.arm, b.baseline, b.metric, b.quantity)
+        sizes = not a.size or not b.size or a.size == b.size
+        if not same or not sizes or not set(a.workloads) & set(b.workloads) or a.above or b.above:
+            continue
+        (low, high), (other_low, other_high) = wanted(a, 0.0), wanted(b, 0.0)
+        opposite = {a.direction, b.direction} == {Direction.SLOWER, Direction.FASTER}
+        if opposite or low > other_high or other_low > high:
+            yield Finding(
+                rule=Rule.CLAIMS,
+                what=f"{a.what}; {b.what}",
+                source=b.source if a.source == b.source else f"{a.source}; {b.source}",
+                printed=f"{a.printed or a.direction}; {b.printed or b.direction}",
+                low=None,
+                high=None,
+                limits=None,
+                unit="%",
+                relation=Relation.EQUAL,
+                by="two claims on one comparison exclude each other",
+            )

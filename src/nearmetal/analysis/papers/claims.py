@@ -1,0 +1,205 @@
+"""Holds the claims of a paper against our intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...model.published import Bound, Claim, Direction, Quantity
+
+
+class Held(StrEnum):
+    """The answers to whether a claim holds."""
+
+    HOLDS = "holds here"
+    FAILS = "does not hold here"
+    OPEN = "no verdict yet"
+    IMPOSSIBLE = "cannot be asked here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnOverhead:
+    """One of our overheads, as a fraction.
+
+    what: name of the workload in our study.
+    workload: what it runs, by the name that claims use.
+    low, high: its interval; infinite before there are enough blocks. low > high if the blocks contradict each
+        other.
+    margin: the largest overhead that does not matter to the user.
+    """
+
+    what: str
+    workload: str
+    low: float
+    high: float
+    margin: float
+
+    @property
+    def finite(self) -> bool:
+        """Whether the interval can support a verdict."""
+        return math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to one claim.
+
+    direction: the answer to its direction alone.
+    each: the answer of each workload.
+    reason: explanation in a clause.
+    """
+
+    claim: Claim
+    held: Held
+    direction: Held
+    each: tuple[tuple[str, Held], ...]
+    reason: str
+
+
+def wanted(claim: Claim, margin: float) -> tuple[float, float]:
+    """Return the range of overheads for which a claim is true.
+
+    A single number is widened by the margin on both sides, since a smaller difference does not matter. If the
+    number is the largest overhead, a gain does not contradict it.
+    """
+    low, high = _direction(claim.direction, margin)
+    if claim.low is None or claim.high is None:
+        return low, high
+    if claim.bound is Bound.AT_MOST:
+        low, high = -1.0, math.inf
+    least, most = _LIMITS[claim.quantity]
+    ends = (
+        least if claim.bound is Bound.AT_MOST else claim.low,
+        most if claim.bound is Bound.AT_LEAST else claim.high,
+    )
+    first, last = sorted(_overhead(claim.quantity, end) for end in ends)
+    wide = margin if claim.exact and claim.bound is Bound.ABOUT else 0.0
+    return max(low, first - wide), min(high, last + wide)
+
+
+_LIMITS = {
+    Quantity.OVERHEAD: (-1.0, math.inf),
+    Quantity.LOSS: (-math.inf, 1.0),
+    Quantity.GAIN: (-1.0, math.inf),
+}
+"""The least and the largest value of a quantity."""
+
+
+def _overhead(quantity: Quantity, value: float) -> float:
+    """Return the time-equivalent overhead of a quantity of a claim, as a fraction."""
+    match quantity:
+        case Quantity.LOSS:
+            if math.isinf(value):
+                return -1.0
+            return value / (1 - value) if value < 1 else math.inf
+        case Quantity.GAIN:
+            return 1 / (1 + value) - 1 if value > -1 else math.inf
+        case _:
+            return value
+
+
+def _direction(direction: Direction, margin: float) -> tuple[float, float]:
+    match direction:
+        case Direction.SLOWER:
+            return 0.0, math.inf
+        case Direction.FASTER:
+            return -1.0, 0.0
+        case Direction.SAME:
+            return -margin, margin
+
+
+def hold(claim: Claim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: str = "") -> Answer:
+    """Return whether a claim holds, by our intervals alone.
+
+    A claim on several workloads is a claim on each of them: it holds if it holds for all, and does not hold
+    if it fails for one.
+    cannot: why it cannot be asked here; '' if it can.
+    why: why there is no interval yet, for a claim that can be asked.
+    """
+    if claim.cannot or cannot:
+        return _without(claim, Held.IMPOSSIBLE, claim.cannot or cannot)
+    own = [o for o in ours if o.workload in claim.workloads]
+    if claim.above:
+        return _ranking(claim, own, [o for o in ours if o.workload in claim.above], why)
+    if not own:
+        return _without(claim, Held.OPEN, why or "not measured")
+    differs = claim.direction is not Direction.SAME
+    material = differs and claim.bound is not Bound.AT_MOST
+    each = tuple((o.what, _within(o, wanted(claim, o.margin), material=material)) for o in own)
+    directions = [_within(o, _direction(claim.direction, o.margin), material=differs) for o in own]
+    held, direction = _all([h for _, h in each]), _all(directions)
+    missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
+    if missing and held is Held.HOLDS:
+        held = Held.OPEN
+    finite = all(o.finite for o in own)
+    reason = _reason(claim, held, direction, each, missing, finite=finite)
+    return Answer(claim=claim, held=held, direction=direction, each=each, reason=reason)
+
+
+def _without(claim: Claim, held: Held, reason: str) -> Answer:
+    return Answer(claim=claim, held=held, direction=held, each=(), reason=reason)
+
+
+def _within(own: OwnOverhead, region: tuple[float, float], *, material: bool) -> Held:
+    """Return whether an overhead is in a region.
+
+    material: whether the claim is on a difference, which does not hold if there is none that matters.
+    """
+    low, high = region
+    if not own.finite:
+        return Held.OPEN
+    if low <= own.low and own.high <= high:
+        return Held.HOLDS
+    equal = -own.margin < own.low and own.high < own.margin
+    return Held.FAILS if own.high < low or own.low > high or (equal and material) else Held.OPEN
+
+
+def _all(answers: Sequence[Held]) -> Held:
+    if Held.FAILS in answers:
+        return Held.FAILS
+    return Held.HOLDS if all(a is Held.HOLDS for a in answers) else Held.OPEN
+
+
+def _reason(
+    claim: Claim,
+    held: Held,
+    direction: Held,
+    each: Sequence[tuple[str, Held]],
+    missing: Sequence[str],
+    *,
+    finite: bool,
+) -> str:
+    out = []
+    if len({h for _, h in each}) > 1:
+        for answer, words in (
+            (Held.HOLDS, "holds for"),
+            (Held.FAILS, "does not hold for"),
+            (Held.OPEN, "no verdict yet for"),
+        ):
+            if named := [workload for workload, h in each if h is answer]:
+                out.append(f"{words} {', '.join(named)}")
+    if missing:
+        out.append(f"not measured: {', '.join(missing)}")
+    if claim.printed and held is not Held.HOLDS and direction is Held.HOLDS:
+        out.append(f"its direction ({claim.direction}) holds")
+    if held is Held.OPEN and not out:
+        out.append("the interval reaches across a limit of the claim" if finite else "no interval yet")
+    return "; ".join(out)
+
+
+def _ranking(claim: Claim, own: Sequence[OwnOverhead], others: Sequence[OwnOverhead], why: str) -> Answer:
+    """Answer a claim that some workloads are affected more than others."""
+    if not own or not others:
+        return _without(claim, Held.OPEN, why or "not measured")
+    pairs = [(a, b) for a in own for b in others]
+    for a, b in pairs:
+        if a.finite and b.finite and a.high < b.low:
+            return _without(claim, Held.FAILS, f"{b.what} is affected more than {a.what}")
+    whole = {o.workload for o in (*own, *others)} == {*claim.workloads, *claim.above}
+    if not whole:
+        return _without(claim, Held.OPEN, "not all of them were measured")
+    if all(a.finite and b.finite and b.high < a.low for a, b in pairs):
+        return _without(claim, Held.HOLDS, "")
+    return _without(claim, Held.OPEN, "their intervals overlap")

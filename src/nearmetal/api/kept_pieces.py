@@ -1,0 +1,109 @@
+"""Keeps the folded pieces of long runs in the user's cache. When the same records are analysed again, by
+analyze, report, compare or resume, their pieces are read instead of being computed.
+
+A piece is found by the digest of its records, so that it can never be out of date. A piece that is damaged,
+that another version of the program has written or that belongs to another user is not used."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from ..analysis.fold.pieces import FoldRequest, Piece
+from ..host.runtime import user_cache
+
+MOST_BYTES = 1 << 30
+"""Size of the cache. The pieces that were used least recently are removed."""
+_PACKAGE = Path(__file__).parent.parent
+_SOURCES = (
+    *("analysis/fold/*.py", "analysis/intervals/variance_components.py"),
+    *("model/*.py", "records/codec.py"),
+)
+"""Files of this package that determine the content of a piece."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptPieces:
+    """The pieces in a directory that belong to one request and one version of the program."""
+
+    directory: Path
+    request: str
+
+    def name(self, used: Iterable[bytes], others: Iterable[bytes]) -> str:
+        """Return the name of the piece of these lines."""
+        digest = hashlib.sha256(self.request.encode())
+        for lines in (used, others):
+            for line in lines:
+                digest.update(line)
+            digest.update(b"\n\n")
+        return digest.hexdigest()
+
+    def read(self, name: str) -> Piece | None:
+        """Return a piece; None if it is not kept, or cannot be trusted."""
+        path = self.directory / name
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(fd, "rb") as file:
+                facts = os.fstat(fd)
+                if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+                    return None
+                digest, content = file.read(hashlib.sha256().digest_size), file.read()
+        except OSError:
+            return None
+        if hashlib.sha256(content).digest() != digest:
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        found = pickle.loads(content)
+        return found if isinstance(found, Piece) else None
+
+    def write(self, name: str, piece: Piece) -> None:
+        """Keep a piece. If there is no room, nothing is kept."""
+        content = pickle.dumps(piece, protocol=pickle.HIGHEST_PROTOCOL)
+        with suppress(OSError):
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd, temporary = tempfile.mkstemp(dir=self.directory)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(hashlib.sha256(content).digest())
+                    file.write(content)
+                Path(temporary).replace(self.directory / name)
+            except OSError:
+                Path(temporary).unlink()
+                raise
+
+    def shrink(self) -> None:
+        """Remove the pieces that were used least recently, until the rest has at most MOST_BYTES."""
+        with suppress(OSError):
+            left = MOST_BYTES
+            facts = [(path, path.stat()) for path in self.directory.iterdir()]
+            for path, fact in sorted(facts, key=lambda each: -each[1].st_mtime):
+                left -= fact.st_size
+                if left < 0:
+                    path.unlink(missing_ok=True)
+
+
+def kept_pieces(request: FoldRequest) -> KeptPieces:
+    """Return the pieces that this version of the program keeps for a request."""
+    quantiles = sorted((workload, sorted(metrics)) for workload, metrics in request.quantiles.items())
+    rest = (request.comparisons, request.seed, request.detail, request.three_arms)
+    return KeptPieces(
+        directory=user_cache() / "nearmetal" / "folded", request=f"{_version()} {quantiles!r} {rest!r}"
+    )
+
+
+@cache
+def _version() -> str:
+    digest = hashlib.sha256(f"{version('numpy')} {pickle.HIGHEST_PROTOCOL}".encode())
+    for pattern in _SOURCES:
+        for path in sorted(_PACKAGE.glob(pattern)):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,412 @@
+"""Reads a file with the numbers and claims of a paper, and reports every mistake with its position."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import PaperFileError, StudyProblem, UsageError
+from ..model.formula import Formula
+from ..model.keys import did_you_mean
+from ..model.published import (
+    Claim,
+    Conditions,
+    Derivation,
+    Likeness,
+    Paper,
+    PrintedNumber,
+    Published,
+    PublishedFigure,
+    Quantity,
+    Significance,
+)
+from .positions import Mark, Path, Positions
+
+if TYPE_CHECKING:
+    from . import sections as s
+
+MAX_BYTES = 1 << 20
+_SYNTAX = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
+_BASE: Mapping[str, tuple[str, str]] = {
+    "%": ("share", "0.01"),
+    "ms": ("s", "0.001"),
+    "us": ("s", "0.000001"),
+    "MB": ("B", "1000000"),
+    "blocks/s": ("B/s", "1024"),  # the blocks of vmstat
+    "1/s": ("", "1"),
+}
+"""Base unit and factor of printed units. Other units are shown as they are."""
+
+
+def load(path: FilePath) -> Published:
+    """Read a file.
+
+    Raises UsageError if it cannot be read, and PaperFileError with the position of every mistake in it.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise UsageError(
+            f"cannot read it: {e.strerror or e}",
+            where=str(path),
+            remedy="name a file, or a paper that nearmetal papers lists",
+        ) from e
+    if len(raw) > MAX_BYTES:
+        _stop(str(path), Mark(1, 1), f"larger than {MAX_BYTES >> 20} MiB")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        before = raw[: e.start].decode("utf-8-sig", errors="replace")
+        mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        _stop(str(path), mark, f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
+    return read(text, str(path))
+
+
+def read(text: str, name: str) -> Published:
+    """Read a text.
+
+    name: name of the file in messages.
+    Raises PaperFileError with the position of every mistake.
+    """
+    from pydantic import ValidationError
+
+    from .sections import TopSection
+
+    data = _parse(text, name)
+    try:
+        top = TopSection.model_validate(data)
+    except ValidationError as e:
+        where = Positions(text)
+        errors = e.errors(include_url=False, include_input=False)
+        raise PaperFileError(tuple(_problem(name, where, error) for error in errors)) from e
+    return _Reader(top, text, name).published()
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as e:
+        found = _SYNTAX.fullmatch(str(e))
+        last = text.rstrip("\r\n")
+        end = Mark(last.count("\n") + 1, len(last) - last.rfind("\n"))
+        mark = Mark(int(found[2]), int(found[3])) if found else end
+        _stop(name, mark, f"not readable as TOML: {found[1] if found else e}")
+    except RecursionError:
+        _stop(name, Mark(1, 1), "nested too deep")
+    except (ValueError, ArithmeticError) as e:  # int() refuses thousands of digits
+        _stop(name, Mark(1, 1), f"a number that is too long: {e}")
+
+
+def _stop(name: str, mark: Mark, what: str) -> NoReturn:
+    raise PaperFileError(
+        (StudyProblem(file=name, line=mark.line, column=mark.column, what=_printable(what)),)
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def _problem(name: str, where: Positions, error: Mapping[str, Any]) -> StudyProblem:
+    path: Path = tuple(error["loc"])
+    if path[-1:] == ("[key]",):
+        path = path[:-1]
+    kind = str(error["type"])
+    what = str(error["msg"])
+    if kind == "value_error":
+        what = str(error["ctx"]["error"])
+    elif kind == "missing":
+        what = "missing"
+    elif kind == "extra_forbidden":
+        what = f"unknown key{did_you_mean(str(path[-1]), _keys_at(path[:-1]))}"
+    mark = where.of(path, key=kind == "extra_forbidden")
+    return _at(name, mark, path, what)
+
+
+def _keys_at(path: Path) -> Sequence[str]:
+    """Return the keys that the section at a path may have."""
+    from . import sections as s
+
+    at: type[s.Section] = s.TopSection
+    for part in path:
+        if isinstance(part, str):
+            annotation = at.model_fields[part].annotation
+            inner = getattr(annotation, "__args__", (annotation,))
+            at = next(c for c in inner if isinstance(c, type) and issubclass(c, s.Section))
+    return tuple(at.model_fields)
+
+
+def _at(name: str, mark: Mark, path: Path, what: str) -> StudyProblem:
+    words = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).removeprefix(".")
+    text = _printable(f"{words}: {what}" if words else what)
+    return StudyProblem(file=name, line=mark.line, column=mark.column, what=text)
+
+
+class _Reader:
+    """Makes a Published of a file whose keys and values are valid, and checks the names that it uses."""
+
+    def __init__(self, top: s.TopSection, text: str, name: str) -> None:
+        self.top = top
+        self.text, self.name = text, name
+        self.numbers: dict[str, PrintedNumber] = {}
+        self.mistakes: list[tuple[Path, str]] = []
+
+    def published(self) -> Published:
+        top = self.top
+        figures: list[PublishedFigure] = []
+        for at, table in enumerate(top.table):
+            self._table(table, ("table", at))
+            figures += _shown_table(table)
+        for at, number in enumerate(top.number):
+            self._text_number(number, ("number", at))
+            figures += _shown_number(number)
+        derivations = [*self._derived(), *self._follows()]
+        significances = [self._significance(x, ("significance", i)) for i, x in enumerate(top.significance)]
+        paper = Paper(
+            **{k: getattr(top.paper, k) for k in ("key", "title", "authors", "year", "where", "setting")},
+            conditions=_conditions(top.paper.conditions),
+        )
+        claims = tuple(self._claim(c, ("claim", i), paper.conditions) for i, c in enumerate(top.claim))
+        if self.mistakes:
+            where = Positions(self.text)
+            raise PaperFileError(
+                tuple(_at(self.name, where.of(path), path, what) for path, what in self.mistakes)
+            )
+        return Published(
+            paper=paper,
+            figures=(*figures, *_shown_claims(claims)),
+            numbers=self.numbers,
+            derivations=tuple(d for d in derivations if d is not None),
+            significances=tuple(significances),
+            claims=claims,
+        )
+
+    def _add(self, number: PrintedNumber, path: Path) -> None:
+        if number.name in self.numbers:
+            self.mistakes.append((path, f'the name "{number.name}" is used twice'))
+        self.numbers.setdefault(number.name, number)
+
+    def _table(self, table: s.TableSection, path: Path) -> None:
+        names = (*table.columns, *table.rows)
+        for name in table.units:
+            if name not in names:
+                self.mistakes.append(
+                    ((*path, "units", name), f"no such column or row{did_you_mean(name, names)}")
+                )
+        for row, values in table.rows.items():
+            if len(values) != len(table.columns):
+                words = f"{len(values)} numbers for {len(table.columns)} columns"
+                self.mistakes.append(((*path, "rows", row), words))
+            for at, (column, value) in enumerate(zip(table.columns, values, strict=False)):
+                number = _printed(
+                    f"{table.name}/{row}/{column}",
+                    f"{table.what}, {row}, {column}",
+                    value,
+                    _unit(table, row, column),
+                    table.source,
+                )
+                self._add(number, (*path, "rows", row, at))
+
+    def _text_number(self, entry: s.NumberSection, path: Path) -> None:
+        low, high = entry.value
+        ends = (
+            ((entry.name, low),)
+            if low == high
+            else ((f"{entry.name}.low", low), (f"{entry.name}.high", high))
+        )
+        for name, value in ends:
+            number = _printed(name, entry.what, value, entry.unit, entry.source, entry.rounding)
+            self._add(number, (*path, "name"))
+
+    def _named(self, name: str, path: Path) -> str:
+        """Return the name of a number; note a mistake if there is none."""
+        if name not in self.numbers:
+            self.mistakes.append((path, f'no number "{name}"{did_you_mean(name, tuple(self.numbers))}'))
+        return name
+
+    def _derived(self) -> Iterator[Derivation | None]:
+        for at, table in enumerate(self.top.table):
+            for number, rule in enumerate(table.derive):
+                path: Path = ("table", at, "derive", number)
+                if rule.column not in table.columns:
+                    self.mistakes.append(((*path, "column"), f'no column "{rule.column}"'))
+                    continue
+                for place, row in enumerate(rule.rows):
+                    if row not in table.rows:
+                        self.mistakes.append(((*path, "rows", place), f'no row "{row}"'))
+                for row in rule.rows or table.rows:
+                    if row in table.rows:
+                        yield self._derivation(rule, f"{table.name}/{row}/{rule.column}", path, table, row)
+
+    def _follows(self) -> Iterator[Derivation | None]:
+        for at, rule in enumerate(self.top.follows):
+            path: Path = ("follows", at)
+            yield self._derivation(rule, self._named(rule.result, (*path, "result")), path)
+
+    def _derivation(
+        self,
+        rule: s.DeriveSection | s.FollowsSection,
+        result: str,
+        path: Path,
+        table: s.TableSection | None = None,
+        row: str = "",
+    ) -> Derivation | None:
+        def resolve(name: str) -> str:
+            if table is not None and name in table.columns:
+                return f"{table.name}/{row}/{name}"
+            return self._named(name, (*path, "formula"))
+
+        try:
+            formula = Formula.parse(rule.formula, resolve)
+        except ValueError as e:
+            self.mistakes.append(((*path, "formula"), str(e)))
+            return None
+        if result in formula.names:
+            self.mistakes.append(((*path, "formula"), f'the number "{result}" follows from itself'))
+        if len(formula.names) > MOST_NAMES:
+            self.mistakes.append(((*path, "formula"), f"more than {MOST_NAMES} different numbers"))
+        return Derivation(
+            rule=rule.rule, result=result, formula=formula, relation=rule.relation, note=rule.note
+        )
+
+    def _significance(self, entry: s.SignificanceSection, path: Path) -> Significance:
+        for key in ("mean", "deviation", "n", "other_mean", "other_deviation", "difference"):
+            if name := getattr(entry, key):
+                self._named(name, (*path, key))
+        if bool(entry.other_mean) == bool(entry.difference):
+            self.mistakes.append((path, "needs either other_mean or difference"))
+        return Significance(**entry.model_dump())
+
+    def _claim(self, entry: s.ClaimSection, path: Path, usual: Conditions) -> Claim:
+        number = next((n for n in self.top.number if n.name == entry.number), None)
+        if entry.number and number is None:
+            names = tuple(n.name for n in self.top.number)
+            self.mistakes.append(
+                ((*path, "number"), f'no [[number]] "{entry.number}"{did_you_mean(entry.number, names)}')
+            )
+        if number is not None and number.unit != "%":
+            self.mistakes.append(((*path, "number"), "the number of a claim is in percent"))
+        low = high = None
+        if number is not None:
+            first, last = (_printed("", "", v, "%", "", number.rounding) for v in number.value)
+            low, high = first.band[0] / 100, last.band[1] / 100
+        return Claim(
+            **{k: v for k, v in entry.model_dump().items() if k not in ("number", "conditions")},
+            low=low,
+            high=high,
+            exact=number is not None and number.value[0] == number.value[1],
+            printed="" if number is None else _percent(number.value),
+            conditions=_conditions(entry.conditions, usual),
+        )
+
+
+MOST_NAMES = 12
+"""Most numbers of a formula. Its band is found at the ends of all their bands."""
+
+
+def _percent(value: tuple[Decimal, Decimal]) -> str:
+    low, high = value
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _printed(
+    name: str, what: str, value: Decimal, unit: str, source: str, rounding: Decimal | None = None
+) -> PrintedNumber:
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int), "the number is finite"
+    count = exponent >= 0 and not unit
+    half = rounding if rounding is not None else Decimal(0) if count else Decimal(5).scaleb(exponent - 1)
+    return PrintedNumber(
+        name=name,
+        what=what,
+        value=float(value),
+        rounding=float(half),
+        text=f"{value:f}",
+        unit=unit,
+        source=source,
+    )
+
+
+def _unit(table: s.TableSection, row: str, column: str) -> str:
+    return table.units.get(column, table.units.get(row, table.unit))
+
+
+def _conditions(section: s.ConditionsSection, usual: Conditions | None = None) -> Conditions:
+    given = section.model_dump(exclude_unset=True)
+    return Conditions(**{**({} if usual is None else vars(usual)), **given})
+
+
+def _in_base(value: Decimal, unit: str) -> tuple[float, str]:
+    base, factor = _BASE.get(unit, (unit, "1"))
+    return float(value * Decimal(factor)), base
+
+
+SHARE_OF = "share of "
+"""Beginning of the names of columns with shares of the time, which end with the name of a phase."""
+
+
+def _shown_table(table: s.TableSection) -> Iterator[PublishedFigure]:
+    shown = table.shown
+    if shown is None:
+        return
+    for row, values in table.rows.items():
+        for column, value in zip(table.columns, values, strict=False):
+            number, unit = _in_base(value, _unit(table, row, column))
+            quantity, what = shown.quantity, f"{table.what} {column}, {row}"
+            phase, arm, size, workloads = f"{shown.of}.{column}", row, "", shown.workloads
+            if shown.rows == "benchmark":
+                kernel, _, size = row.partition("-")
+                phase, arm, workloads = column.removeprefix(SHARE_OF), shown.arm, (kernel.lower(),)
+                quantity = Quantity.TIME_SHARE if unit == "share" else quantity
+                what = f"{phase} of {row}, {arm}"
+            yield PublishedFigure(
+                part=shown.part,
+                what=what,
+                quantity=quantity,
+                low=number,
+                high=number,
+                unit=unit,
+                source=table.source,
+                likeness=shown.likeness,
+                differs=shown.differs,
+                workloads=workloads,
+                size=size,
+                arm=arm,
+                phase=phase,
+            )
+
+
+def _shown_number(entry: s.NumberSection) -> Iterator[PublishedFigure]:
+    if entry.shown is None:
+        return
+    (low, unit), (high, _) = (_in_base(v, entry.unit) for v in entry.value)
+    yield PublishedFigure(
+        what=entry.what, low=low, high=high, unit=unit, source=entry.source, **entry.shown.model_dump()
+    )
+
+
+def _shown_claims(claims: Sequence[Claim]) -> Iterator[PublishedFigure]:
+    """Yield the number of each claim that a part of a study asks."""
+    for claim in claims:
+        if claim.part and claim.printed:
+            low, _, high = claim.printed.removesuffix(" %").partition(" to ")
+            yield PublishedFigure(
+                part=claim.part,
+                what=claim.what,
+                quantity=claim.quantity,
+                low=float(Decimal(low) / 100),
+                high=float(Decimal(high or low) / 100),
+                unit="share",
+                source=claim.source,
+                likeness=Likeness.LIKE,
+                differs=claim.differs,
+                workloads=claim.workloads,
+                size=claim.size,
+                arm=claim.arm,
+                baseline=claim.baseline,
+            )

@@ -1,0 +1,189 @@
+"""Table of a paper's claims: whether each holds here, by our intervals. No I/O.
+
+No value of a paper is used in an estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...analysis.papers.claims import Answer, Held, OwnOverhead, hold
+from ...analysis.papers.differences import OwnConditions, difference
+from ...model.published import Claim, Conditions
+from ...model.record import JsonValue
+from ...model.result import Analysis, Cell, Verdict
+from ...model.series import Part
+from ...model.study import Arm, Study
+from ...units import show_effect
+from ..sheet import Grid
+from ..text import one_line
+from .beside import WHOLE
+from .cells import has_interval
+from .papers import claim_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimHere:
+    """A claim with its answer.
+
+    cells: our comparisons that it was held against.
+    differs: the sentence on what differs and matters.
+    """
+
+    answer: Answer
+    cells: tuple[Cell, ...]
+    differs: str
+
+    @property
+    def ours(self) -> str:
+        """Return our intervals as text."""
+        return "; ".join(
+            f"{one_line(c.workload)} "
+            + (show_effect(c.overhead, c.low, c.high) if has_interval(c) else "no interval yet")
+            for c in self.cells
+        )
+
+    def as_json(self) -> dict[str, JsonValue]:
+        a, c = self.answer, self.answer.claim
+        return {
+            "what": c.what,
+            "where": c.source,
+            "quantity": c.quantity.value,
+            "direction": c.direction.value,
+            "bound": c.bound.value if c.printed else None,
+            "printed": c.printed or None,
+            "workloads": list(c.workloads),
+            "above": list(c.above),
+            "arm": c.arm,
+            "baseline": c.baseline,
+            "held": a.held.value,
+            "direction_held": a.direction.value,
+            "each": {what: held.value for what, held in a.each},
+            "reason": a.reason,
+            "differs": self.differs,
+            "note": c.differs,
+            "ours": [
+                {"workload": x.workload, "low": _finite(x.low), "high": _finite(x.high), "n": x.n}
+                for x in self.cells
+            ],
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) and value > -1 else None
+
+
+def claims_here(
+    claims: Sequence[Claim],
+    part: Part,
+    study: Study | None,
+    analysis: Analysis | None,
+    provenance: Mapping[str, JsonValue],
+    why: str,
+) -> tuple[ClaimHere, ...]:
+    """Return the claims of one part with their answers.
+
+    study, analysis: None if nothing was measured.
+    why: how the part stopped, or why it has no results.
+    """
+    return tuple(_one(c, part, study or part.study, analysis, provenance, why) for c in claims)
+
+
+def _one(
+    claim: Claim,
+    part: Part,
+    study: Study | None,
+    analysis: Analysis | None,
+    provenance: Mapping[str, JsonValue],
+    why: str,
+) -> ClaimHere:
+    cannot = _cannot(claim, part, study)
+    if study is None or cannot or claim.cannot:
+        return ClaimHere(answer=hold(claim, (), cannot=cannot, why=why), cells=(), differs="")
+    ran = {w.name: w.ran for w in study.workloads}
+    meant = {*claim.workloads, *claim.above}
+    arm, baseline = part.places[claim.arm], part.places[claim.baseline]
+    cells = tuple(
+        c
+        for c in (analysis.cells if analysis is not None else ())
+        if (c.arm, c.baseline) == (arm, baseline) and ran.get(c.workload) in meant and c.metric in WHOLE
+    )
+    answer = hold(claim, [_own(c, ran[c.workload]) for c in cells], why=f"not measured: {why}")
+    own = _conditions(study, next(a for a in study.arms() if a.name == arm), cells, ran, provenance)
+    return ClaimHere(answer=answer, cells=cells, differs=one_line(difference(claim, own)))
+
+
+def _cannot(claim: Claim, part: Part, study: Study | None) -> str:
+    """Return why a claim cannot be asked on this machine; '' if it can."""
+    if study is None:
+        return part.absent or "this part has no study here"
+    for word in (claim.arm, claim.baseline):
+        if word not in part.places:
+            return f'the study has no environment "{word}" on this machine'
+    ran = {w.ran for w in study.workloads}
+    missing = [w for w in claim.workloads if w not in ran]
+    return f"the study does not run {', '.join(missing)}" if len(missing) == len(claim.workloads) else ""
+
+
+def _own(cell: Cell, workload: str) -> OwnOverhead:
+    # A failed run says nothing about how slow a run is that does not fail.
+    known = not (cell.failed and cell.verdict is Verdict.NONE)
+    low, high = (cell.low, cell.high) if known else (-math.inf, math.inf)
+    return OwnOverhead(what=cell.workload, workload=workload, low=low, high=high, margin=cell.margin)
+
+
+def _conditions(
+    study: Study, arm: Arm, cells: Sequence[Cell], ran: Mapping[str, str], provenance: Mapping[str, JsonValue]
+) -> OwnConditions:
+    place = arm.placement
+    kernel = provenance.get("kernel")
+    release = kernel.get("release") if isinstance(kernel, dict) and arm.environment.guest is None else None
+    measured = {c.workload for c in cells}
+    classes: dict[str, list[str]] = {}
+    for w in study.kernels:
+        if "class" in w.params and w.name in measured:
+            classes.setdefault(ran[w.name], []).append(str(w.params["class"]))
+    texts = [(abs(c.overhead), c.workload, c.attribution.sentence) for c in cells if c.attribution]
+    _, workload, sentence = max((t for t in texts if t[2]), default=(0.0, "", ""))
+    return OwnConditions(
+        conditions=Conditions(
+            ranks=(place.ranks, place.ranks),
+            nodes=place.nodes,
+            classes={kernel: " and ".join(sizes) for kernel, sizes in classes.items()},
+            link=place.link.rate if place.emulated else 0.0,
+            kernel=release.partition("-")[0] if isinstance(release, str) else "",
+            environment=arm.environment.backend,
+        ),
+        emulated=place.emulated,
+        guest=next((c.guest.partition(":")[0] for c in cells if c.guest), ""),
+        explained=f"{workload}: {sentence}" if sentence else "",
+    )
+
+
+def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
+    """Return the claims as a table."""
+
+    def answer(c: ClaimHere) -> str:
+        return f"{c.answer.held}: {c.answer.reason}" if c.answer.reason else c.answer.held.value
+
+    def differs(c: ClaimHere) -> str:
+        note = c.answer.claim.differs
+        known = note and c.answer.held is not Held.IMPOSSIBLE
+        return f"{c.differs} In the paper: {note}.".lstrip() if known else c.differs
+
+    return Grid(
+        title="Do the paper's claims hold here?",
+        heads=("claim", "paper", "where", "overhead here", "answer", "what differs"),
+        rows=tuple(
+            (
+                c.answer.claim.what,
+                claim_text(c.answer.claim),
+                c.answer.claim.source,
+                c.ours or "not measured",
+                answer(c),
+                differs(c),
+            )
+            for c in claims
+        ),
+    )

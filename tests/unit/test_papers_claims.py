@@ -1,0 +1,379 @@
+"""Claims of papers against our intervals: known answers, the sentence on what differs, and the report."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit import test_containers_2015 as containers
+from tests.unit import test_two_vm_2009 as two_vm
+
+from nearmetal.analysis.papers.claims import Answer, Held, OwnOverhead, hold, wanted
+from nearmetal.analysis.papers.differences import OwnConditions, difference
+from nearmetal.analysis.published import rate_loss, speed_gain
+from nearmetal.model.change import replace
+from nearmetal.model.published import Bound, Claim, Conditions, Direction, Quantity
+from nearmetal.model.series import Series
+from nearmetal.published import PHASES, published, read
+from nearmetal.report.series import PartResult, series_json, series_text, write_series
+
+SLOWER, FASTER, SAME = Direction
+HOLDS, FAILS, OPEN, IMPOSSIBLE = Held
+NOTHING = (-1.0, math.inf)
+
+
+def claim(
+    direction: Direction = SLOWER,
+    numbers: tuple[float, float] | None = None,
+    *,
+    bound: Bound = Bound.ABOUT,
+    quantity: Quantity = Quantity.OVERHEAD,
+    exact: bool = False,
+    workloads: tuple[str, ...] = ("cg",),
+    above: tuple[str, ...] = (),
+    cannot: str = "",
+) -> Claim:
+    low, high = numbers or (None, None)
+    return Claim(
+        what="a claim",
+        source="section 1",
+        quantity=quantity,
+        direction=direction,
+        workloads=workloads,
+        low=low,
+        high=high,
+        exact=exact,
+        bound=bound,
+        above=above,
+        printed="" if numbers is None else "a number",
+        cannot=cannot,
+    )
+
+
+def own(low: float, high: float, workload: str = "cg", margin: float = 0.03) -> OwnOverhead:
+    return OwnOverhead(what=workload, workload=workload, low=low, high=high, margin=margin)
+
+
+@pytest.mark.parametrize(
+    ("asked", "interval", "held"),
+    [
+        # Directions.
+        (claim(SLOWER), (0.01, 0.20), HOLDS),
+        (claim(SLOWER), (-0.20, -0.01), FAILS),
+        (claim(SLOWER), (-0.05, 0.20), OPEN),
+        (claim(SLOWER), (-0.01, 0.02), FAILS),  # equal within the margin
+        (claim(FASTER), (-0.20, -0.01), HOLDS),
+        (claim(FASTER), (0.01, 0.20), FAILS),
+        (claim(FASTER), (-0.01, 0.02), FAILS),
+        (claim(SAME), (-0.02, 0.02), HOLDS),
+        (claim(SAME), (0.01, 0.02), HOLDS),
+        (claim(SAME), (0.04, 0.05), FAILS),
+        (claim(SAME), (0.01, 0.05), OPEN),
+        # A range.
+        (claim(SLOWER, (0.145, 0.675)), (0.15, 0.67), HOLDS),
+        (claim(SLOWER, (0.145, 0.675)), (0.145, 0.675), HOLDS),
+        (claim(SLOWER, (0.145, 0.675)), (0.68, 0.90), FAILS),
+        (claim(SLOWER, (0.145, 0.675)), (0.01, 0.14), FAILS),
+        (claim(SLOWER, (0.145, 0.675)), (0.10, 0.20), OPEN),
+        (claim(SLOWER, (0.145, 0.675)), (-0.9, -0.78), FAILS),
+        # A single number is widened by the margin.
+        (claim(SLOWER, (0.095, 0.105), exact=True), (0.07, 0.13), HOLDS),
+        (claim(SLOWER, (0.095, 0.105), exact=True), (0.06, 0.13), OPEN),
+        (claim(SLOWER, (0.095, 0.105), exact=True), (0.14, 0.20), FAILS),
+        (claim(SLOWER, (0.025, 0.035), exact=True), (0.001, 0.060), HOLDS),
+        (claim(SLOWER, (0.025, 0.035), exact=True), (-0.010, 0.010), FAILS),
+        # The largest and the smallest.
+        (claim(SLOWER, (0.0596, 0.0598), bound=Bound.AT_MOST, exact=True), (0.01, 0.05), HOLDS),
+        (claim(SLOWER, (0.0596, 0.0598), bound=Bound.AT_MOST, exact=True), (-0.5, -0.4), HOLDS),
+        (claim(SLOWER, (0.0596, 0.0598), bound=Bound.AT_MOST, exact=True), (0.06, 0.07), FAILS),
+        (claim(SLOWER, (0.0095, 0.0105), bound=Bound.AT_MOST, exact=True), (-0.01, 0.02), OPEN),
+        (claim(SLOWER, (0.295, 0.305), bound=Bound.AT_LEAST, exact=True), (0.30, 4.0), HOLDS),
+        (claim(SLOWER, (0.295, 0.305), bound=Bound.AT_LEAST, exact=True), (0.01, 0.29), FAILS),
+        (claim(SLOWER, (0.295, 0.305), bound=Bound.AT_LEAST, exact=True), (0.01, 0.40), OPEN),
+        # Rates: half of the rate lost is twice the time, and twice the speed half of it.
+        (claim(SLOWER, (0.49, 0.51), quantity=Quantity.LOSS), (0.97, 1.03), HOLDS),
+        (claim(SLOWER, (0.49, 0.51), quantity=Quantity.LOSS), (0.47, 0.53), FAILS),
+        (claim(FASTER, (0.99, 1.01), quantity=Quantity.GAIN), (-0.501, -0.499), HOLDS),
+        (claim(FASTER, (15.77, 15.78), quantity=Quantity.GAIN), (-0.99, -0.95), FAILS),
+        # No interval yet, blocks with failures, blocks that contradict each other.
+        (claim(SLOWER), NOTHING, OPEN),
+        (claim(FASTER), NOTHING, OPEN),
+        (claim(SLOWER), (0.3, math.inf), OPEN),
+        (claim(FASTER), (0.3, math.inf), OPEN),
+        (claim(SLOWER), (0.3, 0.2), OPEN),
+    ],
+)
+def test_a_claim_is_answered_by_the_interval(asked: Claim, interval: tuple[float, float], held: Held) -> None:
+    assert hold(asked, [own(*interval)]).held is held
+
+
+def test_a_number_can_fail_where_its_direction_holds() -> None:
+    answer = hold(claim(SLOWER, (1.795, 1.805), exact=True), [own(0.2, 0.3)])
+    assert (answer.held, answer.direction) == (FAILS, HOLDS)
+    assert answer.reason == "its direction (slower) holds"
+
+
+def test_a_claim_on_several_workloads_is_one_on_each() -> None:
+    asked = claim(SLOWER, workloads=("cg", "ft", "is"))
+
+    def answer(*overheads: OwnOverhead) -> Answer:
+        return hold(asked, overheads)
+
+    slow = [own(0.1, 0.2, w) for w in asked.workloads]
+    assert (answer(*slow).held, answer(*slow).reason) == (HOLDS, "")
+    assert answer(*slow, own(-0.5, -0.4, "ep")).held is HOLDS, "not meant"
+    one = answer(*slow[:2], own(-0.2, -0.1, "is"))
+    assert (one.held, one.reason) == (FAILS, "holds for cg, ft; does not hold for is")
+    assert answer(*slow[:2], own(-0.2, 0.1, "is")).reason == "holds for cg, ft; no verdict yet for is"
+    part = answer(*slow[:2])
+    assert (part.held, part.reason) == (OPEN, "not measured: is")
+    assert answer(own(-0.2, -0.1)).held is FAILS, "one is enough"
+    assert hold(asked, (), why="stopped").reason == "stopped"
+
+
+def test_a_ranking_needs_intervals_that_do_not_overlap() -> None:
+    asked = claim(workloads=("mg", "ft"), above=("cg", "ep"))
+    others = [own(0.1, 0.2, "cg"), own(-0.1, 0.1, "ep")]
+    assert hold(asked, [own(0.3, 0.4, "mg"), own(0.21, 0.3, "ft"), *others]).held is HOLDS
+    overlapping = hold(asked, [own(0.3, 0.4, "mg"), own(0.15, 0.3, "ft"), *others])
+    assert (overlapping.held, overlapping.reason) == (OPEN, "their intervals overlap")
+    less = hold(asked, [own(0.3, 0.4, "mg"), own(0.01, 0.05, "ft"), *others])
+    assert (less.held, less.reason) == (FAILS, "cg is affected more than ft")
+    assert hold(asked, [own(0.3, 0.4, "mg"), *others]).reason == "not all of them were measured"
+    assert hold(asked, [own(0.3, math.inf, "mg"), own(0.3, 0.4, "ft"), *others]).held is OPEN
+
+
+def test_what_cannot_be_asked_says_why() -> None:
+    assert hold(claim(cannot="one kernel"), [own(0.1, 0.2)]).held is IMPOSSIBLE
+    answer = hold(claim(), [own(0.1, 0.2)], cannot="no such environment")
+    assert (answer.held, answer.reason) == (IMPOSSIBLE, "no such environment")
+
+
+def test_the_range_of_a_loss_of_the_whole_rate_is_unbounded() -> None:
+    asked = claim(SLOWER, (0.9, 1.0), quantity=Quantity.LOSS)
+    low, high = wanted(asked, 0.03)
+    assert low == pytest.approx(9.0) and high == math.inf
+
+
+PAPER = Conditions(
+    ranks=(128, 128),
+    nodes=8,
+    classes={"cg": "B", "is": "C"},
+    link=10e9 / 8,
+    kernel="4.0",
+    environment="LXC",
+)
+
+
+@pytest.mark.parametrize(
+    ("ours", "sentence"),
+    [
+        (OwnConditions(conditions=PAPER), ""),
+        (OwnConditions(conditions=Conditions()), ""),
+        (
+            OwnConditions(
+                conditions=Conditions(
+                    ranks=(2, 2),
+                    nodes=2,
+                    classes={"cg": "S", "is": "S", "mg": "S"},
+                    link=1e9 / 8,
+                    kernel="6.1.0",
+                    environment="namespaces",
+                ),
+                emulated=True,
+            ),
+            "Here: 2 ranks instead of 128; 2 emulated nodes instead of 8; class S instead of B (CG); links "
+            "of 1 Gbit/s instead of 10 Gbit/s; Linux 6.1.0 instead of 4.0; namespaces instead of LXC.",
+        ),
+        # One node has no links that matter.
+        (
+            OwnConditions(conditions=Conditions(nodes=1, link=1e9 / 8), guest="TCG, no KVM"),
+            "Here: 1 node instead of 8; TCG, no KVM.",
+        ),
+        (
+            OwnConditions(conditions=Conditions(nodes=8), emulated=True),
+            "Here: nodes emulated on one machine.",
+        ),
+        (
+            OwnConditions(conditions=Conditions(kernel="4.0.9", environment="lxc"), explained="cg: waiting"),
+            "Our largest overhead, of cg: waiting.",
+        ),
+    ],
+)
+def test_one_sentence_names_what_differs(ours: OwnConditions, sentence: str) -> None:
+    assert difference(replace(claim(), conditions=PAPER), ours) == sentence
+
+
+def told(asked: Series, found: tuple[PartResult, ...]) -> dict[tuple[str, str], dict[str, Any]]:
+    form: Any = series_json(asked, found, published(asked.paper), results_dir="r", report="r/report.html")
+    json.dumps(form, allow_nan=False)
+    return {(p["part"], c["what"]): c for p in form["parts"] for c in p["claims"]}
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Series, tuple[PartResult, ...]]:
+    """25 % planted in the packed containers and in those of one machine."""
+    asked = containers.series(8)
+    kernel: dict[str, Any] = {"kernel": {"release": "6.1.0-18-amd64"}}
+    return asked, tuple(replace(r, provenance=kernel) for r in containers.results(asked))
+
+
+def test_the_report_answers_every_claim(
+    measured: tuple[Series, tuple[PartResult, ...]], tmp_path: Path
+) -> None:
+    asked, found = measured
+    claims = told(asked, found)
+    paper = published(asked.paper)
+    assert paper is not None and len(claims) == len(paper.claims)
+    packing = claims["q1", "8 containers on each machine against as many bare machines"]
+    assert packing["held"] == "holds here" and set(packing["each"]) == {"cg", "ep", "ft", "is", "lu", "mg"}
+    assert "8 ranks instead of 64" in packing["differs"]
+    assert "class S instead of B (CG, EP, FT, LU); class S instead of C (IS, MG)" in packing["differs"]
+    assert "Linux 6.1.0 instead of 4.0; namespaces instead of LXC" in packing["differs"]
+    assert all(0.15 < o["low"] < o["high"] < 0.67 for o in packing["ours"])
+    ranking = claims["q1", "the benchmarks that suffer most from packing are MG, LU and FT"]
+    assert ranking["held"] == "no verdict yet", "all of them suffer alike"
+    gain = claims["q1", "largest gain from Linux 3.2 to 3.16, less the gain without containers"]
+    assert gain["held"] == "cannot be asked here" and "a run has one kernel" in gain["reason"]
+    largest = claims[
+        "q2", "containers of one machine against shared memory: the largest overhead (MG, class C)"
+    ]
+    assert (largest["held"], largest["direction_held"]) == ("does not hold here", "holds here")
+    apart = claims["q2", "MG, LU and EP take less time on several machines than on one"]
+    assert apart["held"] == "does not hold here", "they are equal within the margin"
+    assert "LXC" not in apart["differs"] and "4 emulated nodes instead of 8" in apart["differs"]
+
+    page, markdown = write_series(tmp_path, asked, found, paper)
+    terminal = series_text(asked, found, paper)
+    for text in (page.read_text().replace("\u00a0", " "), markdown.read_text(), terminal):
+        assert text.count("claims hold here?") >= 4
+        assert "cannot be asked here: a run has one kernel" in text
+        assert "no verdict yet: their intervals overlap" in text
+        assert "What does not follow from the paper" in text and "81 %" in text
+
+
+def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
+    asked = containers.series(1)
+    nothing = tuple(
+        PartResult(part=p, directory=None, study=None, analysis=None, records=(), why="no time was left")
+        for p in asked.parts
+    )
+    claims = told(asked, nothing)
+    packing = claims["q1", "8 containers on each machine against as many bare machines"]
+    assert packing["held"] == "cannot be asked here" and "one core" in packing["reason"]
+    third = claims["q3", "CG with 128 processes, one container on each machine"]
+    assert third["held"] == "no verdict yet" and third["reason"] == "not measured: no time was left"
+    assert third["ours"] == [] and third["differs"].startswith(
+        "Here: 1 rank instead of 128; 1 node instead of 8"
+    )
+    homeless = replace(nothing[2], part=replace(nothing[2].part, places={}))
+    claims = told(asked, (homeless,))
+    assert {c["held"] for c in claims.values()} == {"cannot be asked here"}
+    assert 'no environment "container" on this machine' in next(iter(claims.values()))["reason"]
+
+
+def test_the_claim_of_2009_is_answered_in_its_part() -> None:
+    asked = two_vm.series(2)
+    found = two_vm.result(asked.parts[0])
+    claims = told(asked, (found,))
+    (only,) = claims.values()
+    # 10 % were planted; 3 % are printed.
+    assert (only["held"], only["direction_held"]) == ("does not hold here", "holds here")
+    assert only["printed"] == "3 %" and "2 ranks instead of 16" in only["differs"]
+    assert "Linux" not in only["differs"], "a guest has a kernel of its own"
+
+
+def test_printed_numbers_enter_no_estimate(measured: tuple[Series, tuple[PartResult, ...]]) -> None:
+    asked, found = measured
+    with_paper: Any = series_json(asked, found, published(asked.paper), results_dir="r", report="x")
+    without: Any = series_json(asked, found, None, results_dir="r", report="x")
+    for key in ("result", "instances", "why"):
+        assert [p[key] for p in with_paper["parts"]] == [p[key] for p in without["parts"]]
+    assert all(p["claims"] == [] for p in without["parts"]) and without["paper"] is None
+
+
+def test_shares_and_times_of_table_1_stand_beside_each_other() -> None:
+    paper = published("containers-2015")
+    assert paper is not None
+    cells = [f for f in paper.of_part("q2") if f.source == "Table 1"]
+    assert {f.phase for f in cells} == set(PHASES)
+    assert {f.quantity for f in cells} == {Quantity.TIME, Quantity.TIME_SHARE}
+
+
+OWN = """\
+[paper]
+key = "own"
+title = "Own"
+authors = "us"
+year = 2025
+where = "here"
+setting = "one machine"
+[[number]]
+name = "loss"
+what = "loss"
+source = "Table 1"
+value = 20
+unit = "%"
+[[number]]
+name = "gain"
+what = "gain"
+source = "Table 1"
+value = -20
+unit = "%"
+[[claim]]
+what = "rate lost by packing"
+source = "Table 1"
+direction = "slower"
+quantity = "loss of rate"
+number = "loss"
+part = "q1"
+workloads = ["mg"]
+arm = "packed"
+baseline = "spread"
+[[claim]]
+what = "speed gained by packing"
+source = "Table 1"
+direction = "slower"
+quantity = "gain"
+number = "gain"
+part = "q1"
+workloads = ["mg"]
+arm = "packed"
+baseline = "spread"
+[[claim]]
+what = "packing of another program"
+source = "Table 1"
+direction = "slower"
+part = "q1"
+workloads = ["hpl"]
+arm = "packed"
+baseline = "spread"
+"""
+
+
+def test_a_table_of_ones_own_is_shown_in_its_own_quantities(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    """25 % more time is 20 % of the rate lost, and a speed of 80 %."""
+    asked, found = measured
+    form: Any = series_json(asked, found, read(OWN, "own.toml"), results_dir="r", report="x")
+    (part,) = [p for p in form["parts"] if p["part"] == "q1"]
+    loss, gain = part["published"]
+    for shown, value in ((loss, 0.2), (gain, -0.2)):
+        (ours,) = shown["ours"]
+        assert ours["low"] < ours["value"] < ours["high"] and ours["value"] == pytest.approx(value, abs=0.01)
+    assert [c["held"] for c in part["claims"]] == ["holds here", "holds here", "cannot be asked here"]
+    assert part["claims"][2]["reason"] == "the study does not run hpl"
+
+
+@pytest.mark.parametrize("overhead", [-0.5, 0.0, 0.25, 4.0])
+def test_the_printed_quantities_are_those_of_the_overhead(overhead: float) -> None:
+    for quantity, printed in ((Quantity.LOSS, rate_loss(overhead)), (Quantity.GAIN, speed_gain(overhead))):
+        low, high = wanted(claim(SAME, (printed, printed), quantity=quantity), 9.0)
+        assert low == pytest.approx(overhead) and high == pytest.approx(overhead)
+    with pytest.raises(ValueError, match="at least -1"):
+        speed_gain(-1.5)
+    assert speed_gain(-1.0) == math.inf and speed_gain(math.inf) == -1.0
