@@ -1,7 +1,7 @@
 # `make quick` sets up and measures; `make test` sets up and runs the core of the tests, in at most ten minutes on two
 # quiet cores; `make test-all` runs the rest of the tests. All skip what is there already. tests/conftest.py says
 # which tests belong to which part.
-.PHONY: quick test test-all test-contract test-vm test-xen test-kvm test-cluster lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
+.PHONY: quick test test-all test-contract test-vm test-lifecycle test-xen test-kvm test-cluster lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
 
 PYTHON := .venv/bin/python
 
@@ -25,6 +25,11 @@ test-vm: setup-test
 	  tests/unit/study_file/test_study_file_guest.py \
 	  $(addprefix tests/contract/test_,guests.py guests_network.py libvirt_guests.py) \
 	  $(addprefix tests/system/test_,guests_run.py guest_faults.py) -q $(ARGS)
+
+# Checkpoints: methods x backends, then each of them with faults in the middle. Four minutes on two cores.
+test-lifecycle: setup-test
+	$(PYTHON) -m pytest tests/unit/test_lifecycle_table.py tests/contract/test_checkpoints.py \
+	  tests/system/test_checkpoint_run.py tests/system/test_checkpoint_faults.py -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run

@@ -71,6 +71,14 @@ static void own_streams(void) {
         direct(SYS_close, fd, 0, 0, 0);
 }
 
+/* What the tool was born with, such as a lock of its caller, belongs to nobody inside: a checkpoint would
+ * hold it. */
+static void close_others(int fd) {
+    if (fd > 3)
+        direct(SYS_close_range, 3, fd - 1, 0, 0);
+    direct(SYS_close_range, fd > 2 ? fd + 1 : 3, (long)~0U, 0, 0); /* before Linux 5.9: they stay */
+}
+
 static int init(int argc, char **argv) {
     struct timespec now;
     if (direct(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0) != 0)
@@ -92,6 +100,7 @@ static int init(int argc, char **argv) {
      * may signal us or ask for a command at once. */
     uint64_t wanted = (uint64_t)1 << (SIGCHLD - 1) | (uint64_t)1 << (SIGTERM - 1); /* the kernel's sigset_t */
     bool fifo = same(argv[1], "--first-fifo");
+    close_others(fd);
     direct(SYS_setsid, 0, 0, 0, 0); /* fails if a container program has done it */
     if (direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0) != 0 ||
         direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0)

@@ -1,6 +1,7 @@
 /* nm-probe ask --address A --port N --period NS --count N --tcp-every K --linger NS --out FILE: sends a
  * request over UDP each period, at absolute times, and every K periods one over TCP. Ends after N periods, or
- * when it is asked to, and then waits up to NS nanoseconds for late answers.
+ * when it is asked to, and then waits for late answers: up to NS nanoseconds, or until none has come for a
+ * tenth of that and the last requests have been answered.
  *
  * It wakes once a period, so that it costs little: answers over UDP have the kernel's time stamp; those over
  * TCP are seen at the next period. Writes to FILE, by CLOCK_MONOTONIC in nanoseconds:
@@ -41,7 +42,7 @@ struct way {
     size_t count;
 };
 
-static int64_t broken;
+static int64_t broken, heard; /* when the connection broke, and when the last answer was noted */
 
 static int connected(int kind, const char *address, int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -64,6 +65,7 @@ static void note_answer(struct way *way, uint64_t number, int64_t when) {
     if (number >= way->count)
         return; /* not ours */
     struct request *r = &way->requests[number];
+    heard = now_ns();
     if (r->answers++ == 0)
         r->answered = when;
 }
@@ -139,6 +141,10 @@ static bool all_answered(const struct way *way) {
         if (way->requests[i].answers == 0)
             return way->fd < 0;
     return true;
+}
+
+static bool last_answered(const struct way *way) {
+    return way->fd < 0 || way->count == 0 || way->requests[way->count - 1].answers > 0;
 }
 
 static void write_all(const char *path, const struct way *ways, size_t count) {
@@ -222,6 +228,8 @@ int ask_main(int argc, char **argv) {
         hear_datagrams(&ways[0]);
         hear_stream(&ways[1]);
         if (all_answered(&ways[0]) && all_answered(&ways[1]))
+            break;
+        if (last_answered(&ways[0]) && last_answered(&ways[1]) && now_ns() - heard > linger / 10)
             break;
         usleep(1000);
     }

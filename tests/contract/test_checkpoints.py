@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
+import shlex
 import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +20,16 @@ import pytest
 from tests.contract.answers import checked
 from tests.contract.not_here import not_here
 
-from nearmetal.environments import Checkpoints, Criu, Instance, InstanceRequest, Tools, Unavailable
+from nearmetal.environments import (
+    Checkpoints,
+    Criu,
+    Dump,
+    Instance,
+    InstanceRequest,
+    Tools,
+    Unavailable,
+)
+from nearmetal.environments.criu import await_ends, holding, run_dump, statistics_of
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
@@ -25,10 +38,12 @@ from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
+from nearmetal.launchers import Launch
 from nearmetal.model.environments.environment import Shared
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import image_store
+from nearmetal.subjects.job import Job
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 
@@ -71,6 +86,14 @@ class Rig:
         done = HOST.run(argv, timeout=600)
         assert done.returncode == 0, done
         self.wait_beyond(0)
+
+    def checkpoint(self, instance: Instance) -> None:
+        argv = self.backend.dump_command(
+            self.tools, self.criu, self.request, instance, Dump(images=self.images)
+        )
+        with holding(instance.pid) as held:
+            run_dump(HOST, self.tools, self.request.label, argv, self.images)
+            assert await_ends(held, 600) == 0
 
     def read(self) -> tuple[int, ...]:
         try:
@@ -131,8 +154,9 @@ def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
         if "mnt" in backend.capabilities.own:
             inside = ["sh", "-c", "echo kept > /etc/nearmetal-kept && mkdir /tmp/kept"]
             assert HOST.run(instance.command(inside), timeout=600).ok
-        phases = rig.backend.checkpoint(HOST, rig.tools, rig.criu, rig.request, instance, rig.images)
-        assert set(phases) == {"freeze", "dump"} and all(seconds > 0 for seconds in phases.values())
+        rig.checkpoint(instance)
+        found = statistics_of(rig.images)
+        assert found.freezing > 0 and found.frozen > 0 and found.written >= MEMORY
         before = rig.read()
         time.sleep(0.05)
         assert rig.read() == before, "it runs after its checkpoint"
@@ -166,7 +190,7 @@ def test_a_command_with_a_caller_is_not_lost_unsaid(rig: Rig) -> None:
             while "sleep" not in names(instance.label) and time.monotonic() < end:
                 time.sleep(0.005)
             with pytest.raises(RunError, match="no checkpoint: "):
-                rig.backend.checkpoint(HOST, rig.tools, rig.criu, rig.request, instance, rig.images)
+                rig.checkpoint(instance)
             rig.wait_beyond(rig.read()[0])
             caller.kill()
 
@@ -208,7 +232,7 @@ def test_a_restored_instance_dies_with_the_tool(rig: Rig) -> None:
     backend = get_backend(rig.request.environment.backend)
     with backend.start(HOST, rig.tools, rig.request) as instance:
         rig.start_keeper(instance)
-        rig.backend.checkpoint(HOST, rig.tools, rig.criu, rig.request, instance, rig.images)
+        rig.checkpoint(instance)
     steps = rig.read()[0]
     given = pickle.dumps((backend.name, rig.tools, rig.criu, rig.request, rig.images))
     argv = [sys.executable, "-c", KILLED_TOOL]
@@ -229,3 +253,61 @@ def test_a_restored_instance_dies_with_the_tool(rig: Rig) -> None:
     for item in find(rig.request.label):
         remove(item)
     assert find(rig.request.label) == ()
+
+
+KERNEL = "ep:class=S"
+
+
+@contextmanager
+def rank(rig: Rig, instance: Instance) -> Iterator[Job]:
+    """nm-micro as a rank in the instance, which counts a perf event, at the FIFOs of a job outside."""
+    # Alone, without a daemon of MPI, whose connections CRIU would have to hold.
+    alone_in_mpi = ["env", "OMPI_MCA_ess_singleton_isolated=1", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self"]
+    words = ["--tokens", str(rig.shared), "--events", "task_clock", KERNEL]
+    alone = rig.backend.command_alone(instance, [*alone_in_mpi, rig.tools / "nm-micro", *words])
+    log = rig.shared / "log"
+    log.mkdir()
+    with Job(rig.shared, 1, log) as job:
+        # Its caller ends as soon as the rank runs; for a job, the launch goes on.
+        argv = ("sh", "-c", f"{shlex.join(alone)} && exec sleep 3600")
+        job.launch(HOST, Launch(argv=argv, env={}, transport={}))
+        job.ready()
+        yield job
+
+
+def test_a_rank_with_perf_events_is_refused_and_goes_on(rig: Rig) -> None:
+    backend = get_backend(rig.request.environment.backend)
+    with backend.start(HOST, rig.tools, rig.request) as instance, rank(rig, instance) as job:
+        before = job.slice(0, 1)
+        assert before.used["task_clock"]
+        with pytest.raises(RunError, match="no checkpoint: "):
+            rig.checkpoint(instance)
+        assert job.slice(0, 1).used["task_clock"]
+
+
+def test_a_rank_is_checkpointed_between_tokens(rig: Rig) -> None:
+    """Its events are closed meanwhile, and no token is unread, so that none is read twice."""
+    backend = get_backend(rig.request.environment.backend)
+    with ExitStack() as there, ExitStack() as here:
+        instance = here.enter_context(backend.start(HOST, rig.tools, rig.request))
+        job = there.enter_context(rank(rig, instance))
+        for _ in range(3):
+            job.slice(0, 1)
+        with job.between_tokens():
+            assert unread(rig.shared / "token.0") == 0
+            rig.checkpoint(instance)
+            here.close()
+            there.enter_context(rig.backend.restored(HOST, rig.tools, rig.criu, rig.request, rig.images))
+        for _ in range(3):
+            assert job.slice(0, 1).used["task_clock"]
+        time.sleep(0.2)
+        assert unread(rig.shared / "token.0") == 0 and unread(rig.shared / "out") == 0
+
+
+def unread(fifo: Path) -> int:
+    """Bytes in a FIFO that nobody has read."""
+    descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
+    finally:
+        os.close(descriptor)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -26,7 +26,9 @@ from nearmetal.subjects.profiles import read_profiles
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters, rows
 from nearmetal.workloads.protocol import (
+    ClosedLine,
     Line,
+    OpenedLine,
     RankReport,
     ReadyLine,
     SliceLine,
@@ -206,7 +208,7 @@ def test_the_profile_of_a_kernel_agrees_with_its_wall_time(tools: Path, tmp_path
 def test_one_run_may_go_on_with_slices(tools: Path) -> None:
     done = once(tools, 2, "--slices", "2", "barrier:units=10", "dirty:bytes=8192:units=1")
     _, *lines = [parse_line(text) for text in done.stdout.splitlines()]
-    assert [(type(line), line.name) for line in lines if not isinstance(line, ReadyLine)] == [
+    assert [(type(line), line.name) for line in lines if isinstance(line, VerifyLine | SliceLine)] == [
         (kind, name) for name in ("barrier", "dirty") for kind in (VerifyLine, SliceLine, SliceLine)
     ]
 
@@ -538,3 +540,25 @@ def test_programs_are_not_linked_to_mpi_where_they_need_none(tools: Path) -> Non
     said = done.stdout + done.stderr
     assert "mpi" not in said.replace(str(tools), "")
     assert "libc." in said or "not a dynamic executable" in said or "statically linked" in said
+
+
+def perf_events(place: Path) -> int:
+    """Perf events that the ranks with these tokens have open."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"\0{place}\0".encode() in (process / "cmdline").read_bytes():
+                links = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
+                count += sum("perf_event" in link for link in links)
+    return count
+
+
+def test_all_ranks_close_their_events_between_tokens(tools: Path, tmp_path: Path, stack: ExitStack) -> None:
+    micro = start(tools, tmp_path, stack, "--events", "task_clock", spec("ep", 2))
+    assert micro.slice(0).used["task_clock"] and perf_events(tmp_path) == 2
+    micro.tell("c")
+    assert isinstance(micro.line(), ClosedLine) and perf_events(tmp_path) == 0
+    assert micro.slice(0).used["task_clock"] is None
+    micro.tell("o")
+    assert isinstance(micro.line(), OpenedLine) and perf_events(tmp_path) == 2
+    assert micro.slice(0).used["task_clock"]

@@ -126,16 +126,16 @@ def test_a_block_counts_by_its_first_attempt_that_is_whole() -> None:
 
 def test_rounds_after_one_that_is_still_to_be_run_wait_for_it() -> None:
     records = [r for n in (1, 2, 4, 5) for r in block(n, [2.0 * n], [1.0])]
-    folded = fold(, PLAN, records)
+    folded = fold(LIBVIRT_STEP, PLAN, records)
     assert list(folded.blocks) == [1, 2]
     assert [(u.reason, u.count) for u in folded.unused] == [("an earlier round is incomplete", 6)]
-    given_up = fold(, replace(PLAN, missing=frozenset({3})), records)
+    given_up = fold(LIBVIRT_STEP, replace(PLAN, missing=frozenset({3})), records)
     assert list(given_up.blocks) == [1, 2, 4, 5] and given_up.unused == ()
 
 
 def test_a_late_result_of_a_round_that_was_given_up_counts_for_no_side() -> None:
     records = [r for n in (1, 2, 3) for r in block(n, [2.0], [1.0])]
-    folded = fold(, replace(PLAN, missing=frozenset({2})), records)
+    folded = fold(LIBVIRT_STEP, replace(PLAN, missing=frozenset({2})), records)
     assert list(folded.blocks) == [1, 3]
     assert [(u.reason, u.count) for u in folded.unused] == [("round lost with its worker", 3)]
 

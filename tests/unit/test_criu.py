@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import Criu, Unavailable
+from nearmetal.environments import Criu, Dump, Tools, Unavailable
 from nearmetal.environments.criu import (
+    DumpStatistics,
+    Pagemap,
     alone,
+    bound_to_tool,
+    check_images,
+    dump_argv,
     external_mounts,
     first_error,
-    freezing_seconds,
+    read_pagemap,
+    read_statistics,
     refuses,
     refuses_image,
     script,
@@ -20,10 +26,12 @@ from nearmetal.environments.criu import (
 from nearmetal.errors import RunError
 from nearmetal.host import Completed
 from nearmetal.images import ImageStore
+from nearmetal.lifecycle import Method
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import BUILD, find_criu, started_from
 from nearmetal.testing.fake_host import FakeHost
 
+FEATURE = ("/usr/sbin/criu", "check", "--feature")
 MOUNTS = """\
 85 91 254:0 /d /data rw - ext4 /dev/vda rw
 91 57 0:52 / / rw - overlay overlay rw,lowerdir=/
@@ -46,9 +54,55 @@ def test_an_installed_criu_that_works_is_taken(tmp_path: Path) -> None:
         commands={
             ("/usr/sbin/criu", "--version"): "Version: 4.2.1\n",
             ("/usr/sbin/criu", "check"): "Looks good.\n",
+            **{(*FEATURE, name): "supported\n" for name in ("mem_dirty_track", "uffd-noncoop")},
         },
+        files={"/proc/sys/fs/pipe-max-size": b"4194304\n", "/proc/self/status": b"CapEff:\t0\n"},
     )
     assert find_criu(host, ImageStore(tmp_path)) == Criu(argv=("/usr/sbin/criu",), version="4.2.1")
+
+
+@pytest.mark.parametrize(
+    ("tracks", "faults", "capabilities", "unable"),
+    [
+        (1, 0, b"0", {Method.CRIU_PRECOPY: "CONFIG_MEM_SOFT_DIRTY", Method.CRIU_LAZY: "fs.pipe-max-size"}),
+        (0, 1, b"0", {Method.CRIU_LAZY: "CONFIG_USERFAULTFD"}),
+        (0, 0, b"0000000001000000", {}),
+    ],
+)
+def test_methods_that_the_machine_lacks_something_for(
+    tmp_path: Path, tracks: int, faults: int, capabilities: bytes, unable: dict[Method, str]
+) -> None:
+    program = "/usr/sbin/criu"
+    host = FakeHost(
+        programs={"criu": program},
+        commands={
+            (program, "--version"): "Version: 4.2.1\n",
+            (program, "check"): "Looks good.\n",
+            (*FEATURE, "mem_dirty_track"): answer(*FEATURE, status=tracks),
+            (*FEATURE, "uffd-noncoop"): answer(*FEATURE, status=faults),
+        },
+        files={
+            "/proc/sys/fs/pipe-max-size": b"1048576\n",
+            "/proc/self/status": b"CapEff:\t" + capabilities + b"\n",
+        },
+    )
+    found = find_criu(host, ImageStore(tmp_path))
+    assert isinstance(found, Criu) and set(found.unable) == set(unable)
+    for method, word in unable.items():
+        assert word in found.unable[method].remedy
+
+
+def test_command_lines_by_method() -> None:
+    criu, images = Criu(argv=("criu",), version="4.2"), Path("/i/last")
+    plain = dump_argv(criu, 7, Dump(images=images), ())
+    assert plain[:4] == ["criu", "dump", "--tree", "7"] and "--page-server" not in plain
+    server = dump_argv(criu, 7, Dump(images=images, server=9), ())
+    assert " ".join(server).count("--address 127.0.0.1 --port 9 --page-server") == 1
+    lazy = " ".join(dump_argv(criu, 7, Dump(images=images, server=9, ready=5), ()))
+    assert "--port 9 --lazy-pages --status-fd 5" in lazy and "--page-server" not in lazy
+    tracked = Dump(images=images, previous=Path("/i/0"), round=True, tracked=True)
+    words = " ".join(dump_argv(criu, 7, tracked, ()))
+    assert words.startswith("criu pre-dump ") and "--track-mem --prev-images-dir ../0 " in words
 
 
 @pytest.mark.parametrize(
@@ -89,8 +143,9 @@ def test_that_of_a_tree_is_started_by_the_loader_of_the_tree(tmp_path: Path) -> 
 
 
 def test_a_script_runs_it_for_programs_that_take_one_path(tmp_path: Path) -> None:
-    made = script(Criu(argv=("echo", "a b"), version="4.2"), tmp_path)
-    assert made.read_text() == "#!/bin/sh\nexec echo 'a b' \"$@\"\n"
+    made = script(bound_to_tool(Tools(directory=Path("/t")), "l", ("echo", "a b")), tmp_path)
+    enter = "/t/nm-box enter --pid 0 --die-with-parent --label l --"
+    assert made.read_text() == f"#!/bin/sh\nexec {enter} echo 'a b' \"$@\"\n"
     assert made.stat().st_mode & 0o777 == 0o755
 
 
@@ -99,14 +154,29 @@ def test_mounts_of_the_machine_are_not_those_that_the_instance_made() -> None:
     assert external_mounts(MOUNTS, own_network=True) == ("/data", "/sys/fs/cgroup", "/dev")
 
 
-def test_the_time_of_the_freeze() -> None:
-    dump = b"\x08\xe8\x07\x10\xd0\x0f"  # freezing_time 1000, frozen_time 2000
+def test_the_statistics_of_a_dump() -> None:
+    dump = b"\x08\xe8\x07\x10\xd0\x0f\x38\x03"  # freezing_time 1000, frozen_time 2000, pages_written 3
     message = b"\x0a" + bytes([len(dump)]) + dump
     stats = struct.pack("<III", 0x55105940, 0x57093306, len(message)) + message
-    assert freezing_seconds(stats) == 0.001
+    assert read_statistics(stats) == DumpStatistics(freezing=0.001, frozen=0.002, written=12288)
     for torn in (b"", stats[:10], stats[:13], stats[:12] + b"\x0a\x00"):
         with pytest.raises(RunError, match="stats-dump"):
-            freezing_seconds(torn)
+            read_statistics(torn)
+
+
+def test_where_the_memory_is(tmp_path: Path) -> None:
+    entries = [b"\x08\x01", b"\x08\x05\x20\x04\x28\x07", b"\x08\x09\x20\x02\x28\x03"]  # head, present, lazy
+    pagemap = bytes(8) + b"".join(struct.pack("<I", len(e)) + e for e in entries)
+    assert read_pagemap(pagemap) == Pagemap(pages=1, present=7 * 4096, lazy=3 * 4096)
+    for torn in (pagemap[:-1], pagemap[:9], pagemap[:8]):
+        with pytest.raises(RunError, match="pagemap"):
+            read_pagemap(torn)
+    (tmp_path / "pagemap-5.img").write_bytes(pagemap)
+    (tmp_path / "pages-1.img").write_bytes(bytes(7 * 4096))
+    check_images(tmp_path)
+    (tmp_path / "pages-1.img").write_bytes(bytes(4096))
+    with pytest.raises(RunError, match=r"pages-1.img has 4096 of 28672 bytes"):
+        check_images(tmp_path)
 
 
 def test_the_first_error_that_explains(tmp_path: Path) -> None:

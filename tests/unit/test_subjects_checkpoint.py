@@ -5,21 +5,31 @@ from __future__ import annotations
 import pytest
 
 from nearmetal.environments.registry import get_backend
+from nearmetal.lifecycle import Method, Phase, PhaseTimes
 from nearmetal.model.study import EventSubject
-from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, Restored, rows
+from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, rows
+from nearmetal.subjects.checkpoint_event import Restored
 
-STEPS = {"freeze": 0.1, "dump": 0.2, "removal": 0.0, "copy": 0.3, "restore": 0.2, "thaw": 0.1}
+STEPS = {
+    Phase.FREEZE: 0.1,
+    Phase.DUMP: 0.2,
+    Phase.COPY: 0.3,
+    Phase.RESTORE: 0.2,
+    Phase.THAW: 0.1,
+    Phase.REMOVAL: 0.0,
+}
 EVENT = EventSubject(name="w", facts=CHECKPOINT)
 
 
 def test_a_row_for_each_metric_with_the_steps_of_each_event() -> None:
     one, two = (
-        Restored(steps=STEPS, pause=0.8, size=64),
-        Restored(steps=STEPS | {"copy": 1.3}, pause=2, size=9),
+        Restored(phases=PhaseTimes(STEPS), pause=0.8, stopped=0.7, size=64, sent=65),
+        Restored(phases=PhaseTimes(STEPS | {Phase.COPY: 1.3}), pause=2, stopped=1.9, size=9, sent=8),
     )
-    total, pause, size = rows(EVENT, [one, two])
-    assert tuple(r.metric for r in (total, pause, size)) == CHECKPOINT.metrics
+    total, pause, stopped, size, sent = rows(EVENT, [one, two])
+    assert tuple(r.metric for r in (total, pause, stopped, size, sent)) == CHECKPOINT.metrics
     assert total.values == pytest.approx((0.9, 1.9)) and total.parts["step.copy"] == (0.3, 1.3)
+    assert (stopped.values, sent.values, sent.unit) == ((0.7, 1.9), (65, 8), "B")
     assert set(total.parts) == {f"step.{name}" for name in STEPS}
     assert (pause.values, pause.unit, size.values, size.unit) == ((0.8, 2), "s", (64, 9), "B")
 
@@ -33,4 +43,11 @@ def test_backends_with_checkpoints(name: str) -> None:
 def test_backends_without_say_so(name: str) -> None:
     assert CheckpointRestore.unable(EVENT, get_backend(name)) == (
         f"backend {name} offers no checkpoint of its instances"
+    )
+
+
+def test_a_method_that_the_backend_does_not_name_is_refused_with_those_that_it_does() -> None:
+    event = EventSubject(name="w", facts=CHECKPOINT, method=Method.POSTCOPY)
+    assert CheckpointRestore.unable(event, get_backend("native")) == (
+        "native has no method postcopy; use criu, criu-lazy, criu-pageserver, criu-precopy"
     )

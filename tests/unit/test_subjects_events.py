@@ -8,6 +8,7 @@ import pytest
 
 from nearmetal.environments.native import Native
 from nearmetal.environments.qemu.backend import Qemu
+from nearmetal.environments.registry import get_backend
 from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
@@ -36,9 +37,12 @@ def test_who_cannot_move_an_instance_says_so() -> None:
     moved = EventSubject(name="m", facts=MIGRATE, method=Method.POSTCOPY)
     assert moved.count_in(DESIGN) == moved.count_in(PLAIN) == MIGRATE.usual == 2
     assert Migrate.unable(moved, Qemu()) is None
-    assert Migrate.unable(moved, Native()) == "its instances (native) cannot be moved while they run"
+    assert (Migrate.unable(moved, Native()) or "").startswith("native has no method postcopy; use criu")
+    assert Migrate.unable(moved, get_backend("podman")) == (
+        "its instances (podman) cannot be moved while they run"
+    )
     other = Migrate.unable(replace(moved, method=Method.CRIU), Qemu())
-    assert other == "qemu does not move by criu, but by offline, precopy, postcopy, multifd"
+    assert other == "qemu has no method criu; use precopy, offline, postcopy, multifd"
 
 
 def test_the_proportional_set_of_a_process() -> None:

@@ -79,7 +79,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     if machine is not None:
         yield from _grouped(ENVIRONMENT, _backends(loaded, host, machine.tools))
         yield _kvm(host, machine.tools)
-    yield _criu(host)
+    yield from _criu(host)
     yield from _grouped("guests", _guest_devices())
     usable = [b for b in loaded.values() if not isinstance(b, NearmetalError)]
     attachments = check_attachments(host, machine.tools, usable) if machine is not None else {}
@@ -148,15 +148,18 @@ def _kvm(host: Host, tools: Tools) -> Check:
     return Check(state=NOT_HERE, what="kvm", why=why, remedy=answer.remedy)
 
 
-def _criu(host: Host) -> Check:
-    """Check whether instances can be checkpointed and restored."""
+def _criu(host: Host) -> Iterator[Check]:
+    """Check whether instances can be checkpointed and restored, and by which methods."""
     from ..environments import Unavailable
-    from ..node.criu import find_criu
+    from ..node.criu import CHECKED_METHODS, find_criu
 
     found = find_criu(host)
     if isinstance(found, Unavailable):
-        return Check(state=NOT_HERE, what="criu", why=found.reason, remedy=found.remedy)
-    return Check(state=WORKS, what="criu", why=f"{found.version}, {found.argv[-1]}")
+        yield Check(state=NOT_HERE, what="criu", why=found.reason, remedy=found.remedy)
+        return
+    yield Check(state=WORKS, what="criu", why=f"{found.version}, {found.argv[-1]}")
+    for method in CHECKED_METHODS:
+        yield _unless(found.unable.get(method), f"method {method}")
 
 
 def _guest_devices() -> Iterator[Check]:

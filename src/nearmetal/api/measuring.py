@@ -19,7 +19,7 @@ from ..records import ResultsDirectory
 from .catalog import catalog, require_images
 from .results import Results, frozen_study, load, write_report
 from .studies import draw_seed, study_from, study_text
-from .workload_names import misplaced, named_workloads
+from .workload_names import misplaced, named_lifecycle, named_methods, named_workloads
 
 if TYPE_CHECKING:
     from ..node.machine import Machine
@@ -88,6 +88,9 @@ def weigh(
     attachments: Sequence[Attachment | str] = (),
     mpi: bool = False,
     image: str = "host",
+    lifecycle: str = "",
+    methods: Sequence[str] = (),
+    memory: int | None = None,
     margin: float = 0.03,
     time: float = 90.0,
     time_limit: float = 3600.0,
@@ -98,7 +101,8 @@ def weigh(
 ) -> Results:
     """Measure environments against the first of them, without a study file.
 
-    workloads, command, ranks, instances, attachments, mpi, image, margin, time_limit: as in weighed().
+    workloads, command, ranks, instances, attachments, mpi, image: as in weighed().
+    lifecycle, methods, memory, margin, time_limit: as in weighed().
 
     The other arguments and the errors are those of run().
     """
@@ -111,6 +115,9 @@ def weigh(
         attachments=tuple(Attachment(a) for a in attachments),
         mpi=mpi,
         image=image,
+        lifecycle=lifecycle,
+        methods=methods,
+        memory=memory,
         margin=margin,
         time=time,
         time_limit=time_limit,
@@ -129,6 +136,9 @@ def weighed(
     attachments: Sequence[Attachment] = (),
     mpi: bool = False,
     image: str = "host",
+    lifecycle: str = "",
+    methods: Sequence[str] = (),
+    memory: int | None = None,
     margin: float = 0.03,
     time: float = 90.0,
     time_limit: float | None = 3600.0,
@@ -144,6 +154,10 @@ def weighed(
     attachments: each environment is measured with each of these attachments that it supports.
     mpi: whether to start the command by mpirun, one process per rank.
     image: image of all environments.
+    lifecycle: checkpoint or migrate, with its keys: migrate:load=idle,bandwidth=1GiB/s; instead of workloads
+        or a command, which then have no ranks, instances, attachments and mpi.
+    methods: of the lifecycle; lists as on the command line. All that a backend offers if empty.
+    memory: bytes of the guest or the process that the lifecycle moves.
     margin: smallest material difference, as a share.
     time: time limit of the run, in seconds.
     time_limit: time limit of one program run, in seconds. A run that takes longer is killed and counts as
@@ -155,6 +169,17 @@ def weighed(
 
     if len(set(environments)) != len(environments):
         raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
+    if lifecycle:
+        given = {"workloads": workloads, "a command": command, "ranks": ranks, "instances": instances}
+        given |= {"attachments": attachments, "mpi": mpi}
+        if wrong := next((name for name, value in given.items() if value), None):
+            raise UsageError(f"--lifecycle measures the instances themselves and takes no {wrong}")
+        return _lifecycle(
+            environments, lifecycle, methods, memory, margin=margin, time=time, seed=seed, image=image
+        )
+    if methods or memory is not None:
+        name = "--methods" if methods else "--memory"
+        raise UsageError(f"{name} belongs to --lifecycle", remedy="--lifecycle migrate, or checkpoint")
     own = named_workloads(workloads, catalog(), study_from("quick", 0))
     study = weigh_study(
         {name: named_backend(name) for name in environments},
@@ -174,6 +199,32 @@ def weighed(
             raise UsageError(f"--workload {w.name}: {why[0]}")
     require_images(study)
     return study if time_limit is None else with_time_limit(study, time_limit)
+
+
+def _lifecycle(
+    environments: Sequence[str],
+    lifecycle: str,
+    methods: Sequence[str],
+    memory: int | None,
+    *,
+    margin: float,
+    time: float,
+    seed: int | None,
+    image: str,
+) -> Study:
+    from ..run.weigh_lifecycle import lifecycle_study
+
+    study = lifecycle_study(
+        {name: named_backend(name) for name in environments},
+        named_lifecycle(lifecycle, memory),
+        named_methods(methods),
+        margin=margin,
+        seed=draw_seed() if seed is None else seed,
+        max_time=time,
+        image=image,
+    )
+    require_images(study)
+    return study
 
 
 def machine_for(

@@ -6,14 +6,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import UsageError
 from ..host import LocalHost
-from ..model.keys import did_you_mean
+from ..lifecycle import Method
+from ..model.keys import Kind as KeyKind
+from ..model.keys import ValueMistake, did_you_mean, keys_of
 from ..model.study import ApplicationWorkload, EventSubject, KernelWorkload, Study, Workload
 from ..node.machine import hardware_of
 from ..study_file.catalog import KnownApplication, ParamType
+from ..study_file.workloads.methods import METHOD
+from ..study_file.workloads.subjects import subject_facts, subject_names
 from ..units import UnitError
 from ..workloads.applications.registry import application_names, metric_names, needs_storage, parameters
 from ..workloads.parameter import AUTO, Kind
@@ -42,6 +46,55 @@ def named_workloads(texts: Sequence[str], known: Catalog, quick: Study) -> tuple
             raise UsageError(f"--workload: {word} is named twice")
         found[workload.name] = workload
     return tuple(found.values())
+
+
+def lifecycles() -> tuple[str, ...]:
+    """Return the subjects that write instances to files or move them, by some method."""
+    return tuple(name for name in subject_names() if METHOD in subject_facts(name).keys)
+
+
+def named_lifecycle(text: str, memory: int | None) -> EventSubject:
+    """Parse the value of --lifecycle: the name of a subject, and keys of it: migrate:load=idle,count=4.
+
+    memory: value of its key `memory`; None to leave it out.
+
+    Raises UsageError.
+    """
+    name, _, rest = text.partition(":")
+    if name not in lifecycles():
+        raise UsageError(f'--lifecycle: unknown "{name[:40]}"{did_you_mean(name, lifecycles())}')
+    facts = subject_facts(name)
+    readers = {key.name: (f.name, key.kind) for f, key in keys_of(EventSubject)}
+    known = [key for key in readers if key in facts.keys | {"count"} and key != METHOD]
+    values: dict[str, object] = {} if memory is None else {"memory": memory}
+    for key, value in _given(rest, text, "--lifecycle").items():
+        if key not in known:
+            raise UsageError(f"--lifecycle {name}: no key {key[:40]!r}{did_you_mean(key, known)}")
+        if key in values:
+            raise UsageError(f"--lifecycle {name}: {key} is given by its option too")
+        field, kind = readers[key]
+        assert isinstance(kind, KeyKind)
+        try:
+            values[field] = kind.read(value)
+        except ValueMistake as e:
+            raise UsageError(f"--lifecycle {name}: {key}: {e}") from e
+    event = EventSubject(name=name, facts=facts, **cast("dict[str, Any]", values))
+    if (what := event.misfit) is not None:
+        raise UsageError(f"--lifecycle {name}: {what[0]} {what[1]}")
+    return event
+
+
+def named_methods(words: Sequence[str]) -> tuple[Method, ...]:
+    """Parse the values of --methods: lists of methods, separated by commas. Raises UsageError."""
+    found: list[Method] = []
+    known = tuple(method.value for method in Method)
+    for word in (w.strip() for text in words for w in text.split(",")):
+        if word not in known:
+            raise UsageError(f'--methods: unknown "{word[:40]}"{did_you_mean(word, known)}')
+        if Method(word) in found:
+            raise UsageError(f"--methods: {word} is named twice")
+        found.append(Method(word))
+    return tuple(found)
 
 
 def _words(texts: Sequence[str]) -> list[str]:
@@ -113,8 +166,6 @@ def _plain(name: str, known: Catalog, quick: Study) -> Workload:
         return usual[name]
     if name in known.kernels:
         return KernelWorkload(name=name, kernel=name, params={})
-    from ..study_file.workloads.subjects import subject_facts, subject_names
-
     events = subject_names()
     if name in events:
         return EventSubject(name=name, facts=subject_facts(name))
@@ -122,14 +173,14 @@ def _plain(name: str, known: Catalog, quick: Study) -> Workload:
     raise UsageError(f"no workload {name}", remedy=f"one of {names}")
 
 
-def _given(text: str, word: str) -> dict[str, str]:
+def _given(text: str, word: str, option: str = "--workload") -> dict[str, str]:
     out: dict[str, str] = {}
     for piece in text.split(",") if text else ():
         key, equals, value = piece.partition("=")
         if not equals or not key.strip() or not value.strip():
-            raise UsageError(f"--workload {word}: {piece!r} is not key=value")
+            raise UsageError(f"{option} {word}: {piece!r} is not key=value")
         if key.strip() in out:
-            raise UsageError(f"--workload {word}: {key.strip()} is given twice")
+            raise UsageError(f"{option} {word}: {key.strip()} is given twice")
         out[key.strip()] = value.strip()
     return out
 

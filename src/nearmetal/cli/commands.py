@@ -146,6 +146,25 @@ COMMANDS = (
         "Remove what killed runs left on this machine.\n\n"
         "These are containers, processes, networks, mounts and control groups.",
     ),
+    Command(
+        "checkpoint",
+        "moving:checkpoint",
+        "Write a running instance of your own to files.\n\n"
+        "It is a process, a container, a guest of QEMU or a domain. It ends, unless --keep-running; if it "
+        "cannot be written, it goes on. `nearmetal clean` never touches it.",
+    ),
+    Command(
+        "restore",
+        "moving:restore",
+        "Restore an instance of your own from a checkpoint.",
+    ),
+    Command(
+        "migrate",
+        "moving:migrate",
+        "Move a running instance of your own.\n\n"
+        "A guest moves to the QMP socket of a QEMU that waits (-incoming defer); a process or a container "
+        "by files, to another host or on this machine. If the move fails, it goes on here.",
+    ),
     Command("kernel", "machine:kernel", "Run one of our kernels by itself, with its verification."),
     Command(
         "init",

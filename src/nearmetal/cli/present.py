@@ -27,14 +27,16 @@ PIPE_WIDTH = 220
 
 
 def result_json(found: Results) -> dict[str, JsonValue]:
-    """Return the result as JSON values."""
-    return json_form(
+    """Return the result as JSON values, with the environments that were not measured and why."""
+    form = json_form(
         found.study,
         found.analysis,
         results_dir=str(found.directory),
         report=_page(found.stored),
         inside=_inside(found.stored),
     )
+    absent = absent_environments(found.stored.provenance)
+    return {**form, "not_measured": [{"environment": name, "reason": why} for name, why in absent.items()]}
 
 
 def _page(directory: ResultsDirectory) -> str | None:

@@ -11,6 +11,7 @@ import typer
 from ..errors import UsageError
 from ..model.keys import did_you_mean
 from ..model.study import Attachment
+from ..units import UnitError, parse_size
 from .common import FailOn, complain, duration
 from .options import (
     All,
@@ -59,6 +60,21 @@ def weigh(
         metavar="NAMES",
         help="Each environment with every one it can have, such as veth-bridge,macvlan,host.",
     ),
+    lifecycle: str = typer.Option(
+        "",
+        "--lifecycle",
+        metavar="NAME",
+        help="Checkpoints or moves of instances: checkpoint, migrate, migrate:load=idle,bandwidth=1GiB/s.",
+    ),
+    methods: list[str] = typer.Option(
+        [],
+        "--methods",
+        metavar="NAMES",
+        help="By which methods: precopy,postcopy,criu; all that an environment can by default.",
+    ),
+    memory: str = typer.Option(
+        "", "--memory", metavar="SIZE", help="Of the guest or process that is moved, such as 256MiB."
+    ),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
     image: str = typer.Option("host", "--image", metavar="NAME", help="The image that all of them run in."),
     margin: str = typer.Option("3 %", "--margin", metavar="SHARE", help="What counts as material."),
@@ -100,6 +116,9 @@ def weigh(
         attachments=_attachments(attachment),
         mpi=mpi,
         image=image,
+        lifecycle=lifecycle,
+        methods=methods,
+        memory=_size(memory),
         margin=margin_of(margin),
         time=duration(time) or 90.0,
         time_limit=duration(time_limit, "--time-limit"),
@@ -118,6 +137,17 @@ def weigh(
         require=require,
         everything=everything,
     )
+
+
+def _size(text: str) -> int | None:
+    """Return the option --memory in bytes; None if it is not given. Raises UsageError."""
+    try:
+        size = parse_size(text) if text else None
+    except UnitError as e:
+        raise UsageError(f"--memory: {e}") from e
+    if size is not None and size < 1:
+        raise UsageError("--memory: must be above zero")
+    return size
 
 
 def _warn_of_signs(command: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from ..host import Host, Process
 from ..host.guest_line import Clocks
 from ..host.processes.ranks import RankHolds
-from ..lifecycle import Method, PhaseTimes
+from ..lifecycle import Costs, Method, PageSample, PhaseTimes
 from ..model.capabilities import Capabilities
 from ..model.environments.environment import BackendSettings
 from ..model.environments.network import Seat
@@ -62,10 +62,12 @@ class Criu:
     """A CRIU that works here.
 
     argv: its command line.
+    unable: why methods cannot be used on this machine, and what helps.
     """
 
     argv: tuple[str, ...]
     version: str
+    unable: Mapping[Method, Unavailable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,10 @@ class InstanceRequest:
     groups: control groups that exist for the whole run (Accounted); empty if the instance makes its own.
     layer: a directory in which the writable layer of its root outlives the instance; None for an instance
         that is not going to be checkpointed, whose layer ends with it.
+    calls: a directory through which its commands are called, at the same path inside, made if it is missing;
+        None for one in scratch.
+    beside: whether it is restored while its source exists, which has the same label. What it creates on the
+        machine is then named differently, and its memory is fetched (criu.fetching_pages()).
     """
 
     label: str
@@ -120,6 +126,13 @@ class InstanceRequest:
     first_process: bool = True
     groups: Mapping[str, Path] = field(default_factory=dict)
     layer: Path | None = None
+    calls: Path | None = None
+    beside: bool = False
+
+    @property
+    def place(self) -> str:
+        """The name of its control groups and directories."""
+        return f"{self.label}-beside" if self.beside else self.label
 
 
 class Instance(Protocol):
@@ -290,12 +303,38 @@ class Accounted(Protocol):
         """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Dump:
+    """How an instance is written to files.
+
+    images: an existing directory for the files.
+    server: port, on the loopback interface, of the page server that receives the memory; with `ready`, of the
+        page server that the dump itself becomes. None if the memory is written to files too.
+    ready: descriptor on which the dump reports that its files are complete. The memory then stays at the
+        source until the destination has fetched it. None if all memory is written.
+    previous: directory with the files of the previous round, beside `images`; None in the first round.
+    round: whether this is a round of pre-copy: only memory is written, and the instance goes on.
+    tracked: whether the kernel records which pages are written to from now on.
+    """
+
+    images: Path
+    server: int | None = None
+    ready: int | None = None
+    previous: Path | None = None
+    round: bool = False
+    tracked: bool = False
+
+
 @runtime_checkable
 class Checkpoints(Protocol):
     """Extra interface of backends whose instances can be written to files and restored from them.
 
     Only commands that run without a caller (command_alone) are part of a checkpoint.
+
+    checkpoints_by: the methods, all of CRIU.
     """
+
+    checkpoints_by: tuple[Method, ...]
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """Return why no instance of an environment can be checkpointed; None if it can."""
@@ -306,23 +345,31 @@ class Checkpoints(Protocol):
         The command must write to files that the instance sees.
         """
 
-    def checkpoint(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, images: Path
-    ) -> Mapping[str, float]:
-        """Write a running instance to files, which ends it.
+    def dump_command(
+        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
+    ) -> list[str]:
+        """Return the command line that writes a running instance to files, and thereby ends it.
+
+        If the command fails, the instance goes on, if need be after thaw().
 
         request: the request by which it was started, with a layer.
-        images: an empty directory for the files.
-        Returns seconds by step: 'freeze' until all its processes stood still, 'dump' until they are gone.
-        Raises RunError. The instance then goes on, unless the error says something else.
+        Raises RunError if the instance has ended.
         """
 
-    def restored(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
-    ) -> AbstractContextManager[Instance]:
-        """Restore an instance until exit. Nothing may be left of the one that was checkpointed.
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """Let an instance go on whose dump was interrupted. Harmless if it runs."""
 
-        request: as for checkpoint(); its layer holds what the instance had written to its root.
+    def restored(
+        self,
+        host: Host,
+        tools: Tools,
+        criu: Criu,
+        request: InstanceRequest,
+        images: Path,
+    ) -> AbstractContextManager[Instance]:
+        """Restore an instance until exit. Nothing may run of the one that was checkpointed.
+
+        request: as for dump_command(); its layer holds what the instance had written to its root.
         Raises RunError.
         """
 
@@ -437,5 +484,22 @@ class Migrates(Protocol):
 
         If the move fails, the instance continues at its source, or the error says that it is lost. There are
         never two of it. The context of the instance that was moved must stay open.
+        Raises UnavailableError or RunError.
+        """
+
+
+@runtime_checkable
+class Predictable(Protocol):
+    """Extra interface of backends whose moves can be predicted, so that `method: auto` can choose.
+
+    costs: of a move between two places of one machine, with the bandwidth.
+    """
+
+    costs: Costs
+
+    def sample_memory(self, instance: Instance) -> PageSample:
+        """Sample the memory of an instance that start() or migrate() of this backend returned, for at most
+        two seconds.
+
         Raises UnavailableError or RunError.
         """

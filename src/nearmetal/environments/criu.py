@@ -1,26 +1,35 @@
-"""CRIU writes the processes of an instance to files and restores them from there. Common part of the backends
-that implement contract.Checkpoints."""
+"""Command lines, files and processes of CRIU. Common part of the backends that implement
+contract.Checkpoints."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
+import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
 from ..host import Host, Process
 from ..host.processes import labelled as processes
+from ..host.processes.helper import wait_readable
+from ..lifecycle import Method
 from ..model.environments.image import HOST
 from ..model.study import Environment
-from .contract import Criu, InstanceRequest, Tools, Unavailable
+from .contract import Criu, Dump, InstanceRequest, Tools, Unavailable
 from .program import log_failure, read_pid
 
+METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
+"""The methods of a backend whose dump_command() and restored() take all options of CRIU."""
+ADDRESS = "127.0.0.1"
+"""Where the processes of CRIU on both sides of a checkpoint meet."""
 SECONDS = 300.0
 """Seconds after which a checkpoint or a restore has failed."""
 WHOLE = ("--file-locks", "--link-remap", "--manage-cgroups=ignore")
@@ -28,13 +37,33 @@ FRESH = frozenset({"/tmp", "/run", "/dev/shm"})
 """Where nm-box mounts a tmpfs of the instance's own; its content is part of the checkpoint."""
 DUMP_LOG, RESTORE_LOG, PID_FILE = "dump.log", "restore.log", "restored.pid"
 """Names of files beside the images."""
+PAGE_SERVER_LOG, LAZY_LOG = "page-server.log", "lazy-pages.log"
+PAGE = 4096
+_END_SECONDS = 10.0
+_WITHOUT_CRIU = 0.5
+"""Seconds between two looks for the CRIU that restores."""
 _LOOK_AGAIN = 0.001
+_FREEZING, _FROZEN, _WRITTEN = 1, 2, 7
+"""Numbers of fields of a dump in CRIU's stats.proto."""
+_HEADER, _PAGES_ID, _FLAGS, _PAGES = 8, 1, 4, 5
+"""Bytes in front of the entries of a pagemap, and numbers of their fields in pagemap.proto."""
+_IS_LAZY, _IS_PRESENT = 2, 4
+"""Flags of an entry."""
 
 
-def dump_argv(criu: Criu, pid: int, images: Path, more: Sequence[str]) -> list[str]:
-    """Return the command line that writes the tree of processes of pid into a directory."""
-    where = ["--tree", str(pid), "--images-dir", str(images), "--log-file", DUMP_LOG, "-v2"]
-    return [*criu.argv, "dump", *where, *WHOLE, *more]
+def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str]:
+    """Return the command line that writes the process tree of pid into a directory."""
+    words = ["--tree", str(pid), "--images-dir", str(dump.images), "--log-file", DUMP_LOG, "-v2"]
+    if dump.tracked:
+        words.append("--track-mem")
+    if dump.previous is not None:
+        words += ["--prev-images-dir", os.path.relpath(dump.previous, dump.images)]
+    if dump.server is not None:
+        words += ["--address", ADDRESS, "--port", str(dump.server)]
+        words += ["--page-server"] if dump.ready is None else []
+    if dump.ready is not None:
+        words += ["--lazy-pages", "--status-fd", str(dump.ready)]
+    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
 
 
 def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
@@ -51,10 +80,15 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     return [*criu.argv, "restore", *where, *WHOLE, *more]
 
 
-def script(criu: Criu, directory: Path) -> Path:
-    """Write a program into a directory that runs CRIU, for programs that want a single path."""
+def script(argv: Sequence[str], directory: Path) -> Path:
+    """Write a program into a directory that runs CRIU, for container programs, which want a single path.
+
+    argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
+        container program: it could not be found by its label afterwards, since its title takes the place of
+        its environment.
+    """
     file = directory / "criu"
-    file.write_text(f'#!/bin/sh\nexec {shlex.join(criu.argv)} "$@"\n')
+    file.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
     file.chmod(0o755)
     return file
 
@@ -142,43 +176,232 @@ def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             at += value
 
 
-def freezing_seconds(stats: bytes) -> float:
-    """Return the seconds until all processes stood still, from the content of a file stats-dump.
+@dataclass(frozen=True, kw_only=True)
+class DumpStatistics:
+    """CRIU's own account of a dump.
+
+    freezing: seconds until all processes stood still.
+    frozen: seconds for which they then stood still, until they went on or were ended.
+    written: bytes of memory written to files or to a page server.
+    """
+
+    freezing: float
+    frozen: float
+    written: int
+
+
+def read_statistics(stats: bytes) -> DumpStatistics:
+    """Return the content of a file stats-dump.
 
     Raises RunError if it is not one.
     """
     try:
         (size,) = struct.unpack_from("<I", stats, 8)
         dump = dict(_varints(stats[12 : 12 + size]))[1]
-        microseconds = dict(_varints(dump))[1] if isinstance(dump, bytes) else None
+        values = dict(_varints(dump)) if isinstance(dump, bytes) else {}
+        numbers = [values[n] for n in (_FREEZING, _FROZEN, _WRITTEN)]
     except (struct.error, IndexError, KeyError) as e:
         raise RunError(f"cannot read CRIU's stats-dump: {e!r}") from e
-    if not isinstance(microseconds, int):
-        raise RunError("cannot read CRIU's stats-dump: no time of the freeze")
-    return microseconds / 1e6
+    freezing, frozen, written = (n if isinstance(n, int) else 0 for n in numbers)
+    return DumpStatistics(freezing=freezing / 1e6, frozen=frozen / 1e6, written=written * PAGE)
 
 
-def dumped(host: Host, argv: Sequence[str], pid: int, images: Path, log: Path) -> Mapping[str, float]:
-    """Run the program that writes a checkpoint, and wait until its first process is gone.
+@dataclass(frozen=True, kw_only=True)
+class Pagemap:
+    """Which memory of a process is where.
 
-    pid: the first process.
-    images: directory with the result.
-    log: of CRIU; its first error explains a failure.
-    Returns the seconds of 'freeze' and 'dump'.
-    Raises RunError, also if the instance still runs afterwards: a second one must not be made of it.
+    pages: number of the file pages-*.img.
+    present: bytes in that file.
+    lazy: bytes that stayed at the source.
     """
-    begin = time.monotonic()
-    done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
+
+    pages: int
+    present: int
+    lazy: int
+
+
+def read_pagemap(content: bytes) -> Pagemap:
+    """Return what a file pagemap-*.img says.
+
+    Raises RunError if it is not complete.
+    """
+    at, entries = _HEADER, []
+    try:
+        while at < len(content):
+            (size,) = struct.unpack_from("<I", content, at)
+            entry = content[at + 4 : at + 4 + size]
+            if len(entry) < size:
+                raise IndexError(f"{len(entry)} of {size} bytes")
+            entries.append({n: v for n, v in _varints(entry) if isinstance(v, int)})
+            at += 4 + size
+        pages = entries[0][_PAGES_ID]
+    except (struct.error, IndexError, KeyError) as e:
+        raise RunError(f"cannot read CRIU's pagemap: {e!r}") from e
+
+    def total(flag: int) -> int:
+        return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & flag)
+
+    return Pagemap(pages=pages, present=total(_IS_PRESENT), lazy=total(_IS_LAZY))
+
+
+def check_images(images: Path) -> None:
+    """Check that the memory in images is complete. CRIU restores it without end if it is not.
+
+    Raises RunError.
+    """
+    expected: dict[int, int] = {}
+    for file in sorted(images.glob("pagemap-*.img")):
+        found = read_pagemap(file.read_bytes())
+        expected[found.pages] = expected.get(found.pages, 0) + found.present
+    for number, wanted in expected.items():
+        file = images / f"pages-{number}.img"
+        size = file.stat().st_size if file.exists() else 0
+        if size != wanted:
+            raise RunError(f"not restored: {file.name} has {size} of {wanted} bytes", where=str(images))
+
+
+def statistics_of(images: Path) -> DumpStatistics:
+    """Return the statistics of a finished dump into a directory.
+
+    Raises RunError.
+    """
+    try:
+        return read_statistics((images / "stats-dump").read_bytes())
+    except OSError as e:
+        raise RunError(f"cannot read CRIU's stats-dump: {e.strerror}", where=str(images)) from e
+
+
+def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
+    """Return the command line that runs a program with a label. It is killed when nearmetal dies."""
+    return [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label, "--", *argv]
+
+
+def run_dump(host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path) -> None:
+    """Run a dump to its end.
+
+    argv: of Checkpoints.dump_command().
+    label: of the instance.
+    Raises RunError; the first error in CRIU's log explains it.
+    """
+    whole = bound_to_tool(tools, label, argv)
+    done = host.run(whole, timeout=SECONDS, cwd=Path("/"), env={processes.LABEL_VARIABLE: label})
     if not done.ok:
+        log = images / DUMP_LOG
         raise RunError(f"no checkpoint: {first_error(log) or done.failure()}", where=str(log))
-    end = time.monotonic() + SECONDS
-    while Path(f"/proc/{pid}").exists():
-        if time.monotonic() > end:
-            raise RunError(f"process {pid} still runs after its checkpoint", remedy="nearmetal clean")
-        time.sleep(_LOOK_AGAIN)
-    seconds = time.monotonic() - begin
-    freeze = freezing_seconds((images / "stats-dump").read_bytes())
-    return {"freeze": freeze, "dump": seconds - freeze}
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _background(
+    host: Host, label: str, argv: Callable[[int], Sequence[str]], log: Path, what: str
+) -> Iterator[Process]:
+    """Run a program of CRIU until exit. Yields as soon as it is ready.
+
+    argv: returns its command line, given the descriptor on which it reports that it is ready.
+    what: its role, for error messages.
+    Raises RunError.
+    """
+    reader, writer = os.pipe()
+    said = log.with_suffix(".err")
+    try:
+        try:
+            process = host.start(
+                argv(writer),
+                stdout=said,
+                stderr=said,
+                env={processes.LABEL_VARIABLE: label},
+                cwd=Path("/"),
+                pass_fds=(writer,),
+            )
+        finally:
+            os.close(writer)
+        try:
+            if not wait_readable(reader, SECONDS) or not os.read(reader, 1):
+                with contextlib.suppress(TimeoutError):
+                    process.wait(_END_SECONDS)
+                why = first_error(log) or log_failure("criu", process.poll(), said)
+                raise RunError(f"{what}: {why}", where=str(log))
+            yield process
+        finally:
+            process.kill()
+    finally:
+        os.close(reader)
+
+
+def serving_pages(
+    host: Host, tools: Tools, criu: Criu, label: str, images: Path, port: int
+) -> AbstractContextManager[Process]:
+    """Run the page server at the destination until exit. It writes the memory of one dump to a directory."""
+    where = ["--images-dir", str(images), "--address", ADDRESS, "--port", str(port)]
+    where += ["--log-file", PAGE_SERVER_LOG, "-v2"]
+
+    def argv(ready: int) -> list[str]:
+        return bound_to_tool(tools, label, [*criu.argv, "page-server", *where, "--status-fd", str(ready)])
+
+    return _background(host, label, argv, images / PAGE_SERVER_LOG, "no page server")
+
+
+def fetching_pages(
+    host: Host, tools: Tools, criu: Criu, label: str, images: Path, port: int
+) -> AbstractContextManager[Process]:
+    """Run the program at the destination that fetches memory for restored processes until exit. It ends as
+    soon as it has fetched everything."""
+    where = ["--images-dir", str(images), "--page-server", "--address", ADDRESS, "--port", str(port)]
+    where += ["--log-file", LAZY_LOG, "-v2"]
+
+    def argv(ready: int) -> list[str]:
+        return bound_to_tool(tools, label, [*criu.argv, "lazy-pages", *where, "--status-fd", str(ready)])
+
+    return _background(host, label, argv, images / LAZY_LOG, "memory cannot be fetched")
+
+
+def lazy_dump(
+    host: Host, tools: Tools, label: str, argv: Callable[[int], Sequence[str]], images: Path
+) -> AbstractContextManager[Process]:
+    """Run a lazy dump until exit. Yields when its files are complete; it ends when the memory is fetched.
+
+    argv: of Checkpoints.dump_command(), given Dump.ready.
+    """
+    return _background(
+        host,
+        label,
+        lambda ready: bound_to_tool(tools, label, argv(ready)),
+        images / DUMP_LOG,
+        "no checkpoint",
+    )
+
+
+@contextmanager
+def holding(pid: int) -> Iterator[Sequence[int]]:
+    """Yield descriptors (pidfd) of a process and its descendants. They identify the processes of a source,
+    whatever PIDs are used anew."""
+    with ExitStack() as stack:
+        held = []
+        for member in processes.tree(pid):
+            with contextlib.suppress(ProcessLookupError):
+                held.append(os.pidfd_open(member))
+                stack.callback(os.close, held[-1])
+        yield held
+
+
+def signal_all(held: Sequence[int], number: signal.Signals) -> None:
+    """Send a signal to all processes of holding() that still exist."""
+    for fd in held:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, number)
+
+
+def await_ends(held: Sequence[int], seconds: float) -> int:
+    """Return how many processes of holding() still exist after some seconds."""
+    end = time.monotonic() + seconds
+    return sum(not wait_readable(fd, end - time.monotonic()) for fd in held)
 
 
 def first_error(log: Path) -> str:
@@ -187,32 +410,49 @@ def first_error(log: Path) -> str:
         text = log.read_text(errors="replace")
     except OSError:
         return ""
-    errors = [line.partition("Error ")[2] for line in text.splitlines() if ") Error (" in line]
+    # CRIU puts a time before each line only if it says more than errors and warnings.
+    errors = [line.partition("Error ")[2] for line in re.findall(r"^(?:\(.*\) )?(Error \(.*)$", text, re.M)]
     # Without CAP_SYS_RESOURCE CRIU says so and goes on.
     return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")
 
 
-def restorer(tools: Tools, request: InstanceRequest, groups: Sequence[Path]) -> list[str]:
+def restorer(
+    tools: Tools, request: InstanceRequest, groups: Sequence[Path], *, apart: bool = False
+) -> list[str]:
     """Return the words in front of a program that restores.
 
     Its processes die with nearmetal, and are in these control groups and on the CPUs of the request. Dead
     ones are reaped at once, whatever process 1 does.
+    apart: whether they get PID and network namespaces.
     """
     words = [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", request.label]
     if request.cpus:
         words += ["--cpus", ",".join(map(str, request.cpus))]
     for group in groups:
         words += ["--cgroup", str(group)]
-    return [*words, "--", tools / "nm-box", "reap", "--"]
+    separate = [tools / "nm-box", "wrap", "--new-pids", "--new-net", "--"] if apart else []
+    return [*words, "--", *separate, tools / "nm-box", "reap", "--"]
+
+
+def _criu_runs(pid: int, images: Path) -> bool:
+    """Whether a CRIU that restores from these images is among the descendants of a process, or has not begun.
+    A container program does not notice that its CRIU was killed."""
+    if not (images / RESTORE_LOG).exists():
+        return True
+    return any(processes.opened(below, str(images / RESTORE_LOG)) for below in processes.tree(pid))
 
 
 @contextmanager
-def restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images: Path) -> Iterator[int]:
+def restoring(
+    host: Host, request: InstanceRequest, argv: Sequence[str], images: Path, *, apart: bool = False
+) -> Iterator[int]:
     """Run a program that restores an instance and stays, as the parent of its first process, until exit.
 
     images: directory with its log and the file with the PID of the first process.
-    Yields this PID. Raises RunError.
+    apart: whether that PID is one in a namespace of its own.
+    Yields the PID on the machine. Raises RunError.
     """
+    check_images(images)
     log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
     process: Process = host.start(
         argv,
@@ -223,12 +463,18 @@ def restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images:
     )
     pid: int | None = None
     try:
-        end = time.monotonic() + SECONDS
+        now = time.monotonic()
+        end, look, gone = now + SECONDS, now + _WITHOUT_CRIU, 0
         while (pid := read_pid(pid_file)) is None:
-            if process.poll() is not None or time.monotonic() > end:
+            now = time.monotonic()
+            if now > look:
+                look, gone = now + _WITHOUT_CRIU, gone + 1 if not _criu_runs(process.pid, images) else 0
+            if process.poll() is not None or now > end or gone > 1:
                 why = first_error(log) or log_failure(Path(argv[0]).name, process.poll(), output)
-                raise RunError(f"not restored: {why}", where=str(log))
+                raise RunError(f"not restored: {'CRIU has ended' if gone else why}", where=str(log))
             time.sleep(_LOOK_AGAIN)
+        if apart and (pid := processes.descendant(process.pid, "nm-init")) is None:
+            raise RunError("not restored: the first process has ended", where=str(log))
         yield pid
     finally:
         if pid is not None and process.poll() is None:

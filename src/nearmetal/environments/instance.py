@@ -124,7 +124,7 @@ def control_groups(
     if isinstance(parents, MissingValue):
         yield {}
         return
-    made = cgroups.directories(parents, request.label, wanted | needed)
+    made = cgroups.directories(parents, request.place, wanted | needed)
     try:
         cgroups.create(
             made,

@@ -19,7 +19,7 @@ from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
 from ..model.environments.image import HOST
 from ..model.study import Attachment, Environment
 from . import criu as criu_of
-from .contract import Available, Criu, Instance, InstanceRequest, Tools, Unavailable
+from .contract import Available, Criu, Dump, Instance, InstanceRequest, Tools, Unavailable
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
@@ -42,6 +42,7 @@ class Native:
 
     name = "native"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
+    checkpoints_by = criu_of.METHODS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)
@@ -59,6 +60,8 @@ class Native:
     def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
         return control_groups(request, ACCOUNTS)
 
+    checkpoints_by = criu_of.METHODS
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See contract.Checkpoints."""
         return criu_of.refuses(host, environment) or criu_of.refuses_image(environment)
@@ -68,16 +71,23 @@ class Native:
         assert isinstance(instance, BoxInstance)
         return criu_of.alone((*instance.enter, "--"), argv)
 
-    def checkpoint(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, images: Path
-    ) -> Mapping[str, float]:
+    def dump_command(
+        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
+    ) -> list[str]:
         """See contract.Checkpoints."""
         del tools, request
-        argv = criu_of.dump_argv(criu, instance.pid, images, ())
-        return criu_of.dumped(host, argv, instance.pid, images, images / criu_of.DUMP_LOG)
+        return criu_of.dump_argv(criu, instance.pid, dump, ())
+
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """See contract.Checkpoints."""
 
     def restored(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+        self,
+        host: Host,
+        tools: Tools,
+        criu: Criu,
+        request: InstanceRequest,
+        images: Path,
     ) -> AbstractContextManager[BoxInstance]:
         """See contract.Checkpoints."""
         return _restored(host, tools, criu, request, images)
@@ -196,21 +206,27 @@ def _bare(
 def _restored(
     host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
 ) -> Iterator[BoxInstance]:
+    """Restore an instance until exit.
+
+    Beside its source, which still has its PIDs and sockets, it gets PID and network namespaces, as on another
+    machine.
+    """
+    beside = request.beside
     with ExitStack() as last, control_groups(request, ACCOUNTS) as groups:
         if not groups:
             last.callback(processes.kill_labelled, request.label)
         begin = time.monotonic_ns()
         argv = [
-            *criu_of.restorer(tools, request, cgroups.unique(groups)),
-            *criu_of.restore_argv(criu, images, ()),
+            *criu_of.restorer(tools, request, cgroups.unique(groups), apart=beside),
+            *criu_of.restore_argv(criu, images, ("--lazy-pages",) if beside else ()),
         ]
-        with criu_of.restoring(host, request, argv, images) as pid:
+        with criu_of.restoring(host, request, argv, images, apart=beside) as pid:
             yield make_instance(
                 tools,
                 request,
                 hostname=os.uname().nodename,
                 pid=pid,
-                namespaces_of=0,
+                namespaces_of=pid if beside else 0,
                 groups=groups,
                 phases={"restore": seconds(begin, time.monotonic_ns())},
             )

@@ -141,11 +141,15 @@ class FirstReport:
 
 @contextmanager
 def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport]:
-    """Make a FIFO in a directory of its own below the scratch directory."""
-    directory = request.scratch / "report"
-    directory.mkdir()
+    """Make a FIFO in the directory for calls, or else in a directory below the scratch directory.
+
+    A restored instance has the FIFO of its source.
+    """
+    directory = request.calls or request.scratch / "report"
+    directory.mkdir(exist_ok=request.calls is not None)
     fifo = directory / FIRST
-    os.mkfifo(fifo, 0o600)
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(fifo, 0o600)
     # Also opened for writing, so that no end of file is read before the report.
     descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -26,6 +26,12 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
+def user_state() -> Path:
+    """Return the directory for data of this user that must not be lost: $XDG_STATE_HOME, else
+    ~/.local/state."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+
+
 def runtime_directory() -> Path:
     """Return the path of the runtime directory, without making it.
 

@@ -5,10 +5,12 @@ Pure: it does no I/O and knows no backend.
 
 from __future__ import annotations
 
-from .choice import Candidate, Choice, choose
+from .choice import Bounded, Candidate, Choice, choose
+from .dirty import Dirtying, PageSample, allowed_rest, dirtying, guest_conditions, limited
+from .experience import PastMove, corrected
 from .method import Method
 from .phases import Phase, PhaseTimes
-from .prediction import Conditions, Estimate, Prediction, predict
+from .prediction import Conditions, Costs, Estimate, Prediction, predict
 from .probe import (
     ProbeLog,
     ProbeResult,
@@ -20,11 +22,16 @@ from .probe import (
 )
 
 __all__ = [
+    "Bounded",
     "Candidate",
     "Choice",
     "Conditions",
+    "Costs",
+    "Dirtying",
     "Estimate",
     "Method",
+    "PageSample",
+    "PastMove",
     "Phase",
     "PhaseTimes",
     "Prediction",
@@ -32,8 +39,13 @@ __all__ = [
     "ProbeResult",
     "ProbeTimes",
     "Unanswered",
+    "allowed_rest",
     "choose",
+    "corrected",
+    "dirtying",
     "evaluate",
+    "guest_conditions",
+    "limited",
     "predict",
     "read_probe_log",
     "without_floor",

@@ -1,13 +1,29 @@
-"""Choose a method for a bound on the downtime."""
+"""Choose a method for a bound on the downtime or on the total time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from .method import Method
-from .prediction import Prediction
+from .prediction import Estimate, Prediction
+
+
+class Bounded(StrEnum):
+    """The time that a bound is about."""
+
+    DOWNTIME = "downtime"
+    TOTAL = "total"
+
+    @property
+    def words(self) -> str:
+        return "downtime" if self is Bounded.DOWNTIME else "total time"
+
+    def time(self, prediction: Prediction) -> Estimate:
+        """Return this time of a prediction."""
+        return prediction.downtime if self is Bounded.DOWNTIME else prediction.total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,57 +49,65 @@ class Choice:
     holds: bool
 
 
-def choose(bound: float, candidates: Sequence[Candidate]) -> Choice:
-    """Return the method that keeps the downtime within a bound in the shortest time.
+def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.DOWNTIME) -> Choice:
+    """Return the method that keeps a bound, and why, in one sentence.
 
-    A prediction keeps the bound if the upper end of its interval does. Methods whose instance is lost with
-    the connection are chosen only if no other keeps the bound. If none does, the shortest downtime is chosen.
+    A prediction keeps the bound if the upper end of its interval does. Among those that keep a bound on the
+    downtime, the shortest move is chosen; among those that keep a bound on the total time, the shortest
+    downtime. Methods whose instance is lost with the connection are chosen only if no other keeps the bound.
+    If none does, the method that comes closest is chosen.
 
     bound: seconds.
+    of: what must not take longer.
     Raises ValueError if no method is left to choose from.
     """
     able = [c.prediction for c in candidates if not c.refused]
     if not able:
         reasons = "; ".join(f"{c.prediction.method}: {c.refused}" for c in candidates)
         raise ValueError(f"no method can move it: {reasons or 'none was named'}")
-    fitting = [p for p in able if p.downtime.high <= bound]
+    fitting = [p for p in able if of.time(p).high <= bound]
     if not fitting:
-        best = min(able, key=lambda p: (p.downtime.high, p.downtime.value, p.total.value))
+        best = min(able, key=lambda p: (of.time(p).high, of.time(p).value, p.total.value))
         return Choice(
             method=best.method,
-            reason=f"no method keeps {_ms(bound)}; {best.method} comes closest with {_range(best)}"
-            f"{_unfit(able, best, bound)}",
+            reason=f"no method keeps {_time(bound)}; {best.method} comes closest with {_range(best, of)}"
+            f"{_unfit(able, best, bound, of)}",
             holds=False,
         )
-    best = min(fitting, key=lambda p: (p.method.fetches_later, p.total.high, p.total.value))
+    other = Bounded.TOTAL if of is Bounded.DOWNTIME else Bounded.DOWNTIME
+    best = min(fitting, key=lambda p: (p.method.fetches_later, other.time(p).high, other.time(p).value))
     return Choice(
         method=best.method,
-        reason=f"{best.method} keeps {_ms(bound)} with {_range(best)}{_unfit(able, best, bound)}",
+        reason=f"{best.method} keeps {_time(bound)} with {_range(best, of)}{_unfit(able, best, bound, of)}",
         holds=True,
     )
 
 
-def _unfit(able: Sequence[Prediction], best: Prediction, bound: float) -> str:
+def _unfit(able: Sequence[Prediction], best: Prediction, bound: float, of: Bounded) -> str:
     """Return why each of the other methods was not chosen."""
-    reasons = [f"{p.method} {_why_not(p, bound)}" for p in able if p is not best]
+    reasons = [f"{p.method} {_why_not(p, bound, of)}" for p in able if p is not best]
     return f"; {'; '.join(reasons)}" if reasons else ""
 
 
-def _why_not(p: Prediction, bound: float) -> str:
+def _why_not(p: Prediction, bound: float, of: Bounded) -> str:
     if not p.converges:
         return f"may not converge below {p.converges_above / 1e6:.0f} MB/s"
-    if p.downtime.high > bound:
-        return f"may stand still for {_ms(p.downtime.high)}"
+    takes, stops = f"takes up to {_time(p.total.high)}", f"may stand still for {_time(p.downtime.high)}"
+    if of.time(p).high > bound:
+        return stops if of is Bounded.DOWNTIME else takes
     if p.method.fetches_later:
         return "loses the instance if the connection breaks"
-    return f"takes up to {_ms(p.total.high)}"
+    return takes if of is Bounded.DOWNTIME else stops
 
 
-def _range(p: Prediction) -> str:
-    if not math.isfinite(p.downtime.high):
-        return "no bound on its downtime"
-    return f"a downtime of {_ms(p.downtime.low)} to {_ms(p.downtime.high)}"
+def _range(p: Prediction, of: Bounded) -> str:
+    time = of.time(p)
+    if not math.isfinite(time.high):
+        return f"no bound on its {of.words}"
+    return f"a {of.words} of {_time(time.low)} to {_time(time.high)}"
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f} ms" if math.isfinite(seconds) else "no end"
+def _time(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "no end"
+    return f"{seconds * 1e3:.0f} ms" if seconds < 10 else f"{seconds:.0f} s"

@@ -17,7 +17,7 @@ class Method(StrEnum):
     CRIU_PAGESERVER: the pages are sent to a server at the destination instead of to files.
     CRIU_PRECOPY: pages are written while the processes run, and changed pages again.
     STREAM: the saved state is sent through a connection without a file.
-    AUTO: the method is chosen for a stated bound on the downtime.
+    AUTO: the method is chosen for a stated bound on the downtime or the total time.
     """
 
     OFFLINE = "offline"
@@ -30,6 +30,11 @@ class Method(StrEnum):
     CRIU_PRECOPY = "criu-precopy"
     STREAM = "stream"
     AUTO = "auto"
+
+    @property
+    def by_criu(self) -> bool:
+        """Whether CRIU writes and restores the processes of the instance."""
+        return self.value.startswith("criu")
 
     @property
     def copies_first(self) -> bool:

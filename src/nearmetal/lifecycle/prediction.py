@@ -67,6 +67,20 @@ class Conditions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What a mechanism takes besides the memory, before it has been measured here.
+
+    fixed: seconds of standstill.
+    setup: seconds before the standstill.
+    bandwidth: bytes per second; None if it depends on the destination.
+    """
+
+    fixed: Estimate
+    setup: Estimate
+    bandwidth: Estimate | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """What is expected of a move. Times are in seconds, and infinite where pre-copy does not converge.
 

@@ -30,6 +30,7 @@ from .workload import (
     CommandWorkload,
     EventSubject,
     KernelWorkload,
+    Load,
     Pages,
     SubjectFacts,
     Workload,
@@ -54,6 +55,7 @@ __all__ = [
     "EventSubject",
     "KernelWorkload",
     "Limits",
+    "Load",
     "MetricSpec",
     "Mode",
     "Mpi",
@@ -112,6 +114,12 @@ class Comparison:
     baseline: str
 
 
+def _alike(arm: Arm, base: Arm) -> bool:
+    """Return whether an arm is compared with an arm of a further baseline."""
+    own, other = base.environment, arm.environment
+    return arm.transport is base.transport and (own.method is None or own.family == other.family)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A whole study.
@@ -151,14 +159,22 @@ class Study:
         )
 
     def with_arms(self, names: Collection[str]) -> Study:
-        """Return the study with only the environments and placements of these arms."""
+        """Return the study with only the environments and placements of these arms.
+
+        A baseline that is left out is replaced by the first environment that differs from it only in its
+        method.
+        """
         environments = tuple(
             replace(e, placements=kept)
             for e in self.environments
             if (kept := tuple(p for p in e.placements if f"{e.name}/{p}" in names))
         )
-        left = {e.name for e in environments}
-        design = replace(self.design, baselines=tuple(b for b in self.design.baselines if b in left))
+        families = {e.name: e.family for e in self.environments if e.method is not None}
+        left = {e.family: e.name for e in reversed(environments) if e.method is not None}
+        stand_in = {name: left[family] for name, family in families.items() if family in left}
+        stand_in |= {e.name: e.name for e in environments}
+        baselines = tuple(dict.fromkeys(stand_in[b] for b in self.design.baselines if b in stand_in))
+        design = replace(self.design, baselines=baselines)
         return replace(self, environments=environments, design=design)
 
     def baseline_arm(self, baseline: str, arm: Arm) -> Arm | None:
@@ -177,7 +193,8 @@ class Study:
 
         Every arm is compared with the first baseline. Then, for each further baseline, the arms with the same
         transport that are not baselines themselves are compared with it. A further baseline without shared
-        memory shows the overhead that remains if shared memory is not used.
+        memory shows the overhead that remains if shared memory is not used. A further baseline with a method
+        is compared only with environments that differ from it in their method.
         """
         first, *further = self.design.baselines
         out: list[Comparison] = []
@@ -191,7 +208,7 @@ class Study:
                 if (
                     base is not None
                     and arm.environment.name not in self.design.baselines
-                    and arm.transport is base.transport
+                    and _alike(arm, base)
                 ):
                     out.append(Comparison(arm=arm.name, baseline=base.name))
         return tuple(out)

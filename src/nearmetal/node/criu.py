@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..environments import Criu, Unavailable
-from ..host import Host
+from ..host import Host, MissingValue
 from ..images import ImageStore
+from ..lifecycle import Method
 from .machine import image_store
 
 IMAGE = "criu"
 BUILD = f"nearmetal image build {IMAGE}"
 LEAST = (4, 2)
 """Older versions do not initialise on Linux 6.16 and later."""
+CHECKED_METHODS = (Method.CRIU_LAZY, Method.CRIU_PRECOPY)
+"""Methods for which the machine may lack something that CRIU's own check does not require."""
 _SECONDS = 60.0
+_LEAST_PIPE = 4 << 20
+"""Bytes of a pipe in which CRIU keeps memory that is fetched later."""
+_SYS_RESOURCE = 24
+"""Number of CAP_SYS_RESOURCE (linux/capability.h)."""
 _LOADER, _PROGRAM = "ld-linux*.so.*", "usr/sbin/criu"
 
 
@@ -33,11 +40,44 @@ def find_criu(host: Host, store: ImageStore | None = None) -> Criu | Unavailable
             continue
         done = host.run([*argv, "check"], timeout=_SECONDS)
         if done.ok:
-            return Criu(argv=argv, version=".".join(map(str, version)))
+            return Criu(argv=argv, version=".".join(map(str, version)), unable=_unable(host, argv))
         reasons.append(f"{argv[-1]} check: {done.failure()}")
     if not host.is_root():
         return Unavailable(reason="; ".join(reasons) or "CRIU needs root", remedy="run as root")
     return Unavailable(reason="; ".join(reasons) or "CRIU is not installed", remedy=BUILD)
+
+
+def _unable(host: Host, argv: Sequence[str]) -> Mapping[Method, Unavailable]:
+    """Return why methods cannot be used with this CRIU on this machine."""
+    found = {}
+    if not host.run([*argv, "check", "--feature", "mem_dirty_track"], timeout=_SECONDS).ok:
+        found[Method.CRIU_PRECOPY] = Unavailable(
+            reason="the kernel does not track writes to memory by soft-dirty bits, and CRIU tracks them by "
+            "nothing else (PAGEMAP_SCAN included)",
+            remedy="a kernel with CONFIG_MEM_SOFT_DIRTY",
+        )
+    if not host.run([*argv, "check", "--feature", "uffd-noncoop"], timeout=_SECONDS).ok:
+        found[Method.CRIU_LAZY] = Unavailable(
+            reason="the kernel has no userfaultfd with events of forks and unmaps",
+            remedy="a kernel with CONFIG_USERFAULTFD",
+        )
+    elif (small := _small_pipes(host)) is not None:
+        found[Method.CRIU_LAZY] = small
+    return found
+
+
+def _small_pipes(host: Host) -> Unavailable | None:
+    """Return why the memory that is fetched later does not fit into pipes; None if it does."""
+    most, status = host.read("/proc/sys/fs/pipe-max-size"), host.read("/proc/self/status")
+    if isinstance(most, MissingValue) or isinstance(status, MissingValue):
+        return None
+    effective = re.search(rb"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    if int(most) >= _LEAST_PIPE or (effective is not None and int(effective[1], 16) >> _SYS_RESOURCE & 1):
+        return None
+    return Unavailable(
+        reason=f"without CAP_SYS_RESOURCE pipes have at most {int(most) >> 10} KiB (fs.pipe-max-size)",
+        remedy=f"sysctl -w fs.pipe-max-size={_LEAST_PIPE}",
+    )
 
 
 def _candidates(host: Host, store: ImageStore) -> Iterator[tuple[str, ...]]:

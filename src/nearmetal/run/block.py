@@ -22,7 +22,7 @@ from ..records import safe_name
 from ..samplers import Sampler
 from ..subjects.contract import TrialGroup
 from ..subjects.kernel import KernelJob
-from ..subjects.registry import subjects_of
+from ..subjects.registry import subject_of, subjects_of
 from ..subjects.rounds import sound
 
 
@@ -108,7 +108,8 @@ def _run_group(group: TrialGroup, recording: Recording, rehearsal: Rehearsal | N
                 stack.callback(shutil.rmtree, trial.work, ignore_errors=True)
         for subject in subjects:
             subject.before_start()
-        arms = _start_all(group, stack)
+        wanted = group.trials if rehearsal is not None else _with_instances(group)
+        arms = _start_all(wanted, stack)
         if rehearsal is not None:
             rehearsal.audit([arm for arm in arms.values() if arm.trial.sound])
         meters = GroupMeters(
@@ -134,17 +135,23 @@ def _run_group(group: TrialGroup, recording: Recording, rehearsal: Rehearsal | N
     return [_record(trial, window, group) for trial in group.trials]
 
 
-def _start_all(group: TrialGroup, stack: ExitStack) -> dict[str, RunningArm]:
+def _with_instances(group: TrialGroup) -> tuple[Trial, ...]:
+    """Return the trials whose instances are measured. Subjects may start all that they measure themselves."""
+    subjects = [(w, subject_of(w)) for w in group.node.study.workloads]
+    return tuple(t for t in group.trials if any(t.takes(w) and not s.own_instances for w, s in subjects))
+
+
+def _start_all(trials: Sequence[Trial], stack: ExitStack) -> dict[str, RunningArm]:
     """Start the instances of every arm in the order of the block. Virtual machines start before the instances
     inside them.
 
     Returns the arms that started, by trial id and in the order of the block.
     """
     arms: dict[str, RunningArm] = {}
-    for trial in sorted(sound(group.trials), key=lambda t: t.arm.environment.inside is not None):
+    for trial in sorted(sound(trials), key=lambda t: t.arm.environment.inside is not None):
         with Guard(trial):
             arms[trial.id] = stack.enter_context(running_arm(trial, arm_around(trial, arms.values())))
-    return {t.id: arms[t.id] for t in group.trials if t.id in arms}
+    return {t.id: arms[t.id] for t in trials if t.id in arms}
 
 
 def _nothing_usable(rows: Sequence[Row]) -> str:

@@ -99,9 +99,12 @@ def check_study(
     """
     require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
-    study, unable = without_unable(study.with_arms(arms), backends)
-    for text in unable:
-        progress.note(text)
+    asked = study.with_arms(arms)
+    study, unable = without_unable(asked, backends, machine.host)
+    left = {e.name for e in study.environments}
+    for name, why in unable.items():
+        progress.note(f"{name} {why}" if name in left else f"{name} is left out: {why}")
+    absent |= {a.name: unable[a.environment.name] for a in asked.arms() if a.environment.name not in left}
     return study, backends, absent
 
 

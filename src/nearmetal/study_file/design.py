@@ -130,10 +130,11 @@ def _check_primary(
             problems.add(mark_of(node, at), ("design", *at), what)
 
 
-def check_arms(frame: Study, root: MapNode, problems: Problems) -> None:
+def check_arms(frame: Study, by_method: Study, root: MapNode, problems: Problems) -> None:
     """Check that every arm is compared with a baseline, and that every baseline is used in a comparison.
 
     frame: the study; its workloads may be missing.
+    by_method: the same with an environment for each method that its workloads compare.
     """
     first, *further = frame.design.baselines
     for arm in frame.arms():
@@ -144,10 +145,10 @@ def check_arms(frame: Study, root: MapNode, problems: Problems) -> None:
                 "has no placement with as many; there is nothing to compare it with"
             )
             problems.add(mark_of(root, at), at, what)
-    used = {c.baseline for c in frame.comparisons()}
-    own = {a.name: a.environment.name for a in frame.arms()}
+    used = {c.baseline for c in by_method.comparisons()}
+    own = {a.name: a.environment.name for a in by_method.arms()}
     for number, name in enumerate(further, 1):
-        if name not in {own[u] for u in used}:
+        if by_method.design.baselines[number] not in {own[u] for u in used}:
             at = ("design", "baselines", number)
             other = "no other environment has as many ranks and the same transport"
             what = f'nothing is compared with "{name}": {other}'

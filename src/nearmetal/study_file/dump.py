@@ -110,7 +110,7 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
         case CommandWorkload():
             return _keyed(w)
         case EventSubject():
-            given = {} if w.count is None and w.method is None else _keyed(w)
+            given = _keyed(w) if w.given or w.count is not None else {}
             return {SUBJECT: _text(w.facts.name), **given}
 
 

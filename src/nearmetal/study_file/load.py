@@ -4,9 +4,11 @@ started."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ..errors import UsageError
+from ..lifecycle import Method
 from ..model.study import Environment, Placement, Study
 from .catalog import Catalog
 from .checks import check_beside, check_environment, check_named_workloads, check_placement
@@ -21,6 +23,7 @@ from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
 from .validate import read, validate
 from .workloads.applications import check_applications
 from .workloads.entries import check_programs, read_workload, workload_pieces
+from .workloads.methods import by_method, check_methods
 from .workloads.npb import NasProgram
 
 
@@ -78,7 +81,8 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     images = read_images(root, problems)
     pieces = workload_pieces(root, problems)
     programs: dict[str, NasProgram] = {}
-    workloads = {p.name: read_workload(p, catalog, programs, problems) for p in pieces}
+    methods: dict[str, tuple[Method, ...]] = {}
+    workloads = {p.name: read_workload(p, catalog, programs, methods, problems) for p in pieces}
     _check_sections(root, placements, environments, catalog, problems)
     check_images(root, environments, images, catalog, problems)
     writers = frozenset[str]() if catalog is None else catalog.writers
@@ -98,23 +102,28 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
                 check_beside(environment, node, ("environments", key), design.mode, catalog, problems)
         check_design(design, design_node, environments, workloads, catalog, problems)
     frame = frame_of(root, top.name if top else "", placements, environments, design, problems)
+    known = tuple(w for w in workloads.values() if w is not None)
     if frame is not None and catalog is not None:
-        check_arms(frame, root, problems)
+        check_arms(frame, by_method(replace(frame, workloads=known), methods), root, problems)
     if frame is not None:
         check_programs(frame, pieces, programs, problems)
     if frame is not None and catalog is not None:
         check_applications(frame, pieces, workloads, catalog, problems)
     if problems.found or frame is None or top is None:
         raise problems.error()
-    return Study(
+    study = Study(
         name=top.name,
         question=top.question,
         environments=frame.environments,
         placements=frame.placements,
-        workloads=tuple(w for w in workloads.values() if w is not None),
+        workloads=known,
         design=frame.design,
         images=tuple(images.values()),
     )
+    check_methods(study, methods, root, problems)
+    if problems.found:
+        raise problems.error()
+    return by_method(study, methods)
 
 
 def _check_sections(

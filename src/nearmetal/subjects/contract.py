@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..environments import Backend
+from ..environments import Backend, Unavailable
+from ..host import Host
+from ..lifecycle import Method
 from ..meters.groups import MeteredArm
 from ..model.plan import NextBlock
-from ..model.study import Arm, Design, KernelWorkload, SubjectFacts, Workload
+from ..model.study import Arm, Design, Environment, EventSubject, KernelWorkload, SubjectFacts, Workload
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.trial import Trial
@@ -66,10 +68,12 @@ class Subject:
     turns it into a failure of that trial.
     facts: names and metrics for study files; empty for kernels and programs.
     order: subjects with a lower number run first.
+    own_instances: whether it starts all instances that it measures, and needs none of the arms'.
     """
 
     facts: ClassVar[tuple[SubjectFacts, ...]] = ()
     order: ClassVar[int] = 2
+    own_instances: ClassVar[bool] = False
 
     def __init__(self, group: TrialGroup, workloads: Sequence[Any]) -> None:
         """Create the subject for a group of trials.
@@ -79,9 +83,25 @@ class Subject:
         self.group, self.workloads = group, workloads
 
     @classmethod
+    def methods(cls, backend: Backend) -> tuple[Method, ...]:
+        """Return the methods by which it can measure the instances of a backend, the usual one first; none if
+        it knows no methods."""
+        del backend
+        return ()
+
+    @classmethod
     def unable(cls, workload: Any, backend: Backend) -> str | None:
         """Return why a workload cannot measure the instances of a backend; None if it can."""
         del workload, backend
+        return None
+
+    @classmethod
+    def refused(
+        cls, workload: Any, environment: Environment, backend: Backend, host: Host
+    ) -> Unavailable | None:
+        """Return why a workload cannot measure the instances of an environment on this machine; None if it
+        can. It is asked only if unable() gives no reason."""
+        del workload, environment, backend, host
         return None
 
     @classmethod
@@ -103,3 +123,14 @@ class Subject:
 
         arms: the arms that were started, by trial id.
         """
+
+
+def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method]) -> str | None:
+    """Return why the instances of a backend do not have the method of a workload; None if they do, or if the
+    workload names none.
+
+    able: the methods that they do have.
+    """
+    if workload.method is None or workload.method in able:
+        return None
+    return f"{backend.name} has no method {workload.method}; use {', '.join(able)}"

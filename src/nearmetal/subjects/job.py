@@ -6,14 +6,23 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import TrialFailedError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
 from ..launchers import Launch
-from ..workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
+from ..workloads.protocol import (
+    ClosedLine,
+    Line,
+    OpenedLine,
+    ReadyLine,
+    SliceLine,
+    VerifyLine,
+    parse_line,
+)
 
 READY_LIMIT = 120.0
 END_LIMIT = 60.0
@@ -94,6 +103,19 @@ class Job:
             raise self._unexpected(line)
         return line
 
+    @contextmanager
+    def between_tokens(self) -> Iterator[None]:
+        """Keep the ranks waiting for a token, without perf events, so that they can be checkpointed.
+
+        CRIU refuses perf events, and both copies of a rank would read a token that is unread at the dump. On
+        entry all tokens have been read. No other may be sent before the exit.
+        """
+        self._send("c\n")
+        self._expect(ClosedLine)
+        yield
+        self._send("o\n")
+        self._expect(OpenedLine)
+
     def quit(self) -> None:
         """Tell the ranks to end. Returns at once."""
         self._send("q\n")
@@ -132,6 +154,11 @@ class Job:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _expect(self, kind: type[Line]) -> None:
+        line = self._line(TOKEN_LIMIT)
+        if not isinstance(line, kind):
+            raise self._unexpected(line)
 
     def _send(self, token: str) -> None:
         for fd in self._tokens:

@@ -1,27 +1,67 @@
-"""Migration: how long a running guest takes to move to another address of its network, and how long nobody
-answers meanwhile."""
+"""Migration: how long a running instance takes to move to another place, and how long it stands still or
+nobody answers meanwhile."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from ..environments import Backend, Instance, Migrates, Moved, MoveRequest
+from ..environments import (
+    Backend,
+    Instance,
+    InstanceRequest,
+    Migrates,
+    Moved,
+    MoveRequest,
+    Predictable,
+    Unavailable,
+)
 from ..errors import TrialFailedError, UnavailableError
-from ..host import Process
+from ..host import Host, Process
 from ..host.processes.failure import describe_failure
-from ..lifecycle import Method, ProbeResult, Unanswered, evaluate, without_floor
+from ..lifecycle import (
+    Candidate,
+    Choice,
+    Estimate,
+    Method,
+    PastMove,
+    Prediction,
+    ProbeResult,
+    Unanswered,
+    allowed_rest,
+    choose,
+    corrected,
+    dirtying,
+    evaluate,
+    guest_conditions,
+    predict,
+    without_floor,
+)
+from ..model.change import replace
+from ..model.environments.guest import GuestSettings
 from ..model.record import JsonValue, Row
-from ..model.study import Arm, Better, Design, EventSubject, SubjectFacts
+from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
+from ..model.workload import MOVING_KEYS
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request
+from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
-from .contract import Cost, Subject
+from .checkpoint import (
+    EVENT_SECONDS,
+    VERIFIED,
+    CheckpointRestore,
+    checkpoint_and_restore,
+    facts_of,
+    require_criu,
+    total_row,
+)
+from .contract import Cost, Subject, lacks_method
 from .event_rows import event_row, measured_row
 from .probing import PORT, TCP_EVERY, Probe, interrupt, program_inside
 from .rounds import shuffled
@@ -31,61 +71,108 @@ MIGRATE = SubjectFacts(
     metrics=("total", "stopped", "downtime", "silence", "sent"),
     quantiles=frozenset({"total", "stopped", "silence"}),
     usual=2,
-    moves=True,
+    keys=MOVING_KEYS,
 )
 """Metrics of migrate.
 
 total: from the request until the source is not needed any more.
-stopped: from the stop at the source to the resumption at the destination.
-downtime: standstill as the mechanism reports it.
+stopped: from the stop at the source to the resumption at the destination; of processes until their program
+    takes its next step.
+downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
-    one period of the probe.
-sent: bytes sent.
+    one period of the probe. Of guests only: processes are moved without an address.
+sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
 """Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
-DIRTIED, DIRTY_RATE = 16 << 20, 16 << 20
-"""Memory that the program in the guest writes again and again: bytes, and bytes of pages per second."""
 END_SECONDS = 60.0
+_KIND = "between two seats"
 
 
 class Migrate(Subject):
-    """Boots a guest for each arm, one arm after the other in random order, and moves it to and fro.
+    """Boots a guest for each arm, one arm after the other in random order, and moves it to and fro. An
+    instance whose processes are moved is started for each move.
 
-    A program in the guest writes memory and checks it. A guest whose program finds a wrong page, has stood
+    A program inside writes memory and checks it. An instance whose program finds a wrong page, has stood
     still for good or answers twice fails its trial.
     """
 
     facts = (MIGRATE,)
     order = 1
+    own_instances = True
+
+    @classmethod
+    def methods(cls, backend: Backend) -> tuple[Method, ...]:
+        own = backend.moves_by if isinstance(backend, Migrates) else ()
+        usual = sorted(own, key=lambda method: method is not Method.PRECOPY)
+        return tuple(dict.fromkeys((*usual, *CheckpointRestore.methods(backend))))
 
     @classmethod
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
-        if not isinstance(backend, Migrates):
+        able = cls.methods(backend)
+        if not able:
             return f"its instances ({backend.name}) cannot be moved while they run"
-        method = workload.method or Method.PRECOPY
-        if method not in backend.moves_by:
-            return f"{backend.name} does not move by {method}, but by {', '.join(backend.moves_by)}"
-        return None
+        if workload.method is Method.AUTO and isinstance(backend, Migrates):
+            if isinstance(backend, Predictable):
+                return None
+            return f"{backend.name} does not see the memory of its guests, so no method can be chosen"
+        return lacks_method(workload, backend, able)
+
+    @classmethod
+    def refused(
+        cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
+    ) -> Unavailable | None:
+        method = workload.method or cls.methods(backend)[0]
+        if not isinstance(backend, Migrates) or method not in (*backend.moves_by, Method.AUTO):
+            return CheckpointRestore.refused(workload, environment, backend, host)
+        every = backend.moves_by if method is Method.AUTO else (method,)
+        refusals = [backend.unmovable(environment, one) for one in every]
+        return None if None in refusals else refusals[0]
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
-        del arm
-        return Cost(once=sum(BOOT_SECONDS + w.count_in(design) * MOVE_SECONDS for w in workloads))
+        once = 0.0
+        for w in (w.by(arm.environment.method) for w in workloads):
+            processes = w.method is not None and w.method.by_criu
+            boot, each = (0.0, EVENT_SECONDS) if processes else (BOOT_SECONDS, MOVE_SECONDS)
+            once += boot + w.count_in(design) * each
+        return Cost(once=once)
 
     def before_start(self) -> None:
         for w in self.workloads:
             for t in shuffled(self.group.taking(w), self.group.rng):
                 with Guard(t):
-                    _measure(t, w, w.count_in(self.group.design))
+                    self._measure(t, w.by(t.arm.environment.method))
+
+    def _measure(self, trial: Trial, w: EventSubject) -> None:
+        backend = trial.node.backends[trial.arm.environment.backend]
+        method = w.method or self.methods(backend)[0]
+        count = w.count_in(self.group.design)
+        if isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO):
+            _move_guest(trial, backend, backend, replace(w, method=method), count)
+        else:
+            criu = require_criu(find_criu(trial.node.machine.host))
+            moved = [checkpoint_and_restore(trial, criu, replace(w, method=method)) for _ in range(count)]
+            trial.found.rows += [
+                total_row(w, "total", moved),
+                event_row(w, "stopped", "s", [one.stopped for one in moved]),
+                event_row(w, "sent", "B", [one.sent for one in moved]),
+            ]
+            trial.found.facts[w.name] = {
+                "method": method.value,
+                "program": VERIFIED,
+                "moves": [facts_of(one) for one in moved],
+            }
 
 
-def _measure(trial: Trial, w: EventSubject, count: int) -> None:
-    """Add the rows of one workload to a trial."""
+def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int) -> None:
+    """Add the rows of one workload to a trial.
+
+    starter, backend: the same backend, by its two interfaces.
+    """
     node, environment = trial.node, trial.arm.environment
-    backend, method = node.backends[environment.backend], w.method or Method.PRECOPY
-    assert isinstance(backend, Migrates)
-    if (why := backend.unmovable(environment, method)) is not None:
+    method, limit = w.method or Method.PRECOPY, w.most_downtime
+    if method is not Method.AUTO and (why := backend.unmovable(environment, method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
     host, tools = node.machine.host, node.software_of(trial.arm).tools
     directory = trial.directory / f"move-{w.name}-{next(trial.numbers)}"
@@ -94,11 +181,12 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
     label = f"{node.label}-{trial.slot}-{w.name}"
     with ExitStack() as stack:
         (network,) = stack.enter_context(build_networks(label, [want], directory))
-        first = seated_request(trial, network.seats[0], name=w.name)
-        now: Instance = stack.enter_context(backend.start(host, tools, first))
+        first = _with_memory(seated_request(trial, network.seats[0], name=w.name), w.memory)
+        now: Instance = stack.enter_context(starter.start(host, tools, first))
         words = [tools / "nm-probe", "answer", "--port", str(PORT)]
         stack.enter_context(program_inside(host, now, words, directory / "answer.txt", "listening"))
-        dirty = [tools / "nm-probe", "dirty", "--bytes", str(DIRTIED), "--rate", str(DIRTY_RATE)]
+        size, rate = w.dirtied
+        dirty = [tools / "nm-probe", "dirty", "--bytes", str(size), "--rate", str(rate)]
         output = directory / "dirty.txt"
         program = stack.enter_context(program_inside(host, now, dirty, output, "written"))
         probe = Probe(
@@ -107,9 +195,16 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
         floor = probe.floor()
         moves: list[tuple[Moved, Unanswered]] = []
         facts: list[JsonValue] = []
+        past: list[PastMove] = []
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
-            move = MoveRequest(method=method, destination=there)
+            plan = _planned(starter, environment, now, w, past) if method is Method.AUTO else None
+            move = MoveRequest(
+                method=plan.choice.method if plan is not None else method,
+                destination=_with_memory(there, w.memory),
+                bandwidth=w.bandwidth,
+                downtime_limit=plan.rest if plan is not None else limit,
+            )
             client = probe.begin(floor.period)
             try:
                 moved = stack.enter_context(backend.migrate(host, tools, now, move))
@@ -123,18 +218,102 @@ def _measure(trial: Trial, w: EventSubject, count: int) -> None:
                 )
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, floor.period * TCP_EVERY)
-            facts.append(_facts(moved, seen, stream))
+            facts.append(_facts(moved, seen, stream) | (plan.record(moved) if plan is not None else {}))
+            if plan is not None:
+                past.append(plan.compared(moved))
         _verify(program, output)
     trial.found.rows += _rows(w, moves, floor.period)
     trial.found.facts[w.name] = {
         "method": method.value,
+        "downtime_limit": limit,
         "floor": dict(asdict(floor)),
-        "program": "went on with no wrong page",
+        "program": VERIFIED,
         "moves": facts,
     }
 
 
-def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> JsonValue:
+def _with_memory(request: InstanceRequest, memory: int | None) -> InstanceRequest:
+    """Return a request for a guest with this much memory; unchanged for None."""
+    if memory is None:
+        return request
+    guest = replace(request.environment.guest or GuestSettings(), memory=memory)
+    return replace(request, environment=replace(request.environment, guest=guest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What was chosen for one move, and why.
+
+    rest: seconds of the downtime that pre-copy may spend on the rest of the memory.
+    prediction: of the chosen method; `uncorrected` before it was corrected by the moves before.
+    """
+
+    choice: Choice
+    rest: float
+    prediction: Prediction
+    uncorrected: Prediction
+
+    def record(self, moved: Moved) -> dict[str, JsonValue]:
+        """Return the prediction beside what was measured. What has no end is null."""
+        return {
+            "chosen": self.choice.method.value,
+            "reason": self.choice.reason,
+            "bound_holds": self.choice.holds,
+            "total": {"predicted": _ends(self.prediction.total), "measured": moved.total},
+            "stopped": {"predicted": _ends(self.prediction.downtime), "measured": moved.stopped},
+        }
+
+    def compared(self, moved: Moved) -> PastMove:
+        return PastMove(
+            kind=_KIND,
+            method=self.choice.method,
+            predicted_total=self.uncorrected.total.value,
+            total=moved.total,
+            predicted_downtime=self.uncorrected.downtime.value,
+            downtime=moved.stopped,
+        )
+
+
+def _ends(e: Estimate) -> list[JsonValue]:
+    return [v if math.isfinite(v) else None for v in (e.low, e.value, e.high)]
+
+
+def _planned(
+    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
+) -> _Plan:
+    """Sample the memory of a guest, predict every method that can move it, and choose one."""
+    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
+    sample = backend.sample_memory(instance)
+    assert backend.costs.bandwidth is not None
+    limit = w.most_downtime
+    known = guest_conditions(
+        float(sample.memory),
+        dirtying(sample),
+        backend.costs,
+        backend.costs.bandwidth,
+        bound=limit,
+        most=w.bandwidth,
+    )
+    raw = {m: predict(m, known) for m in backend.moves_by}
+    predictions = {m: corrected(p, past, _KIND) for m, p in raw.items()}
+    reasons = {m: backend.unmovable(environment, m) for m in backend.moves_by}
+    every = [
+        Candidate(prediction=predictions[m], refused=why.reason if why is not None else "")
+        for m, why in reasons.items()
+    ]
+    if all(c.refused for c in every):
+        remedy = next((why.remedy for why in reasons.values() if why is not None), "")
+        raise UnavailableError(f"environment {environment.name}: {every[0].refused}", remedy=remedy)
+    choice = choose(limit, every)
+    return _Plan(
+        choice=choice,
+        rest=allowed_rest(limit, backend.costs),
+        prediction=predictions[choice.method],
+        uncorrected=raw[choice.method],
+    )
+
+
+def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
     return {
         "phases": dict(moved.phases.record()),
         "rounds": moved.rounds,

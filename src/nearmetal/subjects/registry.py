@@ -9,7 +9,8 @@ from dataclasses import replace
 from .. import plugins
 from ..environments import Backend
 from ..errors import UnavailableError, UsageError
-from ..model.study import Study, Workload
+from ..host import Host
+from ..model.study import Environment, EventSubject, Study, Workload
 from .contract import Subject
 
 
@@ -31,28 +32,54 @@ def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list
     return sorted(found.items(), key=lambda pair: pair[0].order)
 
 
-def without_unable(study: Study, backends: Mapping[str, Backend]) -> tuple[Study, list[str]]:
-    """Remove workloads that cannot measure the instances of an environment. Returns the study and a sentence
-    for each of them.
+def by_environment(workload: Workload, environment: Environment) -> Workload:
+    """Return a workload as an environment runs it: with the method of the environment."""
+    return workload.by(environment.method) if isinstance(workload, EventSubject) else workload
 
-    An environment that has nothing left to run is removed.
+
+def _reason(workload: Workload, environment: Environment, backend: Backend, host: Host | None) -> str | None:
+    """Return why an environment cannot run a workload; None if it can."""
+    subject = subject_of(workload)
+    if (why := subject.unable(workload, backend)) is not None or host is None:
+        return why
+    refused = subject.refused(workload, environment, backend, host)
+    return None if refused is None else f"{refused.reason}; {refused.remedy}"
+
+
+def without_unable(
+    study: Study, backends: Mapping[str, Backend], host: Host | None = None
+) -> tuple[Study, dict[str, str]]:
+    """Remove workloads that cannot measure the instances of an environment. Returns the study, and why, by
+    environment.
+
+    An environment that has nothing left to run is removed, and one with a method that has nothing left to run
+    by it. The baseline is then the next environment that differs only in its method.
     backends: by name.
+    host: this machine; None if only what holds on every machine is asked.
     Raises UnavailableError if the first baseline has nothing left to run.
     """
-    reasons: list[str] = []
-    environments = []
+    said: dict[str, str] = {}
+    left: dict[str, tuple[str, ...]] = {}
     for e in study.environments:
+        taken = [w for w in study.workloads if e.takes(w.name)]
         unable = {
             w.name: why
-            for w in study.workloads
-            if e.takes(w.name) and (why := subject_of(w).unable(w, backends[e.backend])) is not None
+            for w in taken
+            if (why := _reason(by_environment(w, e), e, backends[e.backend], host)) is not None
         }
-        reasons += [f"{e.name} does not run {name}: {why}" for name, why in unable.items()]
-        able = tuple(w.name for w in study.workloads if e.takes(w.name) and w.name not in unable)
-        if able:
-            environments.append(replace(e, workloads=able) if unable else e)
+        moved = {w.name for w in taken if by_environment(w, e) != w}
+        able = tuple(w.name for w in taken if w.name not in unable)
+        if able and not (moved and moved <= unable.keys()):
+            left[e.name] = able if unable else e.workloads
+            if unable:
+                said[e.name] = "; ".join(f"does not run {name}: {why}" for name, why in unable.items())
+        else:
+            said[e.name] = "; ".join(dict.fromkeys(unable.values()))
+    arms = [arm.name for arm in study.arms() if arm.environment.name in left]
     first = study.design.baselines[0]
-    if first not in {e.name for e in environments}:
-        raise UnavailableError(f"the baseline {first} has nothing to run: {'; '.join(reasons)}")
-    left = replace(study, environments=tuple(environments))
-    return left.with_arms([arm.name for arm in left.arms()]), reasons
+    alone = replace(study, design=replace(study.design, baselines=(first,))).with_arms(arms)
+    if not alone.design.baselines:
+        raise UnavailableError(f"the baseline {first} has nothing to run: {said[first]}")
+    kept = study.with_arms(arms)
+    environments = tuple(replace(e, workloads=left[e.name]) for e in kept.environments)
+    return replace(kept, environments=environments), said

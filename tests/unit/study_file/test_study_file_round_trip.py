@@ -24,6 +24,7 @@ from nearmetal.model.study import (
     EventSubject,
     KernelWorkload,
     Limits,
+    Load,
     MetricSpec,
     Mode,
     Mpi,
@@ -163,8 +164,18 @@ FACTS = [subject_facts(name) for name in subject_names()]
 @st.composite
 def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
     facts = draw(st.sampled_from(FACTS))
-    method = draw(st.none() | st.sampled_from(Method)) if facts.moves else None
-    return EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), method=method)
+    values = {
+        "method": st.sampled_from(Method),
+        "memory": st.integers(1 << 20, 1 << 50),
+        "load": st.just(Load.DIRTY),
+        "working_set": st.integers(4096, 1 << 20),
+        "dirty_rate": st.floats(0, 1e12),
+        "bandwidth": st.floats(1e3, 1e12),
+        "downtime_limit": st.floats(1e-3, 2000),
+    }
+    assert values.keys() >= facts.keys, "every key of a subject comes back"
+    given = {name: draw(st.none() | values[name]) for name in sorted(facts.keys)}
+    return EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), **given)
 
 
 @st.composite
@@ -261,6 +272,7 @@ def studies(draw: st.DrawFn) -> Study:
                 workloads=tuple(draw(st.lists(st.sampled_from([w.name for w in named]), unique=True))),
                 transport=draw(st.sampled_from(TransportWish)) if not bridged else TransportWish.AUTO,
                 share=(Shared.PID, Shared.IPC) if backend == "namespaces" and draw(st.booleans()) else (),
+                method=draw(st.none() | st.sampled_from(Method)),
                 extra_work=draw(st.just(0.0) | st.floats(0, 10)) if backend == "handicap" else 0.0,
             )
         )

@@ -8,7 +8,7 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ...host import Host, cgroups
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
-from ..contract import Available, Criu, Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Available, Criu, Dump, Instance, InstanceRequest, Tools, Unavailable
 from ..guest import GuestInstance
 from ..in_guest import started_in_guest
 from ..instance import (
@@ -44,6 +44,7 @@ class Namespaces:
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, stands_inside=True
     )
+    checkpoints_by = criu_of.METHODS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)
@@ -63,6 +64,8 @@ class Namespaces:
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 
+    checkpoints_by = criu_of.METHODS
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See contract.Checkpoints."""
         return criu_of.refuses(host, environment)
@@ -72,19 +75,29 @@ class Namespaces:
         assert isinstance(instance, BoxInstance)
         return criu_of.alone((*instance.enter, "--"), argv)
 
-    def checkpoint(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, images: Path
-    ) -> Mapping[str, float]:
+    def dump_command(
+        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
+    ) -> list[str]:
         """See contract.Checkpoints."""
         del tools
-        mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
+        try:
+            mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
+        except OSError as e:
+            raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
         points = criu_of.external_mounts(mounts, own_network=own_network(request))
-        (images / MOUNTS).write_text("\n".join(points))
-        argv = criu_of.dump_argv(criu, instance.pid, images, criu_of.external_options(points))
-        return criu_of.dumped(host, argv, instance.pid, images, images / criu_of.DUMP_LOG)
+        (dump.images / MOUNTS).write_text("\n".join(points))
+        return criu_of.dump_argv(criu, instance.pid, dump, criu_of.external_options(points))
+
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """See contract.Checkpoints."""
 
     def restored(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+        self,
+        host: Host,
+        tools: Tools,
+        criu: Criu,
+        request: InstanceRequest,
+        images: Path,
     ) -> AbstractContextManager[BoxInstance]:
         """See contract.Checkpoints."""
         return _restored(host, tools, criu, request, images)
@@ -162,7 +175,9 @@ def _restored(
             wrap += ["--place", point]
     with control_groups(request, CONTROLLERS) as groups:
         begin = time.monotonic_ns()
-        more = ("--root", str(request.scratch / "root"), *criu_of.external_options(points))
+        more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
+        if request.beside:
+            more.append("--lazy-pages")
         argv = [
             *criu_of.restorer(tools, request, cgroups.unique(groups)),
             *wrap,

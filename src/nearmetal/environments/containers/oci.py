@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -17,7 +18,7 @@ from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
-from ..contract import Available, Criu, Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Available, Criu, Dump, Instance, InstanceRequest, Tools, Unavailable
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root, seconds
 from ..program import (
     FirstReport,
@@ -179,7 +180,7 @@ class _Placed:
     def checkpointing(self, criu: Criu, command: str, images: Path, *more: str) -> list[str]:
         """Return the words of the command checkpoint or restore, up to the name of the container."""
         where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
-        script = criu_of.script(criu, images)
+        script = criu_of.script(criu_of.bound_to_tool(self.tools, self.request.label, criu.argv), images)
         return [*self.command("--criu", str(script), command), *where, *more]
 
     def enter(self) -> list[str]:
@@ -202,7 +203,7 @@ def _placed(
         state=state,
         detached=() if unified is None else ("--detach", str(unified)),
         joined=tuple(word for group in joined for word in ("--cgroup", str(group))),
-        group_path=cgroups.path_for_runtime(groups, request.label) if kind.own_groups else None,
+        group_path=cgroups.path_for_runtime(groups, request.place) if kind.own_groups else None,
     )
 
 
@@ -233,7 +234,7 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(request, CONTROLLERS))
         # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
-        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+        state = stack.enter_context(runtime.scratch_directory(_state(request).name))
         inner = replace(request, scratch=state)
         report = stack.enter_context(first_report(tools, inner))
         overlay = state / "overlay"
@@ -271,6 +272,8 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
 class CheckpointingOciBackend(OciBackend):
     """A backend whose runtime has the commands checkpoint and restore."""
 
+    checkpoints_by = criu_of.METHODS
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See contract.Checkpoints."""
         return criu_of.refuses(host, environment)
@@ -280,29 +283,62 @@ class CheckpointingOciBackend(OciBackend):
         assert isinstance(instance, ProgramInstance)
         return criu_of.alone(instance.enter, argv)
 
-    def checkpoint(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, images: Path
-    ) -> Mapping[str, float]:
+    def dump_command(
+        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
+    ) -> list[str]:
         """See contract.Checkpoints."""
-        state = runtime.runtime_directory() / f"{request.label}-state"
-        placed = _placed(self.runtime, tools, request, state, instance.cgroups)
-        argv = [*placed.wrap(), *placed.checkpointing(criu, "checkpoint", images), request.label]
-        return criu_of.dumped(host, argv, instance.pid, images, images / criu_of.DUMP_LOG)
+        placed = _placed(self.runtime, tools, request, _state(request), instance.cgroups)
+        more = []
+        if dump.round:
+            more.append("--pre-dump")
+        if dump.previous is not None:
+            more += ["--parent-path", os.path.relpath(dump.previous, dump.images)]
+        if dump.server is not None:
+            more += ["--page-server", f"{criu_of.ADDRESS}:{dump.server}"]
+        if dump.ready is not None:
+            more += ["--lazy-pages", "--status-fd", str(dump.ready)]
+        checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *more)
+        return [*placed.wrap(), *checkpoint, request.label]
+
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """See contract.Checkpoints. The runtime freezes the control group of its container."""
+        placed = _placed(self.runtime, tools, request, _state(request), instance.cgroups)
+        words = [*placed.wrap(), *placed.command("resume", request.label)]
+        host.run(words, timeout=DELETE_TIMEOUT, cwd=Path("/"))
 
     def restored(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+        self,
+        host: Host,
+        tools: Tools,
+        criu: Criu,
+        request: InstanceRequest,
+        images: Path,
     ) -> AbstractContextManager[ProgramInstance]:
         """See contract.Checkpoints."""
         return _restored(self.runtime, host, tools, criu, request, images)
 
 
+def _state(request: InstanceRequest) -> Path:
+    """Return the directory of an instance with the files of its runtime."""
+    return runtime.runtime_directory() / f"{request.place}-state"
+
+
 @contextmanager
 def _restored(
-    kind: OciRuntime, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    kind: OciRuntime,
+    host: Host,
+    tools: Tools,
+    criu: Criu,
+    request: InstanceRequest,
+    images: Path,
 ) -> Iterator[ProgramInstance]:
-    with _prepared(kind, host, tools, request) as ready:
+    with ExitStack() as last, _prepared(kind, host, tools, request) as ready:
+        if kind.own_groups:
+            last.callback(_remove_groups, request)
         begin = time.monotonic_ns()
-        more = ("--bundle", str(ready.inner.scratch), "--pid-file", str(images / criu_of.PID_FILE))
+        more = ["--bundle", str(ready.inner.scratch), "--pid-file", str(images / criu_of.PID_FILE)]
+        if request.beside:
+            more.append("--lazy-pages")
         argv = [
             *criu_of.restorer(tools, request, ()),
             *ready.around,
@@ -318,6 +354,12 @@ def _restored(
                 cgroups=ready.groups,
                 enter=ready.enter(),
             )
+
+
+def _remove_groups(request: InstanceRequest) -> None:
+    """Remove the control groups that a runtime has made in all hierarchies. They remain if its CRIU was
+    killed."""
+    cgroups.remove(tuple(own / request.place for own in cgroups.own_everywhere()))
 
 
 def _delete(placed: _Placed, host: Host) -> None:

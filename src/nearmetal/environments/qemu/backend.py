@@ -15,8 +15,10 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError
 from ...host import Host, Process, runtime
 from ...host.guest_line import Clocks, Hello
+from ...host.pages import sample_pages
 from ...host.processes import labelled as processes
-from ...lifecycle import Method
+from ...host.processes.foreign import process_of_thread
+from ...lifecycle import Method, PageSample
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment, Environment
@@ -52,6 +54,7 @@ from .guest import (
     wire_of,
 )
 from .migrate import METHODS, QemuGuest, migrated, unmovable, with_plan
+from .moving import START_COSTS
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
 
@@ -88,6 +91,7 @@ class Qemu:
         return _start(host, tools, request)
 
     moves_by = METHODS
+    costs = START_COSTS
 
     def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
         return unmovable(environment, method)
@@ -100,6 +104,13 @@ class Qemu:
                 f"{instance.label} is no guest that QEMU was started for directly", remedy="backend: qemu"
             )
         return migrated(host, tools, instance, request, _running)
+
+    def sample_memory(self, instance: Instance) -> PageSample:
+        """See contract.Predictable."""
+        if not isinstance(instance, QemuGuest) or not instance.threads:
+            raise UnavailableError(f"the memory of {instance.label} cannot be seen", remedy="backend: qemu")
+        process = process_of_thread(instance.threads[0])
+        return sample_pages([process], guest=instance.plan.settings.memory)
 
     def user_network(self, host: Host) -> Unavailable | None:
         """Return why this QEMU has no user-mode networking (libslirp); None if it has."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import RunError
-from ...lifecycle import Method
+from ...lifecycle import Costs, Estimate, Method
 from .qmp import Monitor
 
 UNBOUNDED = 1 << 40
@@ -26,6 +26,16 @@ CAPABILITIES: Mapping[Method, frozenset[str]] = {
 }
 """The capabilities of QEMU that each method needs. All others are switched off: those of a move before stay
 set."""
+
+
+COSTS = Costs(
+    fixed=Estimate(0.002, 0.06, 0.4),
+    setup=Estimate(0.0, 0.05, 0.3),
+    bandwidth=Estimate(1.2e8, 5e8, 4e9),
+)
+"""Of a move on one machine through a socket to a QEMU that waits."""
+START_COSTS = replace(COSTS, setup=Estimate(0.1, 0.4, 1.5))
+"""Of a move whose second QEMU is started as part of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +83,7 @@ def move(
     Raises RunError.
     """
     for side in (target, source):
-        _set(side, CAPABILITIES[method], bandwidth, downtime_limit)
+        configure(side, CAPABILITIES[method], bandwidth, downtime_limit)
         side.event_times()
     target.ask("migrate-incoming", {"uri": uri})
     requested = time.time()
@@ -122,7 +132,8 @@ def move(
     )
 
 
-def _set(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
+def configure(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
+    """Set the capabilities and parameters of one side of a move. Raises RunError if it lacks a capability."""
     known = {str(c["capability"]) for c in side.ask("query-migrate-capabilities")}
     if missing := sorted(wanted - known):
         raise RunError(f"this QEMU cannot migrate by {', '.join(missing)}", remedy="a newer QEMU")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -82,33 +83,33 @@ def _keep_newest(directory: Path, own: Path) -> None:
         old.unlink(missing_ok=True)
 
 
-def save(qmp: Path, file: Path) -> None:
+def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
     """Stop a guest and write its state to a file.
 
-    Raises RunError if QEMU fails to do so.
+    Raises RunError if QEMU fails to do so within so many seconds.
     """
     file.touch(mode=0o600)
     with Monitor(qmp) as monitor:
         monitor.ask("stop")
         _unbounded(monitor)
-        # QEMU 7.2 has no "file:" URI. The path is nearmetal's own and needs no quoting for a shell.
-        monitor.ask("migrate", {"uri": f"exec:cat > {file}"})
-        _await(monitor)
+        # QEMU 7.2 has no "file:" URI.
+        monitor.ask("migrate", {"uri": f"exec:cat > {shlex.quote(str(file))}"})
+        _await(monitor, seconds)
 
 
-def restore(qmp: Path, file: Path) -> None:
+def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
     """Load a state into a QEMU that waits for it, and let the guest run.
 
     Raises RunError if the guest does not run afterwards.
     """
-    end = time.monotonic() + MIGRATE_SECONDS
+    end = time.monotonic() + seconds
     while not qmp.exists():
         if time.monotonic() > end:
             raise RunError("QEMU does not start")
         time.sleep(LOOK_AGAIN)
     with Monitor(qmp) as monitor:
-        monitor.ask("migrate-incoming", {"uri": f"exec:cat {file}"})
-        _await(monitor)
+        monitor.ask("migrate-incoming", {"uri": f"exec:cat {shlex.quote(str(file))}"})
+        _await(monitor, seconds)
         while monitor.ask("query-status")["status"] in ("inmigrate", "paused"):
             if time.monotonic() > end:
                 raise RunError("the guest does not go on after its restore")
@@ -120,8 +121,8 @@ def _unbounded(monitor: Monitor) -> None:
     monitor.ask("migrate-set-parameters", {"max-bandwidth": 1 << 40})
 
 
-def _await(monitor: Monitor) -> None:
-    end = time.monotonic() + MIGRATE_SECONDS
+def _await(monitor: Monitor, seconds: float) -> None:
+    end = time.monotonic() + seconds
     while (report := monitor.ask("query-migrate")).get("status") != "completed":
         if report.get("status") in ("failed", "cancelled") or time.monotonic() > end:
             raise RunError(

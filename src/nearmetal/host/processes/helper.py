@@ -12,7 +12,8 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence, Set
-from pathlib import PurePath
+from functools import cache
+from pathlib import Path, PurePath
 
 from ...errors import RunError
 from ..base import REPORT_FD, Launched
@@ -73,6 +74,7 @@ def launch_helper(
 
     The report pipe is also the helper's standard error, so one read receives both.
     """
+    _close_inherited_on_exec()
     reader, writer = os.pipe()
     try:
         try:
@@ -105,6 +107,18 @@ def launch_helper(
             raise
     finally:
         os.close(reader)
+
+
+@cache
+def _close_inherited_on_exec() -> None:
+    """Mark the files that this process has inherited to be closed in its children, as subprocess does.
+
+    An instance with such a file could not be restored from a checkpoint if somebody else has locked the file.
+    """
+    for file in Path("/proc/self/fd").iterdir():
+        if int(file.name) > 2:
+            with contextlib.suppress(OSError):  # the one that lists the directory is closed already
+                os.set_inheritable(int(file.name), False)
 
 
 def _read_report(

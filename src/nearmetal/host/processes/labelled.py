@@ -56,6 +56,26 @@ def descendant(pid: int, comm: str) -> int | None:
     return None
 
 
+def tree(pid: int) -> list[int]:
+    """Return a process and its descendants, parents before their children."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{parent}/task").iterdir():
+                found += [int(child) for child in (thread / "children").read_text().split()]
+    return found
+
+
+def opened(pid: int, path: str) -> bool:
+    """Whether a process has a file open."""
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(entry.readlink()) == path:
+                    return True
+    return False
+
+
 def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
     """Return the label of every living process whose label matches, by pid.
 

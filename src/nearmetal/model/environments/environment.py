@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+from ...lifecycle import Method
 from ...units import Dimension
 from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, Each, key, one_of, quantity, whole
 from ..workload import STORAGE, STORAGE_VARIABLE
@@ -343,6 +344,15 @@ class Environment:
             ["ipc", "pid"],
         ),
     )
+    method: Method | None = field(
+        default=None,
+        metadata=key(
+            one_of(Method),
+            "subjects checkpoint and migrate: how its instances are written to files or moved by workloads"
+            " without a method of their own",
+            "postcopy",
+        ),
+    )
     extra_work: float = field(
         default=0.0,
         metadata=key(
@@ -366,6 +376,11 @@ class Environment:
         """The emulator of the environment or of its guests; '' if nothing is emulated. Reports show it next
         to all their figures."""
         return self.emulated or ("" if self.guest is None else self.guest.label)
+
+    @property
+    def family(self) -> str:
+        """Its name without its method: the same for all environments that differ only in their method."""
+        return self.name if self.method is None else self.name.removesuffix(f"-{self.method}")
 
     def takes(self, workload: str) -> bool:
         """Return whether the environment runs the workload with this name."""

@@ -13,7 +13,7 @@ from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
 from ...host.namespaces import same_namespace
 from ...model.environments.network import Seat
-from ...model.study import Arm, Attachment, Starts
+from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
 from ..storage import bound, make_inside, volumes
 from ..survey.preflight import seen_directories
@@ -143,8 +143,14 @@ def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:
     requested = _request(trial, place, name=name)
     if requested.seat is None:
         return requested
-    alone = Attachment.NONE if requested.environment.attachment.seated else requested.environment.attachment
-    return replace(requested, seat=None, environment=replace(requested.environment, attachment=alone))
+    return replace(requested, seat=None, environment=without_seat(requested.environment))
+
+
+def without_seat(environment: Environment) -> Environment:
+    """Return an environment whose instances have no seat on a network."""
+    if not environment.attachment.seated:
+        return environment
+    return replace(environment, attachment=Attachment.NONE)
 
 
 def seated_request(trial: Trial, seat: Seat, *, name: str) -> InstanceRequest:

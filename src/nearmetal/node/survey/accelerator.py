@@ -42,9 +42,13 @@ def with_accelerators(
         e if e.inside is None else replace(e, guest=around.get(e.inside)) for e in environments
     )
     guests = {e.name: e.guest for e in environments if e.guest is not None and _by_kvm(e)}
+    emulated: dict[str, list[str]] = {}
     for name, settings in guests.items():
         if settings.emulated:
-            progress.note(f"warning: {name} is emulation, not virtualisation ({settings.label})")
+            emulated.setdefault(settings.label, []).append(name)
+    for label, names in emulated.items():
+        verb = "is" if len(names) == 1 else "are"
+        progress.note(f"warning: {', '.join(names)} {verb} emulation, not virtualisation ({label})")
     flags = [flags_of(g) for g in guests.values()]
     wanted = next((f for f in (ANY_CPU, EMULATED_CPU) if f in flags), FLAGS)
     if wanted != machine.built.flags:

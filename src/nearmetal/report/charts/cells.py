@@ -278,6 +278,9 @@ CHARTED = {
     "exec": "commands",
     "checkpoint": "checkpoints",
     "pause": "checkpoints",
+    "stopped": "standstills",
+    "total": "moves",
+    "silence": "moves",
 }
 """What a distribution is of, by metric; starts if it is not here."""
 

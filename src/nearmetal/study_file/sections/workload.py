@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 from ...model.keys import Key, one_word
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload
 from ..workloads.entries import SUBJECT
+from ..workloads.methods import METHODS, METHODS_KEY
 from ..workloads.npb import NpbBinary, NpbEntry
 from ..workloads.subjects import subject_names
 from .keyed import section_of
@@ -19,7 +20,8 @@ _SUBJECT = Key(
     doc="start: from the request to the first instruction in the last instance; stop: from the"
     " request to the end of the first process of the last one; exec: from the request to the first"
     " instruction of a command in a running instance; density: how long idle instances take to start"
-    " all at once, and the memory of each; migrate: moves of a running guest to another address",
+    " all at once, and the memory of each; checkpoint: an instance is written to files and restored;"
+    " migrate: a running instance moves to another place",
     examples=("start",),
     name=SUBJECT,
 )
@@ -55,7 +57,7 @@ CommandSection = section_of(
 )
 EventSection = section_of(
     EventSubject,
-    first={SUBJECT: _SUBJECT},
+    first={SUBJECT: _SUBJECT, METHODS: METHODS_KEY},
     last=_sweeps({"count": [1, 10, 100]}, {"count": [1, 10]}),
 )
 # Made before the section that contains it, which takes it with the keys of sweeps.

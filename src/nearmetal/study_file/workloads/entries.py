@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path as FilePath
 
+from ...lifecycle import Method
 from ...model.keys import did_you_mean
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
 from ..catalog import COMMAND, Catalog
@@ -15,6 +16,7 @@ from ..tree import MapNode, entries_of, mark_of
 from ..validate import validate
 from .applications import read_application
 from .kernels import read_params
+from .methods import METHOD, METHODS, with_methods_apart
 from .npb import NasProgram, NpbEntry, find_program, misfits, npb_command
 from .programs import read_program
 from .subjects import subject_facts
@@ -25,7 +27,7 @@ def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
     """Return all workloads with sweeps expanded. If two have the same name, the first is kept."""
     out: dict[str, Piece] = {}
     for name, (mark, node) in entries_of(root, "workloads").items():
-        for piece in expand(name, mark, node, problems):
+        for piece in expand(name, mark, with_methods_apart(name, node, problems), problems):
             if piece.name in out:
                 problems.add(mark, ("workloads", name), f'the sweep makes a second workload "{piece.name}"')
             else:
@@ -38,14 +40,17 @@ _KINDS = ("kernel", "application", "command", "script", "npb", SUBJECT)
 
 
 def read_workload(
-    piece: Piece, catalog: Catalog | None, programs: dict[str, NasProgram], problems: Problems
+    piece: Piece,
+    catalog: Catalog | None,
+    programs: dict[str, NasProgram],
+    methods: dict[str, tuple[Method, ...]],
+    problems: Problems,
 ) -> Workload | None:
     """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
 
     programs: filled with the binary of each `npb` workload, by name.
+    methods: filled with the methods that workloads compare, by name.
     """
-    from ..sections import EventSection, made
-
     here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
     if not here:
         what = (
@@ -66,14 +71,36 @@ def read_workload(
         return read_program(piece, catalog, problems)
     if here[0] == "npb":
         return _npb(piece, programs, problems)
+    return _event(piece, methods, problems)
+
+
+def _event(piece: Piece, methods: dict[str, tuple[Method, ...]], problems: Problems) -> EventSubject | None:
+    from ..sections import EventSection, made
+
     section = validate(EventSection, piece.node, piece.path, problems)
     if section is None:
         return None
     subject: str = getattr(section, SUBJECT)
     event: EventSubject = made(section, name=piece.name, facts=subject_facts(subject))
-    if event.method is not None and not event.facts.moves:
-        mark = mark_of(piece.node, ("method",), key=True)
-        problems.add(mark, (*piece.path, "method"), f"subject {subject} moves no instance; leave method out")
+    compared: list[Method] | None = getattr(section, METHODS)
+
+    def mistake(key: str, what: str) -> None:
+        problems.add(mark_of(piece.node, (key,), key=True), (*piece.path, key), what)
+
+    for key in event.given:
+        if key not in event.facts.keys:
+            mistake(key, f"subject {subject} has no such key; leave it out")
+    if (what := event.misfit) is not None:
+        mistake(*what)
+    if compared is None:
+        return event
+    if METHOD not in event.facts.keys:
+        mistake(METHODS, f"subject {subject} has no such key; leave it out")
+    elif event.method is not None:
+        mistake(METHODS, f"{METHOD} and {METHODS}: one of them is enough")
+    elif len(set(compared)) < max(len(compared), 1):
+        mistake(METHODS, "a method given twice" if compared else "a value is missing here")
+    methods[piece.name] = tuple(compared)
     return event
 
 

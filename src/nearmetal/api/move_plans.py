@@ -1,0 +1,345 @@
+"""Predict how long a checkpoint or a move of a user's instance takes, choose a method, and learn from earlier
+moves. Nothing is changed; only a file of 32 MiB is written to a destination, and removed again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Criu, Unavailable
+from ..environments.external import External, Facts, Moves, Target, Way, Work, require_room
+from ..errors import NearmetalError, UnavailableError, UsageError
+from ..host import Host, LocalHost
+from ..host.pages import sample_pages
+from ..host.runtime import user_state
+from ..host.ssh import SshHost
+from ..images import ImageStore
+from ..lifecycle import (
+    Bounded,
+    Candidate,
+    Conditions,
+    Dirtying,
+    Estimate,
+    Method,
+    PastMove,
+    Prediction,
+    allowed_rest,
+    choose,
+    corrected,
+    dirtying,
+    guest_conditions,
+    limited,
+    predict,
+)
+from ..node.criu import find_criu
+
+CHECKPOINT, MIGRATE = "checkpoint", "migrate"
+USUAL_BOUND = 0.3
+"""Seconds of downtime for which a method is chosen if no bound is given."""
+REMOTE = "/var/tmp/nearmetal-move.XXXXXX"
+"""Template of the directory for images on another host."""
+SECONDS = 600.0
+_PROBE = 32 << 20
+"""Bytes that are written to measure a destination."""
+_KEPT = 1000
+"""Number of earlier moves that are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How an instance is checkpointed or moved.
+
+    method: AUTO chooses one for the bound.
+    bound: seconds of the time that `of` names; AUTO keeps it if it can.
+    keep_running: whether the instance goes on after its checkpoint.
+    images: a new directory for the images of a move to another host; None for one in the user's state
+        directory.
+    bandwidth: most bytes per second; None for no limit.
+    time_limit: seconds after which a move is given up.
+    """
+
+    method: Method = Method.AUTO
+    bound: float = USUAL_BOUND
+    of: Bounded = Bounded.DOWNTIME
+    keep_running: bool = False
+    images: Path | None = None
+    bandwidth: float | None = None
+    time_limit: float = SECONDS
+
+    @property
+    def most_downtime(self) -> float:
+        return self.bound if self.of is Bounded.DOWNTIME else USUAL_BOUND
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovePlan:
+    """What is expected of a checkpoint or a move. Nothing has been changed.
+
+    action: CHECKPOINT or MIGRATE.
+    method: the method that would be used.
+    reason: why, in one sentence.
+    holds: whether the bound is expected to hold.
+    methods: the prediction of every method that could be used.
+    uncorrected: these predictions before they were corrected by earlier moves.
+    memory: bytes that are written or sent at most.
+    free: free bytes of the file system of the images; None if none are written.
+    dirty: how fast it dirties its memory; None if that cannot be seen or does not matter.
+    notes: what is not known.
+    """
+
+    action: str
+    instance: str
+    target: str
+    method: Method
+    reason: str
+    holds: bool
+    methods: tuple[Prediction, ...]
+    uncorrected: tuple[Prediction, ...]
+    memory: int
+    free: int | None
+    dirty: Dirtying | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Prediction:
+        return next(p for p in self.methods if p.method is self.method)
+
+
+def work_of(how: How, external: External, method: Method = Method.AUTO) -> Work:
+    """Return what a checkpoint, a restore or a move needs."""
+    return Work(
+        criu=_criu,
+        keep_running=how.keep_running,
+        bandwidth=how.bandwidth,
+        downtime_limit=allowed_rest(how.most_downtime, external.costs(method)),
+        time_limit=how.time_limit,
+    )
+
+
+def _criu(host: Host) -> Criu:
+    """Return a CRIU that works on a host; on another machine only an installed one."""
+    found = find_criu(host) if isinstance(host, LocalHost) else find_criu(host, ImageStore(Path(os.devnull)))
+    if isinstance(found, Unavailable):
+        raise UnavailableError(f"CRIU on {host.name}: {found.reason}", remedy=found.remedy)
+    return found
+
+
+def planned(
+    host: Host, external: External, target: Target, how: How, action: str, remote: SshHost | None = None
+) -> MovePlan:
+    """Predict every method, and choose one. Only a file of 32 MiB is written, and removed again."""
+    facts = external.inspect(host)
+    able = _able(external, target, how, action)
+    work = work_of(how, external)
+    external.require_programs(host, work)
+    if action == MIGRATE and isinstance(external, Moves):
+        external.require_target(target)
+    free = None
+    if action == CHECKPOINT or not isinstance(external, Moves):
+        if remote is not None:
+            external.require_programs(remote, work)
+            _require_remote_room(remote, facts.memory)
+        at = Path(target.text) if target.way is Way.DIRECTORY else how.images or user_state()
+        free = require_room(at, facts.memory)
+    seen, notes = _dirtying(facts, able)
+    known = {m: _conditions(external, facts, seen, m, target, how, action, remote) for m in able}
+    past, kind = _past(), _kind(external.name, action, target)
+    uncorrected = tuple(predict(m, known[m]) for m in able)
+    methods = tuple(corrected(p, past, kind) for p in uncorrected)
+    choice = choose(how.bound, [Candidate(prediction=p) for p in methods], how.of)
+    auto = how.method is Method.AUTO
+    reason = choice.reason if auto and len(able) > 1 else _only(external, how, able[0], action)
+    return MovePlan(
+        action=action,
+        instance=external.name,
+        target=target.text,
+        method=choice.method,
+        reason=reason,
+        holds=choice.holds,
+        methods=methods,
+        uncorrected=uncorrected,
+        memory=facts.memory,
+        free=free,
+        dirty=seen,
+        notes=notes,
+    )
+
+
+def _only(external: External, how: How, method: Method, action: str) -> str:
+    if how.method is method:
+        return f"{method} was requested"
+    return f"{method} is the only method for a {action} of {external.name}"
+
+
+def _able(external: External, target: Target, how: How, action: str) -> tuple[Method, ...]:
+    """Return the methods to choose from. Raises UsageError if the requested one is not among them."""
+    if action == CHECKPOINT:
+        methods = external.checkpoints_by
+    elif target.way in external.moves_by:
+        methods = external.moves_by[target.way]
+    else:
+        why = external.refuses(target.way)
+        raise UsageError(f"{external.name}: {why.reason}", remedy=why.remedy)
+    if how.method is Method.AUTO:
+        return methods
+    if how.method not in methods:
+        raise UsageError(
+            f"method {how.method} does not {action} {external.name}",
+            remedy=f"--method {' or '.join(m.value for m in methods)}",
+        )
+    return (how.method,)
+
+
+def _dirtying(facts: Facts, methods: tuple[Method, ...]) -> tuple[Dirtying | None, tuple[str, ...]]:
+    """Sample pages if the prediction depends on them."""
+    if facts.guest is None and not any(m.copies_first for m in methods):
+        return None, ()
+    if not facts.processes:
+        return None, ("its memory cannot be seen from here, so the dirty rate is not known",)
+    try:
+        return dirtying(sample_pages(facts.processes, guest=facts.guest)), ()
+    except NearmetalError as e:
+        return None, (f"the dirty rate is not known: {e.what}",)
+
+
+def _conditions(
+    external: External,
+    facts: Facts,
+    seen: Dirtying | None,
+    method: Method,
+    target: Target,
+    how: How,
+    action: str,
+    remote: SshHost | None,
+) -> Conditions:
+    costs, memory = external.costs(method), float(facts.memory)
+    bandwidth = (costs.bandwidth if action == MIGRATE else None) or _measured(target, action, remote)
+    if facts.guest is not None:
+        return guest_conditions(memory, seen, costs, bandwidth, bound=how.most_downtime, most=how.bandwidth)
+    return Conditions(
+        memory=Estimate(0.7 * memory, memory, 1.1 * memory),
+        working_set=Estimate.exactly(0.0) if seen is None else seen.working_set,
+        dirty_rate=Estimate.exactly(0.0) if seen is None else seen.rate,
+        bandwidth=bandwidth if how.bandwidth is None else limited(bandwidth, how.bandwidth),
+        fixed=costs.fixed,
+        setup=costs.setup,
+        downtime_limit=allowed_rest(how.most_downtime, costs),
+    )
+
+
+def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
+    """Measure how fast bytes reach a destination; what reads them out of an instance is slower."""
+    if remote is not None:
+        return _factor(_ssh_speed(remote), 2.0)
+    if target.way is Way.HOST:  # at the URI of a hypervisor
+        return Estimate(3e7, 2e8, 3e9)
+    speed = _write_speed(Path(target.text))
+    return _factor(speed, 1.0 if action == CHECKPOINT else 2.0)
+
+
+def _factor(speed: float, passes: float) -> Estimate:
+    """passes: how often the bytes go the way, for example to a file and back."""
+    return Estimate(speed / (8 * passes), speed / (2 * passes), speed / passes)
+
+
+def _write_speed(directory: Path) -> float:
+    at = next(p for p in (directory, *directory.absolute().parents) if p.is_dir())
+    file, block = at / f".nearmetal-probe-{os.getpid()}", os.urandom(1 << 20)
+    try:
+        begin = time.monotonic()
+        with file.open("wb", buffering=0) as out:
+            for _ in range(_PROBE // len(block)):
+                out.write(block)
+        return _PROBE / (time.monotonic() - begin)
+    except OSError as e:
+        raise UsageError(f"{at}: {e.strerror}", remedy="a directory that can be written to") from e
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _ssh_speed(remote: SshHost) -> float:
+    begin = time.monotonic()
+    done = LocalHost().run(
+        ["sh", "-c", f"head -c {_PROBE} /dev/zero | {shlex.join(remote.words(['wc', '-c']))}"],
+        timeout=SECONDS,
+    )
+    if not done.ok or done.stdout.strip() != str(_PROBE):
+        raise UnavailableError(
+            f"nothing is sent to {remote.name}: {done.failure()}", remedy=f"ssh {remote.name} wc -c"
+        )
+    return _PROBE / (time.monotonic() - begin)
+
+
+def _require_remote_room(remote: SshHost, memory: int) -> None:
+    where = str(Path(REMOTE).parent)
+    done = remote.run(["df", "--output=avail", "--block-size=1", where], timeout=SECONDS)
+    words = done.stdout.split()
+    if not done.ok or not words or not words[-1].isdigit():
+        raise UnavailableError(f"{remote.name}: {done.failure()}", remedy=f"ssh {remote.name} df {where}")
+    if int(words[-1]) < memory:
+        raise UnavailableError(
+            f"the images need up to {memory >> 20} MiB, and {int(words[-1]) >> 20} MiB are free",
+            where=f"{remote.name}:{where}",
+            remedy="make room there",
+        )
+
+
+def _kind(instance: str, action: str, target: Target) -> str:
+    """Return what moves must have in common so that one tells something about another."""
+    return f"{instance.partition(':')[0]} {action} {target.way.value}"
+
+
+def _file() -> Path:
+    return user_state() / "nearmetal" / "moves.jsonl"
+
+
+def _past() -> list[PastMove]:
+    """Read the earlier moves on this machine. Lines that cannot be read are left out."""
+    found = []
+    for line in _lines():
+        try:
+            read: Mapping[str, str | float | None] = json.loads(line)
+            times = {k: _number(v) for k, v in read.items() if k not in ("kind", "method")}
+            found.append(PastMove(kind=str(read["kind"]), method=Method(str(read["method"])), **times))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def _lines() -> list[str]:
+    try:
+        return _file().read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(value: str | float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def remember(plan: MovePlan, target: Target, total: float, downtime: float | None) -> None:
+    """Keep a finished move, by which later predictions are corrected.
+
+    The uncorrected prediction is kept, so that no correction is corrected again.
+    """
+    prediction = next(p for p in plan.uncorrected if p.method is plan.method)
+    times = {
+        "predicted_total": prediction.total.value,
+        "total": total,
+        "predicted_downtime": prediction.downtime.value,
+        "downtime": downtime,
+    }
+    known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}
+    line = json.dumps(
+        {"kind": _kind(plan.instance, plan.action, target), "method": plan.method.value, **known}
+    )
+    with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        _file().write_text("\n".join([*_lines()[-_KEPT:], line, ""]))

@@ -1,0 +1,215 @@
+"""Commands about instances of the user's own: checkpoint, restore, migrate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from ..api import moving
+from ..api.move_plans import USUAL_BOUND
+from ..errors import ExitCode, UsageError
+from ..lifecycle import Bounded, Estimate, Method, Prediction
+from ..model.record import JsonValue
+from ..units import Dimension, UnitError, parse
+from .common import duration, print_json
+from .options import Json
+from .view import View
+
+Instance = typer.Argument(
+    ..., metavar="INSTANCE", help="pid:N, qmp:SOCKET, libvirt:NAME, runc:NAME, lxc:NAME or xl:NAME."
+)
+MethodOption = typer.Option(
+    Method.AUTO, "--method", metavar="METHOD", help=f"{', '.join(m.value for m in Method)}."
+)
+DryRun = typer.Option(False, "--dry-run", help="Print the prediction, and change nothing.")
+
+
+def checkpoint(
+    instance: str = Instance,
+    to: Path = typer.Option(..., "--to", metavar="DIR", help="A new directory for the images."),
+    method: Method = MethodOption,
+    keep_running: bool = typer.Option(
+        False, "--keep-running", help="Let the instance go on, instead of ending it."
+    ),
+    json: bool = Json,
+    dry_run: bool = DryRun,
+) -> int:
+    how = moving.How(method=method, keep_running=keep_running)
+    if dry_run:
+        _show_plan(moving.plan_checkpoint(instance, to, how), json=json)
+        return int(ExitCode.DONE)
+    with View(quiet=json) as view:
+        done = moving.checkpoint(instance, to, how, view.phase)
+    _show(done, json=json)
+    return int(ExitCode.DONE)
+
+
+def restore(
+    directory: Path = typer.Argument(..., metavar="DIR", help="A directory written by a checkpoint."),
+    into: str = typer.Option(
+        None, "--into", metavar="INSTANCE", help="Its name now, such as the QMP socket of a waiting QEMU."
+    ),
+    json: bool = Json,
+) -> int:
+    with View(quiet=json) as view:
+        done = moving.restore(directory, into, view.phase)
+    _show(done, json=json)
+    return int(ExitCode.DONE)
+
+
+def migrate(
+    instance: str = Instance,
+    to: str = typer.Option(
+        ..., "--to", metavar="DIR|HOST|SOCKET", help="A new directory, a host, or a waiting QEMU's socket."
+    ),
+    method: Method = MethodOption,
+    downtime: str = typer.Option(
+        None, "--downtime", metavar="TIME", help="Most downtime, for auto and pre-copy; 300ms if omitted."
+    ),
+    total: str = typer.Option(None, "--total", metavar="TIME", help="Most total time, for auto."),
+    bandwidth: str = typer.Option(
+        None, "--bandwidth", metavar="RATE", help="Most bytes per second, such as '100 MiB/s'."
+    ),
+    time_limit: str = typer.Option(
+        "10m", "--time-limit", metavar="TIME", help="Give a move up after this time."
+    ),
+    images: Path = typer.Option(
+        None, "--images", metavar="DIR", help="Where images go on their way to a host."
+    ),
+    json: bool = Json,
+    dry_run: bool = DryRun,
+) -> int:
+    if downtime is not None and total is not None:
+        raise UsageError("--downtime and --total are two bounds", remedy="give one of them")
+    limit = duration(time_limit, "--time-limit")
+    bound = duration(total, "--total") or duration(downtime, "--downtime") or USUAL_BOUND
+    how = moving.How(
+        method=method,
+        bound=bound,
+        of=Bounded.TOTAL if total is not None else Bounded.DOWNTIME,
+        images=images,
+        bandwidth=_bandwidth(bandwidth),
+        time_limit=limit or moving.How.time_limit,
+    )
+    if dry_run:
+        _show_plan(moving.plan_migrate(instance, to, how), json=json)
+        return int(ExitCode.DONE)
+    with View(quiet=json) as view:
+        done = moving.migrate(instance, to, how, view.phase)
+    _show(done, json=json)
+    return int(ExitCode.DONE)
+
+
+def _bandwidth(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = parse(text, Dimension.RATE)
+    except UnitError as e:
+        raise UsageError(f"--bandwidth: {e}", remedy="write '100 MiB/s'") from e
+    if value <= 0:
+        raise UsageError("--bandwidth: must be more than nothing", remedy="write '100 MiB/s'")
+    return value
+
+
+def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:
+    if json:
+        print_json(plan_json(plan))
+    else:
+        print("\n".join(plan_lines(plan)))
+
+
+def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
+    """Yield the lines of a prediction."""
+    yield f"{plan.action} {plan.instance} to {plan.target}: {plan.memory / 2**20:.0f} MiB of memory"
+    if plan.free is not None:
+        yield f"the images need up to that much; {plan.free / 2**30:.1f} GiB are free"
+    if plan.dirty is not None:
+        rate, hot = plan.dirty.rate, plan.dirty.working_set
+        yield f"dirties {_range(rate, 1e6, 'MB/s')}, of {_range(hot, 2**20, 'MiB')} again and again"
+    for p in plan.methods:
+        mark = "*" if p.method is plan.method else " "
+        total, downtime = _range(p.total, 1, "s"), _range(p.downtime, 1, "s")
+        yield f"{mark} {p.method.value:<10}total {total}, downtime {downtime}"
+    yield plan.reason
+    for note in plan.notes:
+        yield f"note: {note}"
+
+
+def _range(e: Estimate, scale: float, unit: str) -> str:
+    if not math.isfinite(e.value):
+        return f"{e.low / scale:.3g} {unit} or more, perhaps without end"
+    high = f"{e.high / scale:.3g}" if math.isfinite(e.high) else "no end"
+    return f"{e.value / scale:.3g} {unit} ({e.low / scale:.3g} to {high})"
+
+
+def plan_json(plan: moving.MovePlan) -> dict[str, JsonValue]:
+    """Return a prediction as JSON values; what has no end is null."""
+    return {
+        "action": plan.action,
+        "instance": plan.instance,
+        "target": plan.target,
+        "memory_bytes": plan.memory,
+        "free_bytes": plan.free,
+        "dirty_rate": None if plan.dirty is None else _estimate(plan.dirty.rate),
+        "working_set": None if plan.dirty is None else _estimate(plan.dirty.working_set),
+        "method": plan.method.value,
+        "reason": plan.reason,
+        "bound_holds": plan.holds,
+        "methods": {p.method.value: _prediction(p) for p in plan.methods},
+        "notes": list(plan.notes),
+    }
+
+
+def _prediction(p: Prediction) -> dict[str, JsonValue]:
+    return {
+        "total": _estimate(p.total),
+        "downtime": _estimate(p.downtime),
+        "rounds": p.rounds,
+        "converges": p.converges,
+    }
+
+
+def _estimate(e: Estimate) -> dict[str, JsonValue]:
+    return {
+        k: v if math.isfinite(v) else None for k, v in (("low", e.low), ("value", e.value), ("high", e.high))
+    }
+
+
+def _show(done: moving.MoveResult, *, json: bool) -> None:
+    if json:
+        print_json(
+            {
+                "action": done.action,
+                "now": done.now or None,
+                "total": done.total,
+                "downtime": done.downtime,
+                "bytes": done.size,
+                "images": done.images,
+                "plan": None if done.plan is None else plan_json(done.plan),
+            }
+        )
+        return
+    print("\n".join(result_lines(done)))
+
+
+def result_lines(done: moving.MoveResult) -> Iterator[str]:
+    """Yield the lines of a result, with the prediction beside it."""
+    predicted = None if done.plan is None else done.plan.chosen
+    by = "" if done.plan is None else f" by {done.plan.method.value}"
+    yield f"{done.action}{by} done: {f'runs now as {done.now}' if done.now else 'it has ended'}"
+    yield f"total     {_beside(done.total, None if predicted is None else predicted.total)}"
+    if done.downtime is not None and done.now:
+        yield f"downtime  {_beside(done.downtime, None if predicted is None else predicted.downtime)}"
+    if done.size is not None:
+        yield f"bytes     {done.size / 2**20:.1f} MiB"
+    if done.images is not None:
+        yield f"images    {done.images}"
+
+
+def _beside(measured: float, predicted: Estimate | None) -> str:
+    text = f"{measured:.3g} s"
+    return text if predicted is None else f"{text}, predicted {_range(predicted, 1, 's')}"

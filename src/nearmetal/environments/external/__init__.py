@@ -1,0 +1,27 @@
+"""Instances that nearmetal has not started: how they are found, checkpointed, restored and moved.
+
+They belong to the user. Nothing of them carries a label, so nearmetal clean never touches them.
+"""
+
+from .contract import External, Facts, MovedAway, Moves, Saved, Target, Way, Work
+from .names import KINDS, find_external, named
+from .saved import MANIFEST, read_saved, require_new, require_room, write_saved
+
+__all__ = [
+    "KINDS",
+    "MANIFEST",
+    "External",
+    "Facts",
+    "MovedAway",
+    "Moves",
+    "Saved",
+    "Target",
+    "Way",
+    "Work",
+    "find_external",
+    "named",
+    "read_saved",
+    "require_new",
+    "require_room",
+    "write_saved",
+]

@@ -1,0 +1,239 @@
+"""A guest of a QEMU that the user has started, by its QMP socket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import NearmetalError, RunError, UsageError
+from ...host import Host
+from ...host.processes.foreign import process_of_thread
+from ...lifecycle import Costs, Method
+from ..contract import Unavailable
+from ..qemu.moving import CAPABILITIES, COSTS, MoveProgress, configure, give_up, move
+from ..qemu.qmp import Monitor
+from ..qemu.restore import restore, save
+from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work
+
+STATE = "guest.state"
+_GREETING_SECONDS = 3.0
+_END_SECONDS = 10.0
+_LOOK_AGAIN = 0.01
+_WAITS = "start a QEMU with the same options and -incoming defer, and give its QMP socket"
+_PARAMETERS = ("max-bandwidth", "downtime-limit", "multifd-channels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QemuProcess:
+    """A QEMU with a QMP socket."""
+
+    socket: Path
+
+    @property
+    def name(self) -> str:
+        return f"qmp:{self.socket}"
+
+    checkpoints_by = (Method.OFFLINE,)
+
+    @property
+    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
+        usual = (Method.PRECOPY, *(m for m in CAPABILITIES if m is not Method.PRECOPY))
+        return {Way.SOCKET: usual}
+
+    def refuses(self, way: Way) -> Unavailable:
+        if way is Way.HOST:
+            return Unavailable(
+                reason="nearmetal starts no QEMU for a guest of your own on another host", remedy=_WAITS
+            )
+        return Unavailable(reason="a guest is not moved to a directory", remedy=f"{_WAITS}; or checkpoint it")
+
+    def require_programs(self, host: Host, work: Work) -> None:
+        """QEMU needs no other program."""
+
+    def inspect(self, host: Host) -> Facts:
+        del host
+        require_qmp(self.socket)
+        with Monitor(self.socket) as monitor:
+            status = str(monitor.ask("query-status")["status"])
+            if status != "running":
+                raise UsageError(
+                    f"the guest does not run: {status}",
+                    where=str(self.socket),
+                    remedy="a running guest; a waiting QEMU is a destination: --to, or restore --into",
+                )
+            size = monitor.ask("query-memory-size-summary")
+            memory = int(size["base-memory"]) + int(size.get("plugged-memory", 0))
+            threads = monitor.threads()
+        processes: tuple[int, ...] = ()
+        with contextlib.suppress(
+            NearmetalError, IndexError
+        ):  # QEMU on another machine, by a forwarded socket
+            processes = (process_of_thread(threads[0]),)
+        return Facts(memory=memory, processes=processes, guest=memory)
+
+    def costs(self, method: Method) -> Costs:
+        del method
+        return COSTS
+
+    def checkpoint(self, host: Host, work: Work, images: Path) -> Mapping[str, str]:
+        del host
+        with _settings_kept(self.socket, always=work.keep_running):
+            try:
+                with Monitor(self.socket) as monitor:
+                    configure(monitor, CAPABILITIES[Method.OFFLINE], None, work.downtime_limit)
+                save(self.socket, images / STATE, SECONDS)
+            except RunError as e:
+                raise self._goes_on("not written to a file", e) from e
+        with Monitor(self.socket) as monitor:
+            if work.keep_running:
+                monitor.ask("cont")
+            else:
+                end_qemu(monitor, self.socket)
+        return {}
+
+    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        del host, work, saved
+        require_waiting(self.socket)
+        restore(self.socket, images / STATE, SECONDS)
+        return self.name
+
+    def require_target(self, target: Target) -> None:
+        if Path(target.text).absolute() == self.socket.absolute():
+            raise UsageError("source and destination are the same QEMU", remedy=_WAITS)
+        require_waiting(Path(target.text))
+
+    def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
+        """See contract.Moves. After the move the QEMU at the source is ended, so that only one can run."""
+        del host
+        self.require_target(target)
+        other = Path(target.text)
+        wire = other.absolute().parent / f".nearmetal-{time.monotonic_ns():x}"
+        progress = MoveProgress()
+        with _settings_kept(self.socket):
+            begin = time.time()
+            try:
+                with Monitor(self.socket) as source, Monitor(other) as destination:
+                    try:
+                        figures = move(
+                            source,
+                            destination,
+                            method=method,
+                            uri=f"unix:{wire}",
+                            bandwidth=work.bandwidth,
+                            downtime_limit=work.downtime_limit,
+                            time_limit=work.time_limit,
+                            progress=progress,
+                            resumed=lambda: None,
+                        )
+                    except RunError:
+                        if not progress.committed:
+                            end_qemu(destination, other)
+                        raise
+                    end_qemu(source, self.socket)
+            except RunError as e:
+                if progress.committed:
+                    raise RunError(
+                        f"the guest has left its source, and the move by {method} did not end: {e.what}",
+                        where=str(other),
+                        remedy="query-status there; never continue the source, which is older",
+                    ) from e
+                raise self._goes_on(f"not moved by {method}", e) from e
+            finally:
+                wire.unlink(missing_ok=True)
+        return MovedAway(
+            now=f"qmp:{other}",
+            total=max(figures.completed, figures.resumed) - begin,
+            downtime=max(figures.resumed - figures.stopped, 0.0),
+            sent=figures.sent,
+            rounds=figures.rounds,
+        )
+
+    def _goes_on(self, what: str, error: RunError) -> RunError:
+        """Let the guest continue after a failure, and return the error to raise."""
+        runs = False
+        with contextlib.suppress(RunError), Monitor(self.socket) as monitor:
+            runs = give_up(monitor)
+        words = "it continues at its source" if runs else "it does not run: its QEMU does not let it continue"
+        return RunError(f"the guest was {what}, {words}: {error.what}", remedy=error.remedy)
+
+
+def require_qmp(path: Path) -> None:
+    """Raises UsageError unless a QEMU answers at a socket."""
+    remedy = "the socket of QEMU's option -qmp unix:PATH,server=on,wait=off, without another client"
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_GREETING_SECONDS)
+        try:
+            probe.connect(str(path))
+            greeting = probe.makefile("rb").readline(1 << 16)
+            if "QMP" in json.loads(greeting):
+                return
+            raise ValueError
+        except TimeoutError as e:
+            what = f"it does not greet within {_GREETING_SECONDS:g} s"
+            raise UsageError(f"{path} is no free QMP socket: {what}", remedy=remedy) from e
+        except (ValueError, TypeError) as e:
+            raise UsageError(f"{path} is no QMP socket: it does not greet as QMP", remedy=remedy) from e
+        except OSError as e:
+            raise UsageError(f"{path} is no QMP socket: {e.strerror or e}", remedy=remedy) from e
+
+
+def require_waiting(path: Path) -> None:
+    """Raises UsageError unless the QEMU at a socket waits for a guest."""
+    require_qmp(path)
+    with Monitor(path) as monitor:
+        status = monitor.ask("query-status")["status"]
+    if status != "inmigrate":
+        raise UsageError(f"the QEMU at {path} does not wait for a guest: {status}", remedy=_WAITS)
+
+
+def end_qemu(monitor: Monitor, path: Path) -> None:
+    """End a QEMU, and wait until its socket no longer answers."""
+    with contextlib.suppress(RunError):
+        monitor.ask("quit")
+    end = time.monotonic() + _END_SECONDS
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except OSError:
+                return
+        time.sleep(_LOOK_AGAIN)
+    raise RunError(f"the QEMU at {path} does not end", remedy="end it before its guest runs elsewhere")
+
+
+@contextmanager
+def _settings_kept(path: Path, *, always: bool = False) -> Iterator[None]:
+    """Set the migration parameters and capabilities of a QEMU back after a failure.
+
+    always: after a success too.
+    """
+    with Monitor(path) as monitor:
+        capabilities: list[Any] = monitor.ask("query-migrate-capabilities")
+        parameters = monitor.ask("query-migrate-parameters")
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if always or not done:
+            with contextlib.suppress(RunError), Monitor(path) as monitor:
+                _await_idle(monitor)
+                monitor.ask("migrate-set-capabilities", {"capabilities": capabilities})
+                kept = {name: parameters[name] for name in _PARAMETERS if name in parameters}
+                monitor.ask("migrate-set-parameters", kept)
+
+
+def _await_idle(monitor: Monitor) -> None:
+    """Wait until a migration that was cancelled has ended."""
+    end = time.monotonic() + _END_SECONDS
+    while monitor.ask("query-migrate").get("status") in ("setup", "active", "cancelling", "device"):
+        if time.monotonic() > end:
+            raise RunError("a cancelled migration does not end")
+        time.sleep(_LOOK_AGAIN)

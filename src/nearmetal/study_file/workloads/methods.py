@@ -1,0 +1,99 @@
+"""Workloads that compare methods: every environment that runs one becomes an environment for each method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...lifecycle import Method
+from ...model.keys import Each, Key, one_of
+from ...model.study import Environment, Study, Workload
+from ..problems import Problems
+from ..tree import ListNode, MapNode, Node, mark_of
+
+METHOD, METHODS = "method", "methods"
+
+METHODS_KEY = Key(
+    kind=Each(one_of(Method), least=1),
+    doc="checkpoint, migrate: methods to compare with each other: every environment that runs the workload"
+    " becomes one for each method that it can, such as qemu-precopy; the first takes its place as baseline;"
+    " method in matrix means the same",
+    examples=(["offline", "precopy", "postcopy"],),
+    name=METHODS,
+    optional=True,
+)
+
+Methods = Mapping[str, Sequence[Method]]
+"""Methods to compare, by name of the workload."""
+
+
+def with_methods_apart(name: str, node: Node, problems: Problems) -> Node:
+    """Move `method` from the matrix of a subject to the key `methods`: a sweep makes workloads, which are not
+    compared with each other, while methods are."""
+    if not isinstance(node, MapNode) or "subject" not in node.entries:
+        return node
+    matrix = node.get("matrix")
+    if not isinstance(matrix, MapNode) or METHOD not in matrix.entries:
+        return node
+    mark, values = matrix.entries[METHOD]
+    if not isinstance(values, ListNode):
+        return node
+    rest = {key: entry for key, entry in matrix.entries.items() if key != METHOD}
+    entries = {key: entry for key, entry in node.entries.items() if key != "matrix"}
+    if rest:
+        entries["matrix"] = (node.entries["matrix"][0], MapNode(mark=matrix.mark, entries=rest))
+    if METHODS in entries:
+        problems.add(mark, ("workloads", name, "matrix", METHOD), f"given as {METHODS} too")
+    return MapNode(mark=node.mark, entries={METHODS: (mark, values)} | entries)
+
+
+def by_method(study: Study, methods: Methods) -> Study:
+    """Return the study with an environment for each method instead of every environment that runs a workload
+    with methods. It runs the workloads that have its method, and those without methods.
+
+    The environment of the first method takes the place of a baseline.
+    """
+    environments: list[Environment] = []
+    first: dict[str, str] = {}
+    for e in study.environments:
+        compared = compared_methods(e, study.workloads, methods)
+        for method in compared:
+            taken = tuple(
+                w.name
+                for w in study.workloads
+                if e.takes(w.name) and (w.name not in methods or method in methods[w.name])
+            )
+            workloads = () if len(taken) == len(study.workloads) else taken
+            environments.append(replace(e, name=f"{e.name}-{method}", method=method, workloads=workloads))
+            first.setdefault(e.name, environments[-1].name)
+        if not compared:
+            environments.append(e)
+    baselines = tuple(first.get(b, b) for b in study.design.baselines)
+    return replace(study, environments=tuple(environments), design=replace(study.design, baselines=baselines))
+
+
+def compared_methods(
+    environment: Environment, workloads: Sequence[Workload], methods: Methods
+) -> tuple[Method, ...]:
+    """Return the methods of the workloads that an environment runs, without repetition; none if it has a
+    method of its own."""
+    if environment.method is not None:
+        return ()
+    taken = [methods[w.name] for w in workloads if w.name in methods and environment.takes(w.name)]
+    return tuple(dict.fromkeys(method for own in taken for method in own))
+
+
+def check_methods(study: Study, methods: Methods, root: MapNode, problems: Problems) -> None:
+    """Check that the environments for methods can have their names, and that none stands inside another."""
+    names = {e.name for e in study.environments}
+    around = {e.inside: e.name for e in study.environments if e.inside is not None}
+    for e in study.environments:
+        for method in compared_methods(e, study.workloads, methods):
+            what = ""
+            if f"{e.name}-{method}" in names:
+                what = f'"{e.name}-{method}" is the environment that {METHODS} of a workload make; rename one'
+            elif e.name in around:
+                what = f'"{around[e.name]}" stands inside it, and it cannot become one for each of {METHODS}'
+            if what:
+                at = ("environments", e.name)
+                problems.add(mark_of(root, at, key=True), at, what)

@@ -1,0 +1,441 @@
+"""One checkpoint of an instance and its restoration, by any method of CRIU, with a program inside that knows
+whether it goes on as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Tools
+from ..environments import criu as criu_of
+from ..errors import RunError, TrialFailedError
+from ..host import Host, Process
+from ..lifecycle import Method, Phase, PhaseTimes
+from ..model.change import replace
+
+LIMIT = 60.0
+"""Seconds after which the program has not gone on."""
+MOST_ROUNDS = 5
+"""Rounds of pre-copy at most."""
+SMALL = 8 << 20
+"""Bytes written in a round of pre-copy, below which the rest is written while the instance stands still."""
+_GOES_ON = 2.0
+"""Seconds within which the program takes a step again at the source after a failed checkpoint."""
+_LOOK_AGAIN = 0.0005
+_PASSES = 2
+_RECORD = struct.Struct("=5Q")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramProgress:
+    """The record of nm-keeper.
+
+    steps: number of steps.
+    passes: how often it has verified all its memory.
+    wrong: pages whose content was wrong.
+    gap: longest time between two steps, in seconds.
+    strange: how often somebody else had written its record.
+    """
+
+    steps: int = 0
+    passes: int = 0
+    wrong: int = 0
+    gap: float = 0.0
+    strange: int = 0
+
+
+def read_progress(record: Path) -> ProgramProgress:
+    """Return the progress of a program; no steps if it has not written its record yet."""
+    try:
+        steps, passes, wrong, gap, strange = _RECORD.unpack(record.read_bytes())
+    except (OSError, struct.error):
+        return ProgramProgress()
+    return ProgramProgress(steps=steps, passes=passes, wrong=wrong, gap=gap / 1e9, strange=strange)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """One checkpoint and its restoration.
+
+    pause: longest time between two steps of the program, in seconds.
+    stopped: seconds from the stop at the source to the next step of the program.
+    size: bytes of the files from which it was restored.
+    sent: bytes that went from the source to the destination, in files or over a connection.
+    rounds: how often memory was written while the program ran.
+    """
+
+    phases: PhaseTimes
+    pause: float
+    stopped: float
+    size: int
+    sent: int
+    rounds: int = 0
+
+
+def ignore(_: Phase) -> None:
+    """Do nothing at the begin of a phase."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointEvent:
+    """Starts an instance and a program in it that verifies its own memory; writes the instance to files,
+    copies them and restores it.
+
+    request: of an instance without an address on a network.
+    memory: bytes that the program holds.
+    dirtied: how many of them it writes to, and bytes of pages per second (0: as fast as it can); None if it
+        writes to all of them all the time.
+    images: an empty directory for the files at the source.
+    there: an empty directory for the files at the destination.
+    layers: an empty directory for what the instance writes to its root.
+    record: file in which the program records its progress.
+    log: directory for logs of failures.
+    notify: called at the begin of each phase.
+    """
+
+    host: Host
+    tools: Tools
+    criu: Criu
+    backend: Backend
+    request: InstanceRequest
+    method: Method
+    memory: int
+    dirtied: tuple[int, int] | None = None
+    images: Path
+    there: Path
+    layers: Path
+    record: Path
+    log: Path
+    notify: Callable[[Phase], None] = ignore
+
+    def run(self) -> Restored:
+        """Checkpoint and restore once.
+
+        Raises TrialFailedError, which says where the program still runs, RunError and UnavailableError.
+        """
+        with ExitStack() as there, ExitStack() as here:
+            event = _Course(self, here, there)
+            try:
+                event.start()
+                return event.move()
+            except (RunError, TrialFailedError):
+                self._keep_logs()
+                raise
+
+    def _keep_logs(self) -> None:
+        self.log.mkdir(parents=True, exist_ok=True)
+        for directory in (self.images, self.there):
+            for file in directory.rglob("*.log"):
+                with contextlib.suppress(OSError):
+                    shutil.copy(file, self.log / f"checkpoint.{directory.name}.{file.name}")
+
+
+class _Course:
+    """An event while it happens."""
+
+    def __init__(self, event: CheckpointEvent, here: ExitStack, there: ExitStack) -> None:
+        """here, there: what ends with the source, and what ends with the destination."""
+        assert isinstance(event.backend, Checkpoints)
+        self._event, self._here, self._there = event, here, there
+        self._backend: Checkpoints = event.backend
+        self._source = self._with_layer("source", event.request)
+        self._seconds: dict[Phase, float] = {}
+        self._before = ProgramProgress()
+        self._sent = 0
+        self._rounds = 0
+        self._port: int | None = None
+        self._lazy_dump: Process | None = None
+        self._fetcher: Process | None = None
+        self._restored: Instance | None = None
+        self._instance: Instance
+        self._held: Sequence[int] = ()
+
+    def start(self) -> None:
+        """Start the instance and its program."""
+        e = self._event
+        self._instance = self._here.enter_context(e.backend.start(e.host, e.tools, self._source))
+        argv = [e.tools / "nm-keeper", str(e.memory), str(e.record), *map(str, e.dirtied or ())]
+        done = e.host.run(self._backend.command_alone(self._instance, argv), timeout=LIMIT, cwd=Path("/"))
+        if not done.ok:
+            what = f"the program to be checkpointed does not start: {done.failure()}"
+            raise TrialFailedError(what, where=str(e.log))
+        self._wait(lambda now: now.passes >= 1, "does not start its work")
+        self._held = self._here.enter_context(criu_of.holding(self._instance.pid))
+
+    def move(self) -> Restored:
+        """Move it to the destination."""
+        e = self._event
+        try:
+            images, stopped = self._write()
+            target = self._copy()
+            if e.method.fetches_later:
+                self._fetcher = self._connect_fetcher(target)
+        except (RunError, OSError) as error:
+            raise self._failed(error) from error
+        there = e.there / images.relative_to(e.images)
+        if self._fetcher is None:
+            self._remove_source()
+        try:
+            with self._phase(Phase.RESTORE):
+                restored = self._backend.restored(e.host, e.tools, e.criu, target, there)
+                self._restored = self._there.enter_context(restored)
+        except (RunError, OSError) as error:
+            raise self._failed(error) from error
+        with self._phase(Phase.THAW):
+            moved = self._wait(
+                lambda now: now.steps > self._before.steps, "does not go on in the restored instance"
+            )
+            resumed = time.monotonic()
+        if self._fetcher is not None:
+            self._fetch(self._fetcher, images)
+            self._remove_source()
+        moved = self._wait(
+            lambda now: now.passes >= self._before.passes + _PASSES, "does not verify its memory any more"
+        )
+        if moved.wrong or moved.strange:
+            raise TrialFailedError(
+                f"after the restore {moved.wrong} pages of the program's memory are wrong, and "
+                f"{moved.strange} times another copy had written its record",
+                where=str(e.log),
+            )
+        return Restored(
+            phases=PhaseTimes(self._seconds),
+            pause=moved.gap,
+            stopped=resumed - stopped,
+            size=_size(e.there),
+            sent=self._sent,
+            rounds=self._rounds,
+        )
+
+    @contextmanager
+    def _phase(self, phase: Phase) -> Iterator[None]:
+        """Add the seconds of the body to a phase, which may occur more than once."""
+        begin = time.monotonic()
+        self._event.notify(phase)
+        yield
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - begin
+
+    def _with_layer(self, name: str, request: InstanceRequest) -> InstanceRequest:
+        layer = self._event.layers / name
+        layer.mkdir()
+        return replace(request, layer=layer, calls=self._event.layers / "calls")
+
+    def _write(self) -> tuple[Path, float]:
+        """Write the instance to files. Return their directory, and when it was stopped."""
+        e = self._event
+        previous = self._write_rounds() if e.method is Method.CRIU_PRECOPY else None
+        dump = Dump(images=self._directory("last"), previous=previous, tracked=previous is not None)
+        if e.method is Method.CRIU_LAZY:
+            return dump.images, self._write_lazily(replace(dump, server=criu_of.free_port()))
+        if e.method is Method.CRIU_PAGESERVER:
+            dump = replace(dump, server=criu_of.free_port())
+            self._connect_server(dump)
+        with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
+            self._dump(dump)
+            left = criu_of.await_ends(self._held, LIMIT)
+            ended = time.monotonic()
+        if left:
+            raise RunError(f"{left} processes still run after their checkpoint", remedy="nearmetal clean")
+        self._before = self._progress()
+        statistics = criu_of.statistics_of(dump.images)
+        self._divide_dump(statistics.freezing)
+        if dump.server is not None:
+            self._sent += statistics.written
+        return dump.images, ended - statistics.frozen - statistics.freezing
+
+    def _directory(self, name: str) -> Path:
+        directory = self._event.images / name
+        directory.mkdir()
+        return directory
+
+    def _dump(self, dump: Dump) -> None:
+        e = self._event
+        argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
+        criu_of.run_dump(e.host, e.tools, self._source.label, argv, dump.images)
+
+    def _divide_dump(self, freezing: float) -> None:
+        """Divide the seconds of a dump, counted for both phases, into those of the freeze and of the rest."""
+        self._seconds[Phase.FREEZE] = freezing
+        self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - freezing, 0.0)
+
+    def _write_rounds(self) -> Path:
+        """Write and copy the memory in rounds while the program runs. Return the directory of the last."""
+        previous, before = None, 0
+        for number in range(MOST_ROUNDS):
+            dump = Dump(images=self._directory(str(number)), previous=previous, round=True, tracked=True)
+            with self._phase(Phase.CONNECT):
+                self._dump(dump)
+                self._copy_files(dump.images)
+            self._rounds += 1
+            written = criu_of.statistics_of(dump.images).written
+            previous = dump.images
+            if written <= SMALL or (before and written > 0.9 * before):
+                break
+            before = written
+        assert previous is not None
+        return previous
+
+    def _connect_server(self, dump: Dump) -> None:
+        e, there = self._event, self._event.there / dump.images.name
+        assert dump.server is not None
+        there.mkdir()
+        with self._phase(Phase.CONNECT):
+            server = criu_of.serving_pages(e.host, e.tools, e.criu, self._source.label, there, dump.server)
+            self._there.enter_context(server)
+
+    def _write_lazily(self, dump: Dump) -> float:
+        """Write everything except the memory, which stays at the source. Its processes stand still.
+
+        Return the time of the program's last step: CRIU has no statistics of such a dump.
+        """
+        e, label = self._event, self._source.label
+        self._port = dump.server
+
+        def argv(ready: int) -> list[str]:
+            now = replace(dump, ready=ready)
+            return self._backend.dump_command(e.tools, e.criu, self._source, self._instance, now)
+
+        with self._phase(Phase.DUMP):
+            lazy = criu_of.lazy_dump(e.host, e.tools, label, argv, dump.images)
+            self._lazy_dump = self._here.enter_context(lazy)
+            # If CRIU is killed, the processes that it holds are stopped, instead of running beside those
+            # that were restored.
+            criu_of.signal_all(self._held, signal.SIGSTOP)
+        self._before = self._progress()
+        last_step = time.time() - e.record.stat().st_mtime
+        return time.monotonic() - last_step
+
+    def _connect_fetcher(self, target: InstanceRequest) -> Process:
+        e = self._event
+        assert self._port is not None
+        with self._phase(Phase.CONNECT):
+            there = e.there / "last"
+            fetching = criu_of.fetching_pages(e.host, e.tools, e.criu, target.label, there, self._port)
+            return self._there.enter_context(fetching)
+
+    def _fetch(self, fetcher: Process, images: Path) -> None:
+        """Wait until the memory has been fetched."""
+        assert self._lazy_dump is not None
+        with self._phase(Phase.COPY):
+            for process, what in (
+                (fetcher, "the connection was lost"),
+                (self._lazy_dump, "the source failed"),
+            ):
+                try:
+                    status = process.wait(LIMIT)
+                except TimeoutError:
+                    status = -1
+                if status != 0:
+                    raise self._lost(what)
+        self._sent += sum(
+            criu_of.read_pagemap(file.read_bytes()).lazy for file in images.glob("pagemap-*.img")
+        )
+
+    def _lost(self, what: str) -> TrialFailedError:
+        return TrialFailedError(
+            f"{what} before all memory was fetched; the program runs nowhere, since it had gone on at the "
+            "destination",
+            where=str(self._event.log),
+        )
+
+    def _remove_source(self) -> None:
+        """Remove what is left of the source.
+
+        Raises TrialFailedError if a process of it still exists: then two copies would run.
+        """
+        with self._phase(Phase.REMOVAL), ExitStack() as kept:
+            held = [os.dup(fd) for fd in self._held]
+            for fd in held:
+                kept.callback(os.close, fd)
+            self._held = ()
+            self._here.close()
+            left = criu_of.await_ends(held, 0.0)
+        if left:
+            raise TrialFailedError(
+                f"{left} processes of the instance run after its checkpoint", remedy="nearmetal clean"
+            )
+
+    def _copy(self) -> InstanceRequest:
+        """Copy the files and the layer. Return the request for the instance that is restored from them."""
+        e = self._event
+        with self._phase(Phase.COPY):
+            request = e.request
+            if e.method.fetches_later:
+                scratch = e.layers / "scratch"
+                scratch.mkdir()
+                request = replace(request, scratch=scratch, beside=True)
+            target = self._with_layer("target", request)
+            assert target.layer is not None
+            self._copy_files(e.images / "last")
+            upper = e.layers / "source" / "upper"
+            if upper.is_dir():
+                self._copy_tree(upper, target.layer)
+                self._sent += sum(f.stat().st_size for f in upper.rglob("*") if f.is_file())
+        return target
+
+    def _copy_files(self, images: Path) -> None:
+        """Copy the files of a dump.
+
+        Raises RunError also if a copy is shorter than its file.
+        """
+        there = self._event.there / images.name
+        self._copy_tree(images, there.parent)
+        self._sent += _size(images)
+        for file in images.glob("*.img"):
+            found, size = (there / file.name).stat().st_size, file.stat().st_size
+            if found != size:
+                raise RunError(f"the copy of {file.name} has {found} of {size} bytes", where=str(there))
+
+    def _copy_tree(self, origin: Path, parent: Path) -> None:
+        done = self._event.host.run(["cp", "--archive", str(origin), f"{parent}/"], timeout=LIMIT)
+        if not done.ok:
+            raise RunError(f"the checkpoint is not copied: {done.failure()}", where=str(parent))
+
+    def _failed(self, error: RunError | OSError) -> TrialFailedError:
+        """Let the source go on, unless the program has gone on elsewhere. Return the error, which says
+        where the program runs."""
+        e = self._event
+        if self._lazy_dump is not None and self._progress().steps == self._before.steps:
+            self._lazy_dump.kill()
+            criu_of.signal_all(self._held, signal.SIGCONT)
+        on = False
+        if criu_of.await_ends(self._held, 0.0):
+            self._backend.thaw(e.host, e.tools, self._source, self._instance)
+            steps, end = self._progress().steps, time.monotonic() + _GOES_ON
+            while not (on := self._progress().steps > steps) and time.monotonic() < end:
+                time.sleep(_LOOK_AGAIN)
+        fate = "the program goes on at the source" if on else "the program runs nowhere"
+        if isinstance(error, OSError):
+            return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
+        return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
+
+    def _progress(self) -> ProgramProgress:
+        return read_progress(self._event.record)
+
+    def _wait(self, reached: Callable[[ProgramProgress], bool], failure: str) -> ProgramProgress:
+        """Wait until the program has got that far."""
+        end = time.monotonic() + LIMIT
+        while not reached(now := self._progress()):
+            if self._fetcher is not None and self._fetcher.poll() not in (None, 0):
+                raise self._lost("the connection was lost")
+            if self._restored is not None and not Path(f"/proc/{self._restored.pid}").exists():
+                what = "the restored instance has ended; the program runs nowhere"
+                raise TrialFailedError(what, where=str(self._event.log))
+            if time.monotonic() > end:
+                what = f"the program {failure} within {LIMIT:g} s, and is ended"
+                raise TrialFailedError(what, where=str(self._event.log))
+            time.sleep(_LOOK_AGAIN)
+        return now
+
+
+def _size(directory: Path) -> int:
+    """Return the bytes of all images below a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*.img") if not file.is_symlink())

@@ -1,0 +1,159 @@
+"""One checkpoint and restore of an instance, as the subject makes it, with a fault at a chosen moment. As a
+program, it is the tool that is killed: BACKEND METHOD LABEL DIRECTORY PHASE CRIU, the last as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearmetal.environments import Checkpoints, Criu, InstanceRequest, Tools, Unavailable
+from nearmetal.environments.registry import backend_names, get_backend
+from nearmetal.host import LocalHost
+from nearmetal.host.leftovers import find, remove
+from nearmetal.host.processes import labelled as processes
+from nearmetal.host.runtime import scratch_directory
+from nearmetal.images import builtin_definition
+from nearmetal.images.build import build
+from nearmetal.lifecycle import Method, Phase
+from nearmetal.model.study import Attachment, Environment
+from nearmetal.node.criu import IMAGE, find_criu
+from nearmetal.node.machine import cache_directory, image_store
+from nearmetal.subjects.checkpoint_event import CheckpointEvent, ignore
+from nearmetal.workloads.build import build_tools
+
+HOST = LocalHost()
+MEMORY = 4 << 20
+METHODS = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_LAZY, Method.CRIU_PRECOPY)
+PIPES = Path("/proc/sys/fs/pipe-max-size")
+
+
+def checkpointing_backends() -> list[str]:
+    return [name for name in backend_names() if isinstance(get_backend(name), Checkpoints)]
+
+
+def find_or_build_criu() -> Criu | Unavailable:
+    """The CRIU that is installed, or that of the image, which is built once on a machine, as a user would."""
+    found = find_criu(HOST)
+    if isinstance(found, Unavailable) and HOST.is_root():
+        definition = builtin_definition(IMAGE)
+        assert definition is not None
+        build(HOST, image_store(), definition, progress=lambda _: None)
+        found = find_criu(HOST)
+    return found
+
+
+@contextmanager
+def large_pipes() -> Iterator[None]:
+    """Follow the remedy for lazy pages, and take it back."""
+    before = PIPES.read_text()
+    if int(before) < 4 << 20:
+        PIPES.write_text(str(4 << 20))
+    try:
+        yield
+    finally:
+        PIPES.write_text(before)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A backend and a method with what an event takes.
+
+    directory: of the trial; root: directory for images, which a kill of the tool leaves.
+    """
+
+    name: str
+    method: Method
+    criu: Criu
+    label: str
+    directory: Path
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        return self.directory / "shared" / "record"
+
+    @property
+    def here(self) -> Path:
+        return self.root / "here"
+
+    @property
+    def there(self) -> Path:
+        return self.root / "there"
+
+    def make(self) -> None:
+        for path in (self.directory / "scratch", self.directory / "shared", self.root / "layers"):
+            path.mkdir(exist_ok=True)
+        for path in (self.here, self.there):
+            path.mkdir(exist_ok=True)
+
+    def event(self, notify: Callable[[Phase], None] = ignore) -> CheckpointEvent:
+        backend = get_backend(self.name)
+        own = "net" in backend.capabilities.own
+        environment = Environment(
+            name="tested",
+            backend=self.name,
+            attachment=Attachment.NONE if own else Attachment.HOST,
+            placements=(),
+        )
+        tools = Tools(directory=build_tools(HOST, cache_directory(), progress=None).directory)
+        request = InstanceRequest(
+            label=self.label,
+            hostname="nmc",
+            environment=environment,
+            cpus=HOST.cpus()[-1:],
+            seat=None,
+            binds=(self.directory / "shared",),
+            scratch=self.directory / "scratch",
+        )
+        return CheckpointEvent(
+            host=HOST,
+            tools=tools,
+            criu=self.criu,
+            backend=backend,
+            request=request,
+            method=self.method,
+            memory=MEMORY,
+            images=self.here,
+            there=self.there,
+            layers=self.root / "layers",
+            record=self.record,
+            log=self.directory / "log",
+            notify=notify,
+        )
+
+    def processes(self) -> dict[int, str]:
+        """The processes of the case, those of CRIU included."""
+        return processes.labelled(lambda label: label.startswith(self.label))
+
+    def clean(self) -> None:
+        """What `nearmetal clean` does, for this label alone."""
+        for item in find(self.label):
+            remove(item)
+
+
+def killed_at(phase: Phase) -> Callable[[Phase], None]:
+    def notify(now: Phase) -> None:
+        if now is phase:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return notify
+
+
+def main(name: str, method: str, label: str, directory: str, phase: str, argv: str) -> None:
+    criu = Criu(argv=tuple(json.loads(argv)), version="")
+    with scratch_directory(f"{label}-images") as root:
+        case = Case(
+            name=name, method=Method(method), criu=criu, label=label, directory=Path(directory), root=root
+        )
+        case.make()
+        case.event(killed_at(Phase(phase))).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

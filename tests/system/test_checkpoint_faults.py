@@ -1,0 +1,308 @@
+"""Checkpoints by every method and backend, with a fault in the middle: the program goes on where the error
+says, or the error says that it runs nowhere. Never do two copies run, and nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.patience import until
+from tests.system.checkpoint_case import (
+    METHODS,
+    Case,
+    checkpointing_backends,
+    find_or_build_criu,
+    large_pipes,
+)
+
+from nearmetal.environments import Criu, Unavailable
+from nearmetal.errors import RunError, TrialFailedError
+from nearmetal.host import namespaces
+from nearmetal.host.leftovers import find
+from nearmetal.host.processes import labelled as processes
+from nearmetal.host.runtime import scratch_directory
+from nearmetal.lifecycle import Method, Phase
+from nearmetal.subjects.checkpoint_event import read_progress
+
+pytestmark = [pytest.mark.more, pytest.mark.beside, pytest.mark.no_run]
+
+HERE, NOWHERE = "; the program goes on at the source", "; the program runs nowhere"
+SIZES = ("4k", "16k")
+"""Of file systems that are full at once, and after some files."""
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def criu() -> Iterator[Criu]:
+    with large_pipes() if os.geteuid() == 0 else pytest.MonkeyPatch.context():
+        found = find_or_build_criu()
+        if isinstance(found, Unavailable):
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
+        yield found
+
+
+def by(*methods: Method) -> pytest.MarkDecorator:
+    """The cases of all backends with these methods."""
+    pairs = [(name, m) for name in checkpointing_backends() for m in methods]
+    return pytest.mark.parametrize("case", pairs, indirect=True, ids=["-".join(pair) for pair in pairs])
+
+
+every = by(*METHODS)
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, criu: Criu, tmp_path: Path) -> Iterator[Case]:
+    name, method = request.param
+    if (unable := criu.unable.get(method)) is not None:
+        pytest.skip(f"{method}: {unable.reason}; {unable.remedy}")
+    label = f"nearmetal-test{os.getpid()}-{next(_numbers)}"
+    with scratch_directory(f"{label}-images") as root:
+        made = Case(name=name, method=method, criu=criu, label=label, directory=tmp_path, root=root)
+        made.make()
+        yield made
+
+
+def fate(case: Case, notify: Callable[[Phase], None]) -> str:
+    """Run an event. Return the error, empty without one. Nothing is left afterwards."""
+    said = ""
+    try:
+        case.event(notify).run()
+    except (RunError, TrialFailedError) as e:
+        said = e.what
+    assert_one_at_most(case)
+    assert [i for i in find(case.label) if not Path(i.detail).is_relative_to(case.root)] == []
+    return said
+
+
+def assert_one_at_most(case: Case) -> None:
+    """Nothing of the case runs any more, and no two copies ever ran."""
+    until(lambda: not case.processes(), f"the end of the processes of {case.label}")
+    before = read_progress(case.record)
+    time.sleep(0.02)
+    after = read_progress(case.record)
+    assert after == before and after.steps > 0 and after.strange == 0
+
+
+class Once:
+    """Does something at the begin of a phase, and remembers it."""
+
+    def __init__(self, phase: Phase, act: Callable[[], object]) -> None:
+        self.phase, self.act, self.done = phase, act, False
+
+    def __call__(self, phase: Phase) -> None:
+        if phase is self.phase and not self.done:
+            self.done = True
+            self.act()
+
+
+@pytest.fixture
+def tiny() -> Iterator[Callable[[Path, str], None]]:
+    """Mounts a file system on a directory that is full soon."""
+    made: list[Path] = []
+
+    def mount(path: Path, size: str) -> None:
+        namespaces.mount("nearmetal-test", path, "tmpfs", options=f"size={size}")
+        made.append(path)
+
+    yield mount
+    for path in made:
+        namespaces.detach(path)
+
+
+@every
+def test_without_a_fault_it_goes_on(case: Case) -> None:
+    assert fate(case, lambda _: None) == ""
+
+
+@every
+@pytest.mark.parametrize("size", SIZES)
+def test_the_disk_of_the_source_is_full(case: Case, size: str, tiny: Callable[[Path, str], None]) -> None:
+    tiny(case.here, size)
+    assert fate(case, lambda _: None).endswith(HERE)
+
+
+@every
+@pytest.mark.parametrize("size", SIZES)
+def test_the_disk_of_the_destination_is_full(
+    case: Case, size: str, tiny: Callable[[Path, str], None]
+) -> None:
+    tiny(case.there, size)
+    written_first = case.method in (Method.CRIU, Method.CRIU_PRECOPY)
+    assert fate(case, lambda _: None).endswith(NOWHERE if written_first else HERE)
+
+
+@every
+@pytest.mark.parametrize("pattern", ["core-*.img", "pages-*.img", "pstree.img"])
+def test_an_image_is_torn(case: Case, pattern: str) -> None:
+    lazy = case.method is Method.CRIU_LAZY
+
+    def tear() -> None:
+        for file in case.there.rglob(pattern):
+            os.truncate(file, file.stat().st_size // 2)
+
+    torn = Once(Phase.RESTORE, tear)
+    assert fate(case, torn).endswith(HERE if lazy else NOWHERE) and torn.done
+
+
+@by(Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
+def test_memory_in_an_image_is_wrong(case: Case) -> None:
+    def overwrite() -> None:
+        largest = max(case.there.rglob("pages-*.img"), key=lambda file: file.stat().st_size)
+        with largest.open("r+b") as file:
+            file.seek(largest.stat().st_size // 2)
+            file.write(bytes(64 << 10))
+
+    wrong = Once(Phase.RESTORE, overwrite)
+    assert "pages of the program's memory are wrong" in fate(case, wrong) and wrong.done
+
+
+@every
+@pytest.mark.parametrize(
+    "moment", ["pre-dump", "post-dump", "pre-restore", "post-restore", "pre-resume", "post-resume"]
+)
+def test_criu_is_killed(case: Case, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, at a moment at which it calls a script."""
+    script, configuration, done = tmp_path / "act", tmp_path / "criu.conf", tmp_path / "killed"
+    script.write_text(
+        f'#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || [ -e {done} ] || '
+        f"{{ : >{done}; kill -9 $PPID; }}\n"
+    )
+    script.chmod(0o755)
+    configuration.write_text(f"action-script {script}\n")
+    monkeypatch.setenv("CRIU_CONFIG_FILE", str(configuration))
+    said = fate(case, lambda _: None)
+    assert done.exists()
+    lazy = case.method is Method.CRIU_LAZY
+    if moment in ("pre-dump", "post-dump"):
+        assert said.endswith(HERE)
+    elif moment == "pre-restore":
+        assert said.endswith(HERE if lazy else NOWHERE)
+    else:  # the processes may go on without CRIU
+        assert said == "" or said.endswith((HERE, NOWHERE)) or "the program runs nowhere" in said
+
+
+def kill_programs(case: Case, *words: str) -> None:
+    """Kill the processes of CRIU of the case whose command line has a word."""
+    for pid in case.processes():
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if any(word.encode() in command for word in words):
+                os.kill(pid, signal.SIGKILL)
+
+
+@by(Method.CRIU_PAGESERVER)
+def test_the_page_server_is_killed(case: Case) -> None:
+    kill = Once(Phase.FREEZE, lambda: kill_programs(case, "page-server"))
+    assert fate(case, kill).endswith(HERE) and kill.done
+
+
+@by(Method.CRIU_LAZY)
+@pytest.mark.parametrize("phase", [Phase.RESTORE, Phase.THAW])
+def test_the_connection_of_lazy_pages_is_lost(case: Case, phase: Phase) -> None:
+    kill = Once(phase, lambda: kill_programs(case, "lazy-pages"))
+    said = fate(case, kill)
+    assert kill.done and (said.endswith(HERE) if phase is Phase.RESTORE else "runs nowhere" in said)
+
+
+@every
+@pytest.mark.parametrize("phase", [Phase.FREEZE, Phase.DUMP, Phase.COPY, Phase.RESTORE])
+def test_the_source_is_killed(case: Case, phase: Phase) -> None:
+    """After the dump, the source of most methods is gone anyway."""
+
+    def kill() -> None:
+        for pid in case.processes():
+            with contextlib.suppress(OSError):  # they end with their first process
+                if Path(f"/proc/{pid}/comm").read_text() in ("nm-init\n", "nm-keeper\n"):
+                    os.kill(pid, signal.SIGKILL)
+
+    lazy = case.method is Method.CRIU_LAZY
+    once = Once(Phase.DUMP if lazy and phase is Phase.FREEZE else phase, kill)
+    said = fate(case, once)
+    assert once.done
+    if phase in (Phase.FREEZE, Phase.DUMP):
+        assert said.endswith(NOWHERE)
+    elif not lazy:
+        assert said == ""
+    else:
+        assert said == "" or "runs nowhere" in said
+
+
+@every
+def test_its_pid_is_taken(case: Case) -> None:
+    """Only an instance that gets its old PID on the machine is in the way of another process."""
+    pids: list[int] = []
+    other: list[subprocess.Popen[bytes]] = []
+
+    def remember() -> None:
+        pids.extend(p for p in case.processes() if Path(f"/proc/{p}/comm").read_text() == "nm-keeper\n")
+
+    def take() -> None:
+        wanted = pids[0]
+        for _ in range(200):
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(wanted - 1))
+            child = subprocess.Popen(["sleep", "600"])
+            if child.pid == wanted:
+                other.append(child)
+                return
+            child.kill()
+            child.wait()
+        pytest.fail(f"PID {wanted} is not to be had")
+
+    def notify(phase: Phase) -> None:
+        if phase in (Phase.FREEZE, Phase.DUMP) and not pids:
+            remember()
+        if phase is Phase.RESTORE and case.method is not Method.CRIU_LAZY:
+            take()
+
+    try:
+        said = fate(case, notify)
+    finally:
+        for child in other:
+            child.kill()
+            child.wait()
+    alone = case.name == "native" and case.method is not Method.CRIU_LAZY
+    assert said.endswith(NOWHERE) if alone else said == ""
+
+
+@every
+@pytest.mark.parametrize("phase", list(Phase))
+def test_the_tool_is_killed(criu: Criu, case: Case, phase: Phase) -> None:
+    """After nearmetal clean, nothing runs and nothing is left."""
+    label = f"{case.label}-killed"
+    argv = [sys.executable, "-m", "tests.system.checkpoint_case", case.name, case.method.value, label]
+    done = subprocess.run(
+        [*argv, str(case.directory), phase.value, json.dumps(criu.argv)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    left_out = {
+        Method.CRIU: {Phase.CONNECT},
+        Method.CRIU_LAZY: {Phase.FREEZE},
+    }.get(case.method, set())
+    expected = 0 if phase in left_out else -signal.SIGKILL
+    assert done.returncode == expected, done.stderr
+    killed = Case(
+        name=case.name,
+        method=case.method,
+        criu=criu,
+        label=label,
+        directory=case.directory,
+        root=case.root,
+    )
+    killed.clean()
+    until(lambda: not killed.processes(), f"the end of the processes of {label}")
+    assert not processes.labelled(lambda other: other.startswith(label))
+    killed.clean()
+    assert find(label) == ()
+    assert_one_at_most(killed)

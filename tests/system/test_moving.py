@@ -1,0 +1,497 @@
+"""Checkpoint, restore and move of instances of a user's own, from the command line: processes by CRIU, and
+guests of a QEMU that the user has started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.patience import until
+from tests.system.test_quick import left_behind, nearmetal
+
+from nearmetal.api import moving
+from nearmetal.environments import Unavailable
+from nearmetal.environments.qemu.qmp import Monitor
+from nearmetal.errors import RunError
+from nearmetal.host import LocalHost
+from nearmetal.host.ssh import SshWay
+from nearmetal.images import builtin_definition
+from nearmetal.images.build import build
+from nearmetal.node.criu import IMAGE, find_criu
+from nearmetal.node.machine import image_store
+
+pytestmark = pytest.mark.more
+HOST = LocalHost()
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="CRIU needs root")
+QEMU = pytest.mark.skipif(
+    shutil.which("qemu-system-x86_64") is None and not os.environ.get("CI"), reason="QEMU is not installed"
+)
+MEMORY = 32 << 20
+#: Writes a number into each page of its memory, pass after pass, and says when a page holds another one.
+PROGRAM = f"""
+import mmap, os, sys, time
+pages = {MEMORY} // 4096
+memory = mmap.mmap(-1, {MEMORY}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+out = open(sys.argv[1], "a", buffering=1)
+for number in range(1 << 40):
+    for page in range(pages):
+        at = page * 4096
+        wrong = int.from_bytes(memory[at:at + 8], "little") != number
+        if wrong:
+            out.write("wrong\\n")
+        memory[at:at + 8] = (number + 1).to_bytes(8, "little")
+    out.write(f"{{os.getpid()}} {{number}}\\n")
+"""
+BOOT = Path(__file__).parent / "programs" / "dirty_guest.S"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Earlier moves of the user do not count, and those of the tests are not kept."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "nearmetal"
+
+
+@pytest.fixture(scope="module")
+def criu() -> None:
+    """The one that is installed, or that of the image, which is built once on a machine, as a user would."""
+    if isinstance(found := find_criu(HOST), Unavailable):
+        definition = builtin_definition(IMAGE)
+        assert definition is not None
+        build(HOST, image_store(), definition, progress=lambda _: None)
+        found = find_criu(HOST)
+    if isinstance(found, Unavailable):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
+
+
+def done_json(*words: str, cwd: Path) -> Any:
+    done = nearmetal(*words, "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Program:
+    """A program of a user's, that no shell waits for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.out = directory / "out.txt"
+        words = ["setsid", "--fork", sys.executable, "-c", PROGRAM, str(self.out)]
+        with (directory / "errors.txt").open("wb") as errors:
+            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, check=True)
+        until(lambda: self.passes, "the first pass")
+        self.pid = int(self.out.read_text().split()[0])
+
+    @property
+    def passes(self) -> int:
+        text = self.out.read_text() if self.out.exists() else ""
+        assert "wrong" not in text
+        return text.count("\n")
+
+    @property
+    def running(self) -> bool:
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "RS"
+        return False
+
+    def goes_on(self) -> None:
+        """It has not begun anew, and only one of it writes."""
+        before = self.passes
+        until(lambda: self.passes > before + 1, "two passes more")
+        numbers = [int(line.split()[1]) for line in self.out.read_text().splitlines()]
+        assert numbers == list(range(len(numbers)))
+
+
+@pytest.fixture
+def program(tmp_path: Path, criu: None) -> Iterator[Program]:
+    made = Program(tmp_path)
+    yield made
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(made.pid, signal.SIGKILL)
+
+
+@ROOT
+def test_a_process_is_written_to_files_and_restored(program: Program, tmp_path: Path) -> None:
+    plan = done_json("checkpoint", str(program.pid), "--to", "i", "--dry-run", cwd=tmp_path)
+    assert plan["instance"] == f"pid:{program.pid}" and plan["method"] == "criu"
+    assert MEMORY < plan["memory_bytes"] < 4 * MEMORY and not (tmp_path / "i").exists()
+    done = done_json("checkpoint", f"pid:{program.pid}", "--to", "i", cwd=tmp_path)
+    assert done["now"] is None and MEMORY < done["bytes"] < 4 * MEMORY and not program.running
+    before = program.passes
+    assert left_behind(tmp_path) == []
+    assert nearmetal("clean", cwd=tmp_path).returncode == 0, "it spares the images"
+    back = done_json("restore", "i", cwd=tmp_path)
+    assert back["now"] == f"pid:{program.pid}" and program.running
+    assert left_behind(tmp_path) == [] and nearmetal("clean", cwd=tmp_path).returncode == 0
+    until(lambda: program.passes > before, "a pass after the restore")
+    program.goes_on()
+
+
+@ROOT
+def test_a_process_goes_on_after_a_checkpoint_that_keeps_it(program: Program, tmp_path: Path) -> None:
+    done = done_json("checkpoint", f"{program.pid}", "--to", "i", "--keep-running", cwd=tmp_path)
+    assert done["now"] == f"pid:{program.pid}" and program.running
+    program.goes_on()
+    taken = nearmetal("restore", "i", cwd=tmp_path)
+    assert taken.returncode == 4 and f"PID {program.pid} is taken" in taken.stderr
+    program.goes_on()
+    image = next((tmp_path / "i").glob("pages-*.img"))
+    os.truncate(image, image.stat().st_size - 4096)
+    torn = nearmetal("restore", "i", cwd=tmp_path)
+    assert torn.returncode == 2 and f"image {image.name} has " in torn.stderr
+
+
+@ROOT
+def test_moves_of_a_process_correct_the_next_prediction(
+    program: Program, tmp_path: Path, state: Path
+) -> None:
+    for number in range(3):
+        done = done_json("migrate", f"{program.pid}", "--to", f"./i{number}", cwd=tmp_path)
+        assert done["now"] == f"pid:{program.pid}" and done["total"] > 0
+        program.goes_on()
+    first = done["plan"]["methods"]["criu"]["total"]
+    lines = [json.loads(line) for line in (state / "moves.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["pid migrate directory"] * 3
+    plan = done_json("migrate", f"{program.pid}", "--to", "./i9", "--dry-run", cwd=tmp_path)
+    now = plan["methods"]["criu"]["total"]
+    assert now != first
+    assert (
+        min(line["total"] for line in lines) * 0.5 < now["value"] < max(line["total"] for line in lines) * 2
+    )
+
+
+@ROOT
+def test_a_process_that_cannot_be_written_goes_on(tmp_path: Path, criu: None) -> None:
+    """CRIU writes no process that has a descriptor of userfaultfd."""
+    code = "import ctypes, time; print(ctypes.CDLL(None).syscall(323, 0) > 2, flush=True); time.sleep(1000)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "True\n"
+        done = nearmetal("checkpoint", f"pid:{child.pid}", "--to", "i", cwd=tmp_path)
+        assert done.returncode == 4 and "which continues: Can't dump file" in done.stderr
+        assert child.poll() is None and not list((tmp_path / "i").glob("*.img"))
+    finally:
+        child.kill()
+        child.communicate()
+
+
+# ---------------------------------------------------------------------------------------------- another host
+
+
+@pytest.fixture
+def programs_there(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of programs of the host 'there', which is this machine by ssh."""
+    if shutil.which("sshd", path="/usr/sbin") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("sshd is not installed")
+    found = find_criu(HOST)
+    assert not isinstance(found, Unavailable)
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "criu").write_text(f'#!/bin/sh\nexec {shlex.join(found.argv)} "$@"\n')
+    (there / "criu").chmod(0o755)
+    for key in ("client", "server"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = {
+        "Port": port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": tmp_path / "server",
+        "AuthorizedKeysFile": tmp_path / "client.pub",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PidFile": "none",
+        "SetEnv": f"PATH={there}:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    client = {
+        "HostName": "127.0.0.1",
+        "Port": port,
+        "User": "root",
+        "IdentityFile": tmp_path / "client",
+        "UserKnownHostsFile": tmp_path / "known",
+        "StrictHostKeyChecking": "no",
+    }
+    for name, lines in (("sshd.conf", server), ("ssh.conf", {"Host": "there"} | client)):
+        (tmp_path / name).write_text("".join(f"{k} {v}\n" for k, v in lines.items()))
+    monkeypatch.setattr(moving, "SshWay", partial(SshWay, config=str(tmp_path / "ssh.conf")))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with (tmp_path / "sshd.log").open("wb") as log:
+        words = ["/usr/sbin/sshd", "-D", "-e", "-f", str(tmp_path / "sshd.conf")]
+        daemon = subprocess.Popen(words, stderr=log)
+    try:
+        until(lambda: "listening" in (tmp_path / "sshd.log").read_text(), "the sshd")
+        yield there
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+@ROOT
+def test_a_process_moves_to_another_host_and_goes_on_here_if_that_fails(
+    program: Program, programs_there: Path, state: Path
+) -> None:
+    done = moving.migrate(str(program.pid), "there", moving.How())
+    assert done.now == f"pid:{program.pid} at there" and done.images is None
+    program.goes_on()
+    works = (programs_there / "criu").read_text()
+    (programs_there / "criu").write_text(works.replace("exec", '[ "$1" != restore ] || exit 9\nexec'))
+    with pytest.raises(RunError, match=rf"was not moved to there, and continues here as pid:{program.pid}"):
+        moving.migrate(str(program.pid), "there", moving.How())
+    program.goes_on()
+    assert not list((state / "checkpoints").iterdir()) and not list(Path("/var/tmp").glob("nearmetal-move.*"))
+
+
+# ----------------------------------------------------------------------------------------------- containers
+
+LOOP = """\
+exec >>/data/log 2>&1 </data/empty
+i=0
+while :; do i=$((i + 1)); echo $i >>/data/out; /bin/sleep 0.05; done
+"""
+NAME = f"nmtest{os.getpid()}"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root file system with a shell, and a program that counts."""
+    made = tmp_path / NAME / "rootfs"
+    for name in ("proc", "dev", "data"):
+        (made / name).mkdir(parents=True)
+    for program in ("sh", "sleep"):
+        path = Path(f"/bin/{program}").resolve()
+        libraries = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+        for file in (str(path), *re.findall(r"/\S+", libraries)):
+            (made / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, made / file[1:])
+        if not (made / "bin" / program).exists():
+            (made / "bin").mkdir(exist_ok=True)
+            shutil.copy(path, made / "bin" / program)
+    (made / "data" / "empty").touch()
+    (made / "data" / "run").write_text(LOOP)
+    return made
+
+
+def started_runc(root: Path) -> str:
+    bundle = {
+        "ociVersion": "1.0.2",
+        "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/sh", "/data/run"], "cwd": "/"},
+        "root": {"path": str(root)},
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]},
+    }
+    (root.parent / "config.json").write_text(json.dumps(bundle))
+    words = ["runc", "run", "--detach", "--bundle", str(root.parent), NAME]
+    with (root.parent / "said").open("wb") as said:
+        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=True)
+    return NAME
+
+
+def started_lxc(root: Path) -> str:
+    lines = {
+        "uts.name": "web",
+        "rootfs.path": f"dir:{root}",
+        "init.cmd": "/bin/sh /data/run",
+        "console.path": "none",
+        "tty.max": "0",
+        "pty.max": "1",
+        "mount.auto": "proc:rw",
+        "net.0.type": "empty",
+    }
+    (root.parent / "config").write_text("".join(f"lxc.{k} = {v}\n" for k, v in lines.items()))
+    where = ["-P", str(root.parents[1]), "-n", NAME]
+    with (root.parent / "said").open("wb") as said:
+        subprocess.run(["lxc-start", *where, "-d"], stdout=said, stderr=said, check=True)
+    return f"lxc:{root.parent}"
+
+
+@ROOT
+@pytest.mark.parametrize("kind", ["runc", "lxc"])
+def test_a_container_is_written_restored_and_moved(kind: str, root: Path, tmp_path: Path, criu: None) -> None:
+    if shutil.which({"runc": "runc", "lxc": "lxc-checkpoint"}[kind]) is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{kind} is not installed")
+    out = root / "data" / "out"
+
+    def count() -> int:
+        lines = out.read_text().split() if out.exists() else []
+        assert lines == [str(i + 1) for i in range(len(lines))], "it went on as it was, and only once"
+        return len(lines)
+
+    name = (started_runc if kind == "runc" else started_lxc)(root)
+    try:
+        until(lambda: count() > 2, "the program")
+        full = f"{kind}:{name.removeprefix('lxc:')}"
+        assert done_json("checkpoint", name, "--to", "i", cwd=tmp_path)["now"] is None
+        before = count()
+        assert done_json("restore", "i", cwd=tmp_path)["now"] == full
+        until(lambda: count() > before, "the program after the restore")
+        assert done_json("migrate", name, "--to", "./m", cwd=tmp_path)["now"] == full
+        before = count()
+        until(lambda: count() > before, "the program after the move")
+        assert left_behind(tmp_path) == []
+    finally:
+        if kind == "runc":
+            subprocess.run(["runc", "delete", "--force", NAME], check=False)
+        else:
+            subprocess.run(["lxc-stop", "-P", str(root.parents[1]), "-n", NAME, "-k"], check=False)
+
+
+# ----------------------------------------------------------------------------------------------------- QEMU
+
+
+class Guest:
+    """A QEMU of a user's, whose guest changes pages and writes a dot after each pass."""
+
+    def __init__(self, directory: Path, name: str, *more: str) -> None:
+        self.qmp, self.serial = directory / name, directory / f"{name}.serial"
+        boot = f"file={directory / 'boot.img'},format=raw,file.locking=off"
+        words = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc", "-m", "256"]
+        words += ["-accel", "tcg,tb-size=32", "-drive", boot, "-serial", f"file:{self.serial}"]
+        words += ["-qmp", f"unix:{self.qmp},server=on,wait=off", *more]
+        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        until(lambda: self.qmp.is_socket(), "the socket")
+
+    @property
+    def dots(self) -> int:
+        return self.serial.read_text().count(".") if self.serial.exists() else 0
+
+    def goes_on(self) -> None:
+        before = self.dots
+        until(lambda: self.dots > before, "another pass")
+        assert self.process.poll() is None
+
+
+@pytest.fixture
+def guests(tmp_path: Path) -> Iterator[list[Guest]]:
+    """One that runs, and one that waits for it."""
+    for first, last in ((0x100000, 0x2100000),):
+        symbols = {"FIRST": first, "LAST": last, "WAIT": 20_000_000}
+        words = [w for name, value in symbols.items() for w in ("--defsym", f"{name}={value}")]
+        subprocess.run(["as", "--32", *words, "-o", tmp_path / "boot.o", BOOT], check=True)
+    link = ["ld", "-m", "elf_i386", "-Ttext", "0x7c00", "--oformat", "binary"]
+    subprocess.run([*link, "-o", tmp_path / "boot.img", tmp_path / "boot.o"], check=True)
+    made = [Guest(tmp_path, "a"), Guest(tmp_path, "b", "-incoming", "defer")]
+    try:
+        until(lambda: made[0].dots > 1, "the guest")
+        yield made
+    finally:
+        for guest in made:
+            guest.process.kill()
+            guest.process.wait()
+
+
+@QEMU
+def test_a_guest_moves_to_a_waiting_qemu_by_the_method_that_keeps_the_bound(
+    guests: list[Guest], tmp_path: Path
+) -> None:
+    source, target = guests
+    words = ("migrate", f"qmp:{source.qmp}", "--to", "./b", "--downtime", "2s")
+    plan = done_json(*words, "--dry-run", cwd=tmp_path)
+    assert set(plan["methods"]) == {"precopy", "offline", "postcopy", "multifd"} and plan["bound_holds"]
+    assert plan["working_set"]["low"] <= 33 << 20 <= plan["working_set"]["high"] * 1.1
+    source.goes_on()
+    done = done_json(*words, cwd=tmp_path)
+    assert done["plan"]["reason"].startswith(f"{done['plan']['method']} keeps 2000 ms with a downtime of ")
+    assert done["now"] == f"qmp:{target.qmp.relative_to(tmp_path)}" and done["bytes"] > 32 << 20
+    assert source.process.wait(60) == 0, "only one copy can run"
+    target.goes_on()
+    assert done["downtime"] <= done["total"]
+    assert left_behind(tmp_path) == [] and not list(tmp_path.glob(".nearmetal-*"))
+
+
+@QEMU
+def test_a_guest_is_written_to_a_file_and_restored_into_another_qemu(
+    guests: list[Guest], tmp_path: Path
+) -> None:
+    source, target = guests
+    kept = done_json("checkpoint", "./a", "--to", "kept dir", "--keep-running", cwd=tmp_path)
+    assert kept["now"] == "qmp:a" and kept["bytes"] > 32 << 20
+    source.goes_on()
+    ended = done_json("checkpoint", "./a", "--to", "i", cwd=tmp_path)
+    assert ended["now"] is None and source.process.wait(60) == 0
+    assert done_json("restore", "i", "--into", "qmp:b", cwd=tmp_path)["now"] == "qmp:b"
+    target.goes_on()
+
+
+@QEMU
+def test_a_guest_goes_on_when_its_move_fails(guests: list[Guest], tmp_path: Path) -> None:
+    source, target = guests
+    words = ("migrate", "./a", "--to", "./b", "--method", "precopy", "--bandwidth", "2 MiB/s")
+    done = nearmetal(*words, "--time-limit", "3s", cwd=tmp_path)
+    assert done.returncode == 4 and "it continues at its source: the move by precopy" in done.stderr
+    source.goes_on()
+    assert target.process.wait(60) is not None, "the destination has half a guest, and is ended"
+    with Monitor(source.qmp) as monitor:
+        assert monitor.ask("query-migrate-parameters")["max-bandwidth"] != 2 << 20
+
+
+@QEMU
+def test_a_guest_whose_file_has_no_room_goes_on(guests: list[Guest], tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", full]).returncode:
+        pytest.skip("no tmpfs may be mounted")
+    try:
+        done = nearmetal("checkpoint", "./a", "--to", "full/i", cwd=tmp_path)
+        assert done.returncode == 3 and "a checkpoint needs up to 320 MiB" in done.stderr
+        assert "8 MiB are free" in done.stderr and done.stderr.count("next:") == 1
+        guests[0].goes_on()
+    finally:
+        subprocess.run(["umount", full], check=True)
+
+
+# ------------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["checkpoint", "pid:4194303", "--to", "i"], "there is no process 4194303"),
+        (["migrate", "pid:4194303", "--to", "nowhere"], "there is no process 4194303"),
+        (["checkpoint", "pid:x", "--to", "i"], "'x' is no PID"),
+        (["checkpoint", "pid:1", "--to", "i"], "nearmetal runs below process 1"),
+        (["checkpoint", "vm:x", "--to", "i"], "no running instance is named 'vm:x'"),
+        (["checkpoint", "qmp:silent", "--to", "i"], "silent is no free QMP socket: it does not greet"),
+        (["checkpoint", "./a-file", "--to", "i"], "a-file is no QMP socket"),
+        (["migrate", "qmp:nosuch", "--to", "./b"], "nosuch is no QMP socket: No such file"),
+        (["restore", "."], ". contains no complete checkpoint"),
+        (["migrate", "1", "--to", "h", "--downtime", "1s", "--total", "1s"], "are two bounds"),
+        (["migrate", "1", "--to", "h", "--bandwidth", "9"], "--bandwidth: "),
+    ],
+)
+def test_a_mistake_has_one_reason_and_one_cure(words: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        done = nearmetal(*words, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert done.stderr.count("next:") == 1 and "Traceback" not in done.stderr
+    assert not (tmp_path / "i").exists()
+
+
+def test_without_criu_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    if shutil.which("criu", path="/usr/bin:/bin"):
+        pytest.skip("CRIU is installed")
+    child = subprocess.Popen(["sleep", "1000"])
+    try:
+        done = nearmetal("checkpoint", str(child.pid), "--to", "i", cwd=tmp_path)
+    finally:
+        child.kill()
+        child.wait()
+    assert done.returncode == 3 and "CRIU on localhost: " in done.stderr
+    assert "nearmetal image build criu" in done.stderr or "run as root" in done.stderr

@@ -1,0 +1,270 @@
+"""Names, images and command lines of instances that nearmetal has not started."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from nearmetal.environments import Criu
+from nearmetal.environments.external import (
+    KINDS,
+    External,
+    Moves,
+    Saved,
+    Target,
+    Way,
+    Work,
+    find_external,
+    read_saved,
+    require_new,
+    require_room,
+    write_saved,
+)
+from nearmetal.environments.external.programs import LibvirtDomain, LxcContainer, RuncContainer, XenDomain
+from nearmetal.errors import RunError, UnavailableError, UsageError
+from nearmetal.host import Completed
+from nearmetal.host.pages import regions
+from nearmetal.lifecycle import Method
+from nearmetal.testing.fake_host import FakeHost
+
+CRIU = Criu(argv=("/usr/sbin/criu",), version="4.2.1")
+WORK = Work(criu=lambda _: CRIU)
+VIRSH = ("virsh", "--quiet", "--connect", "qemu:///system")
+INFO = "Id:             1\nState:          running\nUsed memory:    262144 KiB\n"
+OWN = os.getpid()
+
+
+def failed(text: str) -> Completed:
+    return Completed(argv=(), returncode=1, stdout="", stderr=text, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("qmp:a", Way.SOCKET),
+        ("./dir", Way.DIRECTORY),
+        ("/var/tmp/x", Way.DIRECTORY),
+        (".", Way.DIRECTORY),
+        ("node7", Way.HOST),
+        ("root@node7", Way.HOST),
+        ("qemu+ssh://node7/system", Way.HOST),
+    ],
+)
+def test_what_a_destination_is(text: str, way: Way) -> None:
+    assert Target.parse(text).way is way
+
+
+def test_a_prefix_says_the_kind_and_each_has_one() -> None:
+    for kind in KINDS:
+        text = "7" if kind == "pid" else "name"
+        assert find_external(FakeHost(), f"{kind}:{text}").name == f"{kind}:{text}"
+    assert find_external(FakeHost(), "4711").name == "pid:4711"
+    assert find_external(FakeHost(), "./a b/qmp.sock").name == "qmp:a b/qmp.sock"
+
+
+def test_a_name_without_a_prefix_is_looked_for_everywhere() -> None:
+    state = json.dumps({"status": "running", "pid": OWN, "bundle": "/b"})
+    commands: dict[tuple[str, ...], str | Completed] = {
+        (*VIRSH, "dominfo", "web"): failed("error: failed to get domain 'web'"),
+        ("runc", "state", "web"): state,
+        ("lxc-info", "--name", "web", "--pid", "--no-humanize"): failed("web doesn't exist"),
+    }
+    programs = {p: f"/usr/bin/{p}" for p in ("virsh", "runc", "lxc-info")}
+    host = FakeHost(commands=commands, programs=programs, missing=["xl"])
+    assert find_external(host, "web").name == "runc:web"
+    twice = commands | {("lxc-info", "--name", "web", "--pid", "--no-humanize"): f"{OWN}\n"}
+    with pytest.raises(UsageError, match="several") as refused:
+        find_external(FakeHost(commands=twice, programs=programs, missing=["xl"]), "web")
+    assert refused.value.remedy == "write runc:web or lxc:web"
+    with pytest.raises(UsageError, match="no running instance is named 'web'"):
+        find_external(FakeHost(missing=["virsh", "runc", "lxc-info", "xl"]), "web")
+
+
+def test_a_container_of_runc() -> None:
+    state = json.dumps({"status": "running", "pid": OWN, "bundle": "/bundle"})
+    words = ("--image-path", "/i", "--work-path", "/i", "--tcp-established", "--ext-unix-sk", "--shell-job")
+    options = ("runc", "--criu", "/usr/sbin/criu")
+    keep = (*options, "checkpoint", *words, "--file-locks", "--leave-running", "web")
+    back = (*options, "restore", *words, "--file-locks", "--detach", "--bundle", "/bundle", "web")
+    host = FakeHost(
+        commands={("runc", "state", "web"): state, keep: "", back: ""}, programs={"runc": "/usr/bin/runc"}
+    )
+    web = RuncContainer(container="web")
+    facts = web.inspect(host)
+    assert OWN in facts.processes and facts.memory > 1 << 20 and facts.guest is None
+    own = web.checkpoint(host, Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
+    saved = Saved(name=web.name, method=Method.CRIU, own=own)
+    assert web.restore(host, WORK, Path("/i"), saved) == "runc:web" and not host.never_used()
+    refusing = FakeHost(
+        commands={("runc", "state", "web"): state, keep: failed("no")}, programs={"runc": "/usr/bin/runc"}
+    )
+    with pytest.raises(RunError, match=r"no checkpoint of container web, which continues: .*no"):
+        web.checkpoint(refusing, Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
+    paused = json.dumps({"status": "paused", "pid": OWN, "bundle": "/bundle"})
+    stopped = FakeHost(commands={("runc", "state", "web"): paused}, programs={"runc": "/usr/bin/runc"})
+    with pytest.raises(UsageError, match="web is paused"):
+        web.inspect(stopped)
+
+
+def test_a_container_of_lxc_in_a_directory_of_its_own() -> None:
+    named = ("--name", "web", "--lxcpath", "/srv/lxc")
+    path = "PATH=/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+    said = ("sh", "-c", 'exec "$@" >>"$0" 2>&1', "/i/lxc-checkpoint.log")
+    run = (*said, "env", path, "lxc-checkpoint", *named, "--checkpoint-dir", "/i")
+    host = FakeHost(
+        commands={
+            ("lxc-info", *named, "--pid", "--no-humanize"): f"{OWN}\n",
+            (*run, "--stop"): "",
+            (*run, "--restore", "--daemon"): "",
+        },
+        programs={"lxc-info": "/usr/bin/lxc-info"},
+    )
+    web = LxcContainer(container="/srv/lxc/web")
+    assert web.inspect(host).processes[0] == OWN
+    own = web.checkpoint(host, WORK, Path("/i"))
+    assert web.restore(host, WORK, Path("/i"), Saved(name=web.name, method=Method.CRIU, own=own)) == web.name
+    assert not host.never_used()
+
+
+def domain_host(more: Mapping[str, str | Completed] = MappingProxyType({})) -> FakeHost:
+    commands: dict[tuple[str, ...], str | Completed] = {
+        (*VIRSH, "dominfo", "vm"): INFO,
+        **{(*VIRSH, *words.split()): answer for words, answer in more.items()},
+    }
+    return FakeHost(
+        commands=commands, programs={"virsh": "/usr/bin/virsh"}, files={"/run/libvirt/qemu/vm.pid": "4711\n"}
+    )
+
+
+def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LIBVIRT_DEFAULT_URI", raising=False)
+    vm = LibvirtDomain(domain="vm")
+    facts = vm.inspect(domain_host())
+    assert (facts.memory, facts.processes, facts.guest) == (256 << 20, (4711,), 256 << 20)
+    live = "migrate --live --auto-converge --bandwidth 100 vm qemu+ssh://node7/system"
+    host = domain_host(
+        {
+            "migrate-setmaxdowntime vm 80": "",
+            live: "",
+            "domjobinfo --completed vm": "Total downtime:   61           ms\n",
+        }
+    )
+    work = Work(criu=lambda _: CRIU, bandwidth=100 << 20, downtime_limit=0.08)
+    moved = vm.migrate(host, work, Target.parse("node7"), Method.PRECOPY)
+    assert moved.downtime == 0.061 and moved.now == "libvirt:vm at qemu+ssh://node7/system"
+    refused = domain_host(
+        {
+            "migrate-setmaxdowntime vm 300": "",
+            "migrate vm qemu+ssh://node7/system": failed("error: Failed\nerror: no route"),
+            "domstate vm": "running\n",
+        }
+    )
+    with pytest.raises(RunError, match=r"was not moved by offline, it continues: .*no route"):
+        vm.migrate(refused, WORK, Target.parse("node7"), Method.OFFLINE)
+    vm.checkpoint(domain_host({"save vm /i/guest.state": ""}), WORK, Path("/i"))
+    saved = Saved(name=vm.name, method=Method.OFFLINE)
+    assert vm.restore(domain_host({"restore /i/guest.state": ""}), WORK, Path("/i"), saved) == vm.name
+    with pytest.raises(UsageError, match="ends the domain"):
+        vm.checkpoint(domain_host(), Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
+
+
+def test_a_domain_of_xen() -> None:
+    table = "Name     ID   Mem VCPUs\tState\tTime(s)\nvm        3   128     1     -b----       2.1\n"
+    vm, programs = XenDomain(domain="vm"), {"xl": "/usr/sbin/xl"}
+    host = FakeHost(
+        commands={
+            ("xl", "list", "vm"): table,
+            ("xl", "save", "-c", "vm", "/i/guest.state"): "",
+            ("xl", "restore", "/i/guest.state"): "",
+            ("xl", "migrate", "vm", "node7"): "",
+        },
+        programs=programs,
+    )
+    assert vm.inspect(host).memory == 128 << 20
+    vm.checkpoint(host, Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
+    assert vm.restore(host, WORK, Path("/i"), Saved(name=vm.name, method=Method.OFFLINE)) == "xl:vm"
+    moved = vm.migrate(host, WORK, Target.parse("node7"), Method.STREAM)
+    assert moved.now == "xl:vm at node7" and moved.downtime is None and not host.never_used()
+    commands: dict[tuple[str, ...], str | Completed] = {
+        ("xl", "migrate", "vm", "node7"): failed("no log-dirty"),
+        ("xl", "domid", "vm"): "3\n",
+    }
+    with pytest.raises(RunError, match=r"was not moved, it continues: .*no log-dirty"):
+        vm.migrate(FakeHost(commands=commands), WORK, Target.parse("node7"), Method.STREAM)
+    with pytest.raises(UnavailableError, match="xl is not installed"):
+        vm.inspect(FakeHost(missing=["xl"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_says_how_it_moves_or_why_not(kind: str) -> None:
+    found: External = find_external(FakeHost(), f"{kind}:{7 if kind == 'pid' else 'x'}")
+    for way in Way:
+        if way not in found.moves_by:
+            why = found.refuses(way)
+            assert why.reason and why.remedy
+    assert found.checkpoints_by and Method.AUTO not in found.checkpoints_by
+    assert isinstance(found, Moves) == (Way.DIRECTORY not in found.moves_by)
+
+
+def test_the_images_are_described_last_and_checked_first(tmp_path: Path) -> None:
+    images = tmp_path / "i"
+    require_new(images)
+    (images / "pages-1.img").write_bytes(b"x" * 9)
+    (images / "dump.log").write_text("said\n")
+    with pytest.raises(UsageError, match="no complete checkpoint"):
+        read_saved(images)
+    saved = Saved(name="pid:7", method=Method.CRIU, own={"options": "--shell-job"})
+    assert write_saved(images, saved) == 9 and read_saved(images) == saved
+    (images / "dump.log").write_text("said more\n")
+    assert read_saved(images) == saved, "a log is no image"
+    with pytest.raises(UsageError, match="not empty"):
+        require_new(images)
+    (images / "pages-1.img").write_bytes(b"x" * 8)
+    with pytest.raises(UsageError, match=r"pages-1.img has 8 of 9 bytes"):
+        read_saved(images)
+    (images / "pages-1.img").unlink()
+    with pytest.raises(UsageError, match=r"pages-1.img is missing"):
+        read_saved(images)
+    (images / "nearmetal-checkpoint.json").write_text("{}")
+    with pytest.raises(UsageError, match="is damaged"):
+        read_saved(images)
+
+
+def test_room_is_asked_for_where_the_images_will_be(tmp_path: Path) -> None:
+    assert require_room(tmp_path / "not" / "yet", 1) > 0
+    with pytest.raises(UnavailableError, match="MiB are free") as refused:
+        require_room(tmp_path, 1 << 60)
+    assert "--to" in refused.value.remedy
+
+
+SMAPS = """\
+00400000-00500000 r-xp 00000000 fe:00 42   /usr/bin/program
+Size:               1024 kB
+Rss:                 800 kB
+Anonymous:             0 kB
+Swap:                  0 kB
+7f0000000000-7f0010000000 rw-p 00000000 00:00 0
+Size:             262144 kB
+Rss:              131072 kB
+Anonymous:        131072 kB
+Swap:               4096 kB
+VmFlags: rd wr mr mw me ac sd
+7f0020000000-7f0020100000 rw-s 00000000 00:01 9   /memfd:guest (deleted)
+Rss:                 512 kB
+Anonymous:             0 kB
+7f0030000000-7f0030100000 rw-s 00000000 fe:00 9   /srv/database
+Rss:                 512 kB
+Anonymous:             0 kB
+"""
+
+
+def test_the_memory_of_a_process_is_what_belongs_to_no_file() -> None:
+    private, shared = regions(SMAPS)
+    assert (private.start, private.size) == (0x7F0000000000, 256 << 20)
+    assert private.touched == 132 << 20 and not private.shared
+    assert shared.touched == 512 << 10 and shared.shared
