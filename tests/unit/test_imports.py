@@ -115,7 +115,7 @@ IN_FUNCTIONS = {
     "cli/present.py": (5, f"{NUMPY}; {RICH}"),
     "cli/results.py": (1, NUMPY),
     "cli/run_block.py": (1, MEASURING),
-    "cli/runs.py": (10, HELP),
+    "cli/runs.py": (12, HELP),
     "cli/series.py": (9, f"{MEASURING}; {NUMPY}"),
     "cli/trying.py": (1, MEASURING),
     "cli/weigh.py": (4, HELP),
