@@ -1,7 +1,7 @@
 # `make quick` sets up and measures; `make test` sets up and runs the core of the tests, in at most ten minutes on two
 # quiet cores; `make test-all` runs the rest of the tests. All skip what is there already. tests/conftest.py says
 # which tests belong to which part.
-.PHONY: quick test test-all test-contract test-vm test-lifecycle test-xen test-kvm lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
+.PHONY: quick test test-all test-contract test-vm test-lifecycle test-xen test-kvm test-cluster lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
 
 PYTHON := .venv/bin/python
 
@@ -46,6 +46,12 @@ test-xen: setup-test
 # KVM for real, in a machine that is emulated with the extensions of a processor.
 test-kvm: setup-test
 	$(PYTHON) -m pytest tests/nested/test_nested_kvm.py $(ARGS)
+
+# Several workers: on this machine, by ssh from a daemon on the loopback interface, and in jobs of a real Slurm,
+# whose packages are downloaded and unpacked but not installed. Six minutes on two cores.
+test-cluster: setup-test
+	$(PYTHON) -m pytest tests/unit/test_engines.py tests/unit/test_records_claims.py tests/unit/test_coordinator.py \
+	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py) -q $(ARGS)
 
 lint: setup-test
 	.venv/bin/ruff check .

@@ -147,7 +147,7 @@ def test_single_blocks_are_run_by_number_and_as_values(here: Path) -> None:
     assert (told["block"], told["attempt"], told["trials"], told["failed"]) == (4, 1, 4, 0)
     value = nearmetal("run-block", directory, "4", "7", "--dry-run", "--json", cwd=here).stdout
     as_values = subprocess.run(
-        [*NEARMETAL, "run-block", directory],
+        [*NEARMETAL, "run-block", directory, "--stdin"],
         input=value,
         cwd=here,
         capture_output=True,
@@ -158,7 +158,10 @@ def test_single_blocks_are_run_by_number_and_as_values(here: Path) -> None:
     made = [(r["block"], r["attempt"]) for r in trial_lines(here)]
     assert {place: made.count(place) for place in made} == {(1, 1): 4, (4, 1): 4, (4, 2): 4, (7, 1): 4}
     status = json.loads(nearmetal("status", directory, "--json", cwd=here).stdout)
-    assert status["blocks"] == 3, "of a block that ran twice one counts"
+    assert status["blocks"] == 1, "rounds 4 and 7 wait for those before them"
+    resumed = nearmetal("resume", directory, "--max-blocks", "5", "--json", cwd=here)
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["blocks"] == 5, "of a block that ran twice one counts"
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(here: Path) -> None:

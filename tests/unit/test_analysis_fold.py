@@ -109,6 +109,37 @@ def test_median_first_where_slices_are_not_paired() -> None:
     assert again is not None and again.d == pytest.approx(found.d)
 
 
+def test_a_block_counts_by_its_first_attempt_that_is_whole() -> None:
+    """The second worker ended first, and the torn first attempt of block 2 does not count."""
+    early = [
+        replace(r, run="fast", begin=r.begin - 0.5, end=r.begin) for r in block(1, [3.0], [1.0], attempt=2)
+    ]
+    records = [
+        *early,
+        *block(1, [2.0], [1.0]),
+        *block(2, [9.0], [1.0])[:2],
+        *block(2, [4.0], [1.0], attempt=2),
+    ]
+    found = paired(records)
+    assert found is not None and found.d == pytest.approx([math.log(2.0), math.log(4.0)])
+
+
+def test_rounds_after_one_that_is_still_to_be_run_wait_for_it() -> None:
+    records = [r for n in (1, 2, 4, 5) for r in block(n, [2.0 * n], [1.0])]
+    folded = fold(LIBVIRT_STEP, PLAN, records)
+    assert list(folded.blocks) == [1, 2]
+    assert [(u.reason, u.count) for u in folded.unused] == [("an earlier round is incomplete", 6)]
+    given_up = fold(LIBVIRT_STEP, replace(PLAN, missing=frozenset({3})), records)
+    assert list(given_up.blocks) == [1, 2, 4, 5] and given_up.unused == ()
+
+
+def test_a_late_result_of_a_round_that_was_given_up_counts_for_no_side() -> None:
+    records = [r for n in (1, 2, 3) for r in block(n, [2.0], [1.0])]
+    folded = fold(LIBVIRT_STEP, replace(PLAN, missing=frozenset({2})), records)
+    assert list(folded.blocks) == [1, 3]
+    assert [(u.reason, u.count) for u in folded.unused] == [("round lost with its worker", 3)]
+
+
 def test_rates_turn_the_sign() -> None:
     fast, slow = (
         row([200.0], better=Better.HIGHER, unit="B/s"),
@@ -265,11 +296,6 @@ def test_a_torn_block_is_not_used_and_its_repetition_is() -> None:
 def test_trials_of_two_attempts_never_make_one_block() -> None:
     first, second = block(1, [5.0], [1.0])[:2], block(1, [2.0], [1.0], attempt=2)[2:]
     assert fold(LIBVIRT_STEP, PLAN, [*first, *second]).blocks == ()
-
-
-def test_later_of_two_complete_attempts_counts() -> None:
-    found = paired([*block(1, [2.0], [1.0], attempt=2), *block(1, [5.0], [1.0])])
-    assert found is not None and found.d == pytest.approx([math.log(2.0)])
 
 
 def test_torn_halves_of_two_runs_never_make_one_block() -> None:

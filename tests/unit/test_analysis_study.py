@@ -484,6 +484,22 @@ def test_pauses_do_not_count_as_elapsed() -> None:
     assert a.elapsed == pytest.approx(2 * 10 + 2 * 1.8) and a.block_seconds == pytest.approx(2.0)
 
 
+def test_time_in_which_two_workers_run_counts_once() -> None:
+    records = [
+        replace(
+            r,
+            run=f"w{r.block % 2}",
+            begin=r.begin - 2 * (r.block % 2 == 0),
+            end=r.end - 2 * (r.block % 2 == 0),
+        )
+        for r in simulated(12, {})
+    ]
+    a = analyse(STUDY, make_plan(STUDY, blocks=12), records)
+    one_of_two = analyse(STUDY, make_plan(STUDY, blocks=12), [r for r in simulated(12, {}) if r.block <= 11])
+    assert a.elapsed == pytest.approx(one_of_two.elapsed)
+    assert a.block_seconds == pytest.approx(4.0), "from one start to the next of the same worker"
+
+
 def test_stops_at_verdicts_but_never_before_the_blocks_that_the_study_asks_for() -> None:
     early = run(8, {}, spread=0.001)
     assert decided(early) and stopped(early, STUDY, 16.0, 2.0) == "every comparison has its verdict"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,77 @@ def test_version_2_user_uses_the_nearest_delegated_group_without_processes(tmp_p
     )
     root = tree(tmp_path, "0::/user@1000.service/app.slice/t.scope\n", V2_MOUNTS, files)
     assert found(root).unified == root / "sys/fs/cgroup/user@1000.service/app.slice"
+
+
+class Kernel:
+    """Moves a process and switches a controller on and off, as the kernel does, in a tree of plain files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cgroups, "_write", self.write)
+        mkdir = Path.mkdir
+
+        def made(path: Path) -> None:
+            mkdir(path)
+            for file in ("cgroup.procs", "cgroup.subtree_control"):
+                (path / file).write_text("")
+
+        monkeypatch.setattr(Path, "mkdir", made)
+        monkeypatch.setattr(Path, "rmdir", lambda path: shutil.rmtree(path))
+
+    def write(self, path: Path, text: str) -> None:
+        if path.name == "cgroup.procs":
+            for other in path.parents[1].rglob("cgroup.procs"):
+                kept = [pid for pid in other.read_text().split() if pid != text]
+                other.write_text("".join(f"{pid}\n" for pid in kept))
+        wanted = set(path.read_text().split()) | {text.lstrip("+")}
+        if text.startswith("-"):
+            wanted -= {text, text[1:]}
+        path.write_text("".join(f"{word}\n" for word in sorted(wanted)))
+
+
+def job(root: Path) -> Path:
+    """The group of a batch job, below a group that root could use as well."""
+    files = (
+        v2_group("sys/fs/cgroup", top=True)
+        | v2_group("sys/fs/cgroup/slurm", on="cpu memory")
+        | v2_group("sys/fs/cgroup/slurm/job", procs="7\n77\n")
+    )
+    return tree(root, "0::/slurm/job\n", V2_MOUNTS, files) / "sys/fs/cgroup/slurm/job"
+
+
+def test_version_2_instances_of_a_job_stay_in_the_group_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = job(tmp_path)
+    parents = found(tmp_path)
+    assert parents.unified == own.parent, "any group that has room, for a run that nobody else ends"
+    Kernel(monkeypatch)
+    before = cgroups.machine_parents()
+    with cgroups.inside_own_group(tmp_path) as within:
+        assert isinstance(within, Parents) and within.unified == own
+        assert within.controllers == {"cpu", "cpuacct", "cpuset", "memory", "blkio"}
+        assert cgroups.machine_parents() == within
+        (leaf,) = own.glob("nearmetal-worker-*")
+        assert (leaf / "cgroup.procs").read_text().split() == ["7", "77"]
+        assert (own / "cgroup.procs").read_text() == ""
+    assert cgroups.machine_parents() == before
+    assert (own / "cgroup.procs").read_text().split() == ["7", "77"] and not leaf.exists()
+    assert (own / "cgroup.subtree_control").read_text() == ""
+
+
+def test_version_2_job_whose_group_cannot_be_divided_has_no_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = job(tmp_path)
+
+    def refused(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with cgroups.inside_own_group(tmp_path) as within:
+        assert isinstance(within, MissingValue) and "cannot be divided" in within.reason
+        assert cgroups.machine_parents() == within, "never a group that is not the job's"
+    assert (own / "cgroup.procs").read_text().split() == ["7", "77"]
 
 
 def test_version_2_in_a_container_whose_groups_are_all_taken(tmp_path: Path) -> None:

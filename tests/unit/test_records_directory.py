@@ -15,7 +15,7 @@ from nearmetal.errors import DiskFullError, RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.plan import ExpectedLooks, GrowingLooks
 from nearmetal.model.record import Status, TrialRecord
-from nearmetal.records import ResultsDirectory, completed_blocks, last_attempts, latest_attempts, safe_name
+from nearmetal.records import ResultsDirectory, completed_blocks, counted_attempts, last_attempts, safe_name
 from nearmetal.records.codec import to_line
 from nearmetal.testing.plain import PLAIN
 
@@ -302,8 +302,9 @@ def test_blocks_and_attempts() -> None:
     records = [record(1, 0), record(1, 1), record(2, 0), record(2, 0, 2), record(2, 1, 2), record(3, 1)]
     assert completed_blocks(records, 2) == {1, 2}
     assert last_attempts(records) == {1: 1, 2: 2, 3: 1}
-    kept = [(r.block, r.position, r.attempt) for r in latest_attempts(records)]
-    assert kept == [(1, 0, 1), (1, 1, 1), (2, 0, 2), (2, 1, 2), (3, 1, 1)]
+    again = [*records, record(1, 0, 2), record(1, 1, 2)]
+    kept = [(r.block, r.position, r.attempt) for r in counted_attempts(again)]
+    assert kept == [(1, 0, 1), (1, 1, 1), (2, 0, 2), (2, 1, 2)], "the first whole attempt counts"
 
 
 def test_halves_of_two_attempts_do_not_make_a_block() -> None:

@@ -128,9 +128,9 @@ def lines_of(*records: TrialRecord) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("Benchmark")]
 
 
-def test_benchfmt_uses_only_the_last_attempt_of_a_block() -> None:
+def test_benchfmt_uses_only_the_attempt_of_a_block_that_counts() -> None:
     first, second = replace(PLAIN, attempt=1, arm="a/1"), replace(PLAIN, attempt=2, arm="b/1")
-    assert [line.split("/")[1] for line in lines_of(first, second)] == ["env=b"]
+    assert [line.split("/")[1] for line in lines_of(second, first)] == ["env=a"]
 
 
 def test_benchfmt_names_cannot_be_misread() -> None:

@@ -190,7 +190,7 @@ def test_which_reason_to_stop_wins(
 
 def state(blocks: int, verdicts: VerdictState | None) -> RunState:
     slices = dict.fromkeys(KERNELS, 6)
-    return RunState(verdicts=verdicts, done=range(1, blocks + 1), last=0, attempts={}, slices=slices)
+    return RunState(verdicts=verdicts, done=range(1, blocks + 1), attempts={}, slices=slices)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +212,33 @@ def test_the_next_block_is_the_first_that_is_not_done() -> None:
     torn = decide(STUDY, {}, known, clock)
     assert isinstance(torn, NextBlock) and (torn.block.number, torn.attempt) == (3, 3)
     assert torn.left_out == {"box/one": {"start"}}
-    after = decide(STUDY, {}, replace(known, done={1, 2, 3, 4}, last=3, verify_all=True), clock)
+    after = decide(STUDY, {}, replace(known, done={1, 2, 3, 4}, verify_all=True), clock)
     assert isinstance(after, NextBlock) and (after.block.number, after.attempt) == (5, 1)
     assert after.verifies("native/one", "cg")
+
+
+def test_blocks_that_are_out_are_not_given_twice_and_missing_ones_never_again() -> None:
+    study = replace(STUDY, design=replace(STUDY.design, max_blocks=6))
+    open_ = VerdictState(finished="", unbounded=True, looked=0, settled={})
+    known = replace(state(0, open_), done={1, 3}, out={2, 4}, attempts={1: 1, 2: 1, 3: 1, 4: 1})
+    clock = Clock(elapsed=0.0, block_seconds=1.0)
+    found = decide(study, {}, known, clock)
+    assert isinstance(found, NextBlock) and (found.block.number, found.attempt) == (5, 1)
+    lost = decide(study, {}, replace(known, out={4}), clock)
+    assert isinstance(lost, NextBlock) and (lost.block.number, lost.attempt) == (2, 2)
+    given_up = decide(study, {}, replace(known, out={4, 5}, missing={2}), clock)
+    assert isinstance(given_up, NextBlock) and given_up.block.number == 6
+    assert decide(study, {}, replace(known, out={2, 4, 5, 6}), clock) is None, "six are enough"
+    ended = decide(study, {}, replace(known, done=range(1, 7), out=()), clock)
+    assert ended == Stop(reason="6 rounds are done, too few for an interval", planned=True)
+
+
+def test_a_limit_waits_for_the_rounds_before_it() -> None:
+    """Blocks 2 to 7 ended before block 1: they are no six rounds yet."""
+    study = replace(STUDY, design=replace(STUDY.design, max_blocks=6))
+    open_ = VerdictState(finished="", unbounded=True, looked=0, settled={})
+    known = replace(state(0, open_), done=range(2, 8), out={1})
+    clock = Clock(elapsed=0.0, block_seconds=1.0)
+    assert decide(study, {}, known, clock) is None
+    lost = decide(study, {}, replace(known, out=()), clock)
+    assert isinstance(lost, NextBlock) and lost.block.number == 1

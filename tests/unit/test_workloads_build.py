@@ -10,7 +10,13 @@ import pytest
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed
 from nearmetal.testing.fake_host import FakeHost
-from nearmetal.workloads.build import PROGRAMS, build_tools, source_directory
+from nearmetal.workloads.build import (
+    PROGRAMS,
+    build_tools,
+    source_directory,
+    store_tools,
+    stored_tools,
+)
 
 TOOLS = ("cmake", "gcc", "make", "mpicc")
 CPUINFO = "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\n"
@@ -126,3 +132,19 @@ def test_a_failed_build_shows_what_the_compiler_said(machine: Machine, tmp_path:
     with pytest.raises(RunError, match=r"fatal error: mpi\.h"):
         build_tools(machine, tmp_path / "cache", progress=None)
     assert [p.name for p in (tmp_path / "cache").iterdir()] == ["toolchain.json"]
+
+
+def test_a_machine_without_a_compiler_runs_the_programs_of_the_run(machine: Machine, tmp_path: Path) -> None:
+    built = build_tools(machine, tmp_path / "cache", progress=None)
+    store_tools(built, tmp_path / "run" / "tools")
+    store_tools(built, tmp_path / "run" / "tools")
+    stored = tmp_path / "run" / "tools" / built.digest
+    bare = FakeHost(files={"/proc/cpuinfo": CPUINFO}, missing=TOOLS)
+    for _ in range(2):
+        found = stored_tools(bare, tmp_path / "own cache", stored)
+        assert found is not None and (found.digest, found.mpi) == (built.digest, built.mpi)
+        assert found.directory == tmp_path / "own cache" / built.digest / "bin"
+        assert all((found.directory / name).is_file() for name in PROGRAMS)
+    other = FakeHost(files={"/proc/cpuinfo": CPUINFO.replace("avx2", "avx512f")})
+    assert stored_tools(other, tmp_path / "own cache", stored) is None, "built for another CPU"
+    assert stored_tools(bare, tmp_path / "own cache", tmp_path / "none") is None

@@ -227,12 +227,15 @@ def _lifecycle(
     return study
 
 
-def machine_for(study: Study, progress: Progress, *, require_kvm: bool = False) -> tuple[Machine, Study]:
+def machine_for(
+    study: Study, progress: Progress, *, require_kvm: bool = False, tools: Path | None = None
+) -> tuple[Machine, Study]:
     """Return this machine, ready to measure the study, and the study as it can run here.
 
     require_kvm: as in with_accelerators().
+    tools: as stored in prepare_machine().
     """
-    return fitted(machine_here(progress, study.design.mpi), study, progress, require_kvm=require_kvm)
+    return fitted(machine_here(progress, study.design.mpi, tools), study, progress, require_kvm=require_kvm)
 
 
 def fitted(
@@ -271,11 +274,14 @@ def checked_again(study: Study, directory: ResultsDirectory, progress: Progress)
     return check_reopened(machine, study, directory, progress)[0]
 
 
-def machine_here(progress: Progress, mpi: Mpi | None) -> Machine:
-    """Return this machine, ready to measure. Raises UnavailableError, which names what to install."""
+def machine_here(progress: Progress, mpi: Mpi | None, tools: Path | None = None) -> Machine:
+    """Return this machine, ready to measure. Raises UnavailableError, which names what to install.
+
+    tools: as stored in prepare_machine().
+    """
     from ..node.machine import prepare_machine
 
-    return prepare_machine(LocalHost(), progress, mpi)
+    return prepare_machine(LocalHost(), progress, mpi, tools)
 
 
 def measured(

@@ -139,7 +139,7 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
 
     study = frozen_study(directory)
     planned = directory.plan()
-    plan = make_plan(study, schedule=planned.schedule, started=planned.started)
+    plan = make_plan(study, schedule=planned.schedule, started=planned.started, missing=planned.missing)
     with uncollected(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         trials = directory.trials()
         folded = fold_trials(plan, wanted(study), trials, report)

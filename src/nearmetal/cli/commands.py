@@ -74,9 +74,17 @@ COMMANDS = (
     Command(
         "run-block",
         "run_block:run_block",
-        "Run single rounds of a run, and analyse nothing.\n\n"
-        "Rounds given by number run whole. On standard input they are JSON values, one on each line, as "
-        "--dry-run --json prints them. The analysis counts them with all other rounds of the directory.",
+        "Run rounds of a run, and analyse nothing.\n\n"
+        "Rounds given by number run whole. Without numbers it runs what `nearmetal run --engine` orders, "
+        "until its time is near: engines start it on their nodes. With --stdin, rounds are JSON values, one "
+        "on each line, as --dry-run --json prints them. The analysis counts them with all other rounds of "
+        "the directory.",
+    ),
+    Command(
+        "cancel",
+        "engines:cancel",
+        "Tell the workers of a run to end.\n\n"
+        "Each gives its round back and removes what it made. `nearmetal resume DIR --engine ENGINE` goes on.",
     ),
     Command(
         "weigh",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..api.engines import resume_by_engine, run_by_engine
 from ..api.measuring import bounded, checked, checked_again, measured, resumed
 from ..api.results import frozen_study, write_report
 from ..api.studies import study_text
@@ -26,6 +27,7 @@ from .present import print_result
 from .view import View, analysed
 
 if TYPE_CHECKING:
+    from ..api.engines import Fleet
     from ..records import ResultsDirectory
     from ..run.run import Order, Outcome
 
@@ -100,21 +102,23 @@ def measure(
     overrun: bool = False,
     require: Require | None = None,
     everything: bool = False,
+    fleet: Fleet | None = None,
 ) -> int:
-    """Run a study to its end and show its result, or with dry_run its plan. Returns the exit code."""
+    """Run a study to its end and show its result, or with dry_run its plan. Returns the exit code.
+
+    fleet: workers that run the rounds; None if this process does.
+    """
     if dry_run:
         with View(quiet=json) as view:
             study = checked(study, view, require_kvm=require is Require.KVM)
         show_plan(bounded(study, max_blocks), json=json, blocks=None)
         return int(ExitCode.DONE)
+    order = order_of(results, study_text(study), force=force, overrun=overrun)
     with View(quiet=json) as view:
-        outcome = measured(
-            study,
-            order_of(results, study_text(study), force=force, overrun=overrun),
-            view,
-            max_blocks=max_blocks,
-            require_kvm=require is Require.KVM,
-        )
+        if fleet is not None:
+            outcome = run_by_engine(study, order, fleet, view, max_blocks=max_blocks)
+        else:
+            outcome = measured(study, order, view, max_blocks=max_blocks, require_kvm=require is Require.KVM)
     return finish(outcome, json=json, fail_on=fail_on, everything=everything)
 
 
@@ -131,8 +135,12 @@ def resume_measuring(
     dry_run: bool,
     overrun: bool,
     everything: bool,
+    fleet: Fleet | None = None,
 ) -> int:
-    """Resume a run and show its result, or with dry_run its plan. Returns the exit code."""
+    """Resume a run and show its result, or with dry_run its plan. Returns the exit code.
+
+    fleet: as in measure().
+    """
     study = changed(frozen_study(found), time=time)
     _same_margin(study, margin, found)
     if dry_run:
@@ -142,7 +150,10 @@ def resume_measuring(
         return int(ExitCode.DONE)
     with View(quiet=json) as view:
         order = order_of(results, found.study_yaml, force=force, overrun=overrun)
-        outcome = resumed(study, found, order, view, max_blocks=max_blocks)
+        if fleet is None:
+            outcome = resumed(study, found, order, view, max_blocks=max_blocks)
+        else:
+            outcome = resume_by_engine(study, found, order, fleet, view, max_blocks=max_blocks)
     return finish(outcome, json=json, fail_on=fail_on, everything=everything)
 
 

@@ -30,6 +30,16 @@ MaxBlocks = typer.Option(None, "--max-blocks", metavar="N", min=1, help="Stop af
 RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
 All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
 DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the plan, and measure nothing.")
+Engine = typer.Option(
+    None, "--engine", metavar="ENGINE", help="Who starts workers: local, ssh, slurm, htcondor and others."
+)
+Workers = typer.Option(1, "--workers", metavar="N", help="How many workers run rounds.", min=1)
+EngineOption = typer.Option(
+    [], "--engine-option", metavar="KEY=VALUE", help="An option of the engine; repeatable."
+)
+Lease = typer.Option(
+    None, "--lease", metavar="TIME", help="After this time a worker that is silent counts as lost."
+)
 
 
 class Require(StrEnum):

@@ -24,6 +24,7 @@ from ..workloads.applications.registry import application_names
 from ..workloads.kernels.registry import kernel_names
 from . import series
 from .common import FailOn, complain, print_json
+from .engines import workers_of
 from .measuring import exit_code
 from .options import All, Json
 from .present import print_result
@@ -45,7 +46,7 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)
     analysis, records = own.analysis, own.trials
-    running = living_runs()
+    running, workers = living_runs(), workers_of(found)
     sums = found.verify() if found.closed else None
     if json:
         print_json(
@@ -59,6 +60,9 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
                 "decided": len(analysis.cells) - len(analysis.undecided),
                 "cells": len(analysis.cells),
                 "running": [asdict(r) for r in running],
+                "workers": workers,
+                "missing_blocks": found.plan().missing,
+                "nodes": {run: node["node"] for run, node in found.nodes().items()},
                 "checksums": asdict(sums) if sums else None,
             }
         )
@@ -74,6 +78,8 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
     print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
     for r in running:
         print(f"running now: {r.run} (pid {r.pid}: {r.command})")
+    for worker, state in workers.items():
+        print(f"worker {worker}: {state}")
     if not running and (not found.closed or analysis.undecided):
         print(f"go on with:  {resume_line(found.path)}")
     return int(ExitCode.DONE)

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json as json_module
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from ..api.engines import serve_here
 from ..api.measuring import machine_for
 from ..api.results import frozen_study
 from ..errors import ExitCode, UsageError
+from ..host.cgroups import inside_own_group
 from ..records import ResultsDirectory
 from ..records.next_block import order_from, order_line
-from .options import DryRun, Force
+from .common import duration
+from .engines import lease_of
+from .measuring import STARTED
+from .options import DryRun, Force, Lease
 from .view import View
 
 if TYPE_CHECKING:
@@ -27,8 +33,16 @@ if TYPE_CHECKING:
 def run_block(
     directory: Path = typer.Argument(metavar="DIR", help="A results directory whose run has begun."),
     blocks: list[int] = typer.Argument(
-        None, metavar="BLOCK", help="Numbers of rounds; without any, from standard input.", min=1
+        None, metavar="BLOCK", help="Numbers of rounds; without any, those that are ordered.", min=1
     ),
+    stdin: bool = typer.Option(False, "--stdin", help="Run the rounds on standard input."),
+    time: str = typer.Option(
+        None, "--time", metavar="TIME", help="Without numbers: end before this time is over, such as 2h."
+    ),
+    inside: bool = typer.Option(
+        False, "--inside", help="Make control groups only below the one in which this command was started."
+    ),
+    lease: str = Lease,
     json: bool = typer.Option(False, "--json", help="One line of JSON for each round."),
     force: bool = Force,
     dry_run: bool = DryRun,
@@ -36,6 +50,10 @@ def run_block(
     from ..run.worker import run_orders, whole_blocks
 
     found = ResultsDirectory.open(directory)
+    if not blocks and not stdin:
+        if dry_run:
+            raise UsageError("--dry-run needs the numbers of rounds, or --stdin")
+        return _serve(found, time, lease, inside=inside, json=json, force=force)
     study = frozen_study(found)
     if len(set(blocks or ())) < len(blocks or ()):
         raise UsageError("a round is named twice")
@@ -45,21 +63,54 @@ def run_block(
             text = order_line(order).decode() if json else f"{_as_text(order)}\n"
             sys.stdout.write(text)
         return int(ExitCode.DONE)
-    failed = 0
-
-    def done(run: BlockRun) -> None:
-        nonlocal failed
-        failed += run.failed
-        print(_result(run, json=json), flush=True)
-
-    with View(quiet=json) as view:
+    with View(quiet=json) as view, ExitStack() as stack:
+        if inside:
+            stack.enter_context(inside_own_group())
         machine, study = machine_for(study, view)
         command = shlex.join(["nearmetal", *sys.argv[1:]])
-        try:
-            run_orders(machine, study, found, orders, done, view, command=command, force=force)
-        except KeyboardInterrupt:
-            print("interrupted; the rounds named above are saved", file=sys.stderr)
-            return int(ExitCode.INTERRUPTED)
+        return _counted(
+            lambda done: run_orders(machine, study, found, orders, done, view, command=command, force=force),
+            json=json,
+        )
+
+
+def _serve(
+    found: ResultsDirectory, time: str | None, lease: str | None, *, inside: bool, json: bool, force: bool
+) -> int:
+    with View(quiet=json) as view:
+        return _counted(
+            lambda done: serve_here(
+                found,
+                done,
+                view,
+                command=shlex.join(["nearmetal", *sys.argv[1:]]),
+                started=STARTED,
+                seconds=duration(time),
+                lease=lease_of(lease),
+                inside=inside,
+                force=force,
+            ),
+            json=json,
+        )
+
+
+def _counted(run: Callable[[Callable[[BlockRun], None]], None], *, json: bool) -> int:
+    """Run rounds and print each when it ends. Returns the exit code.
+
+    run: called with a function that it calls after each round.
+    """
+    failed = 0
+
+    def done(block: BlockRun) -> None:
+        nonlocal failed
+        failed += block.failed
+        print(_result(block, json=json), flush=True)
+
+    try:
+        run(done)
+    except KeyboardInterrupt:
+        print("interrupted; the rounds named above are saved", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
     return int(ExitCode.FAILED_TRIALS if failed else ExitCode.DONE)
 
 

@@ -17,9 +17,12 @@ from .options import (
     All,
     Design,
     DryRun,
+    Engine,
+    EngineOption,
     Fail,
     Force,
     Json,
+    Lease,
     Margin,
     MaxBlocks,
     Overrun,
@@ -29,6 +32,7 @@ from .options import (
     Seed,
     Time,
     Width,
+    Workers,
 )
 
 InParts = "Of a study in parts: "
@@ -103,6 +107,10 @@ def run(
     force: bool = Force,
     overrun: bool = Overrun,
     require: Require = RequireOption,
+    engine: str = Engine,
+    workers: int = Workers,
+    engine_option: list[str] = EngineOption,
+    lease: str = Lease,
     dry_run: bool = DryRun,
 ) -> int:
     source = in_parts(study_file, scale=scale, only=only, backend=backend)
@@ -110,6 +118,7 @@ def run(
         from .series import SeriesOptions, run_series
 
         _no_margin_of_parts(margin)
+        _no_engine_of_parts(engine)
         options = SeriesOptions(
             source=source,
             scale=scale,
@@ -130,6 +139,7 @@ def run(
             require_kvm=require is Require.KVM,
         )
     from ..api.studies import study_from
+    from .engines import fleet_of
     from .measuring import changed, measure
 
     study = changed(study_from(study_file, seed, complain), time=time, mode=mode, margin=margin)
@@ -144,6 +154,7 @@ def run(
         overrun=overrun,
         require=require,
         everything=everything,
+        fleet=fleet_of(engine, workers, engine_option, lease),
     )
 
 
@@ -160,6 +171,10 @@ def resume(
     fail_on: FailOn = Fail,
     force: bool = Force,
     overrun: bool = Overrun,
+    engine: str = Engine,
+    workers: int = Workers,
+    engine_option: list[str] = EngineOption,
+    lease: str = Lease,
     dry_run: bool = DryRun,
 ) -> int:
     from ..api.results import open_results, open_series
@@ -169,9 +184,11 @@ def resume(
         from .series import resume_series
 
         _no_margin_of_parts(margin)
+        _no_engine_of_parts(engine)
         return resume_series(
             several, time, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run
         )
+    from .engines import fleet_of
     from .measuring import resume_measuring
 
     return resume_measuring(
@@ -186,7 +203,13 @@ def resume(
         dry_run=dry_run,
         overrun=overrun,
         everything=everything,
+        fleet=fleet_of(engine, workers, engine_option, lease),
     )
+
+
+def _no_engine_of_parts(engine: str | None) -> None:
+    if engine is not None:
+        raise UsageError("--engine does not apply to a study in parts", remedy="run a part by its study file")
 
 
 def _no_margin_of_parts(margin: str | None) -> None:

@@ -158,10 +158,70 @@ def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
     return _unified_parent(own[UNIFIED], root / mounts[UNIFIED][1].lstrip("/"))
 
 
-@lru_cache(maxsize=1)
+_found_parents = lru_cache(maxsize=1)(find_parents)
+_within: list[Parents | MissingValue] = []
+"""What the innermost inside_own_group() of this process allows."""
+
+
 def machine_parents() -> Parents | MissingValue:
-    """Return find_parents() of this machine, computed only once."""
-    return find_parents()
+    """Return find_parents() of this machine, computed only once. Inside inside_own_group(), return what that
+    allows."""
+    return _within[-1] if _within else _found_parents()
+
+
+@contextlib.contextmanager
+def inside_own_group(root: Path = Path("/")) -> Iterator[Parents | MissingValue]:
+    """Let this process make groups only below the group in which it was started, and yield the parents.
+
+    A batch system ends a job by the processes of the job's group, so no process may leave that group. With
+    version 2, a group whose children have controllers must not contain processes. The processes of our own
+    group, all of them of this job, therefore move to a group below it; they move back on exit.
+
+    root: as in find_parents().
+    """
+    with contextlib.ExitStack() as stack:
+        parents = find_parents(root)
+        if not isinstance(parents, MissingValue) and parents.unified is not None:
+            groups = parse_own_groups((root / "proc/self/cgroup").read_text())
+            mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
+            own = root / own_directories(groups, mounts)[UNIFIED].relative_to("/")
+            if parents.unified != own:
+                parents = _with_room(own, stack)
+        _within.append(parents)
+        stack.callback(_within.pop)
+        yield parents
+
+
+def _with_room(own: Path, stack: contextlib.ExitStack) -> Parents | MissingValue:
+    """Move the processes of a group to a new group below it, and return the group as a parent."""
+    leaf = own / f"nearmetal-worker-{os.getpid()}"
+    try:
+        leaf.mkdir()
+        stack.callback(_without_room, own, leaf)
+        _move_all(own, leaf)
+        enabled = _enable(own)
+    except OSError as e:
+        return MissingValue(f"the control group of this job cannot be divided: {e.filename}: {e.strerror}")
+    if not enabled:
+        return MissingValue("the control group of this job may give its children no controllers")
+    return Parents(version1={}, unified=own, controllers=enabled)
+
+
+def _without_room(own: Path, leaf: Path) -> None:
+    control = own / "cgroup.subtree_control"
+    with contextlib.suppress(OSError):
+        for name in control.read_text().split():
+            _write(control, f"-{name}")
+        _move_all(leaf, own)
+        leaf.rmdir()
+
+
+def _move_all(source: Path, target: Path) -> None:
+    """Move all processes of a group. A process that starts meanwhile is found by the next reading."""
+    while pids := (source / "cgroup.procs").read_text().split():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                _write(target / "cgroup.procs", pid)
 
 
 @lru_cache(maxsize=1)

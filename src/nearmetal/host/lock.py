@@ -31,6 +31,7 @@ class RunInfo:
     run: label of the run.
     since: when the run took the lock, in Unix seconds.
     command: command line of the run.
+    group: runs of the same group may measure at the same time; "" for a run that does not.
     """
 
     pid: int
@@ -38,6 +39,7 @@ class RunInfo:
     run: str
     since: float
     command: str
+    group: str = ""
 
     @property
     def alive(self) -> bool:
@@ -78,6 +80,7 @@ def parse_runs(text: str) -> tuple[RunInfo, ...]:
                     run=str(value["run"]),
                     since=float(value["since"]),
                     command=str(value["command"]),
+                    group=str(value.get("group", "")),
                 )
             )
     return tuple(runs)
@@ -95,22 +98,28 @@ def living_runs(path: Path | None = None) -> tuple[RunInfo, ...]:
 
 @contextmanager
 def machine_lock(
-    run_label: str, *, command: str, force: bool = False, path: Path | None = None
+    run_label: str, *, command: str, force: bool = False, group: str = "", path: Path | None = None
 ) -> Iterator[None]:
     """Hold the lock of the machine for one run.
 
     force: run even if another run holds the lock.
+    group: hold it together with the runs of this group, which do not use the same CPUs.
 
     Raises BusyError with the name of the other run, or RunError if the lock file cannot be used.
     """
     place = path or lock_path()
     own = RunInfo(
-        pid=os.getpid(), born=birth(os.getpid()) or 0, run=run_label, since=time.time(), command=command
+        pid=os.getpid(),
+        born=birth(os.getpid()) or 0,
+        run=run_label,
+        since=time.time(),
+        command=command,
+        group=group,
     )
-    fd = _take(place, force)
+    fd = _take(place, force, group)
     try:
         # A run that was forced holds no flock, and may have outlived the run that held it.
-        if not force and living_runs(place):
+        if not force and _others(place, group):
             raise _busy(place)
         _change(fd, add=own)
         try:
@@ -121,20 +130,34 @@ def machine_lock(
         os.close(fd)
 
 
-def _take(place: Path, force: bool) -> int:
-    """Open and lock the lock file. With force, it stays unlocked if another run has locked it.
+def _others(place: Path, group: str) -> list[RunInfo]:
+    """Return the living runs beside which a run of this group may not measure."""
+    return [run for run in living_runs(place) if not group or run.group != group]
+
+
+_STARTING = 5.0
+"""Seconds within which a run that has locked the file writes its line."""
+
+
+def _take(place: Path, force: bool, group: str) -> int:
+    """Open and lock the lock file. With force, or if a run of this group has locked it, it stays unlocked.
 
     A holder removes the file when it ends. If the file was removed before it was locked here, a new one is
     made and locked.
     """
+    until = time.monotonic() + (_STARTING if group else 0.0)
     while True:
         fd = _open(place)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
-            if force:
+            living = living_runs(place)
+            if force or (living and not _others(place, group)):
                 return fd
             os.close(fd)
+            if not living and time.monotonic() < until:
+                time.sleep(0.01)
+                continue
             raise _busy(place) from e
         if _is_at(fd, place):
             return fd

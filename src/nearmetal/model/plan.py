@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 Work = Mapping[str, Mapping[int, int]]
 """Units of work in a slice, by kernel workload and number of ranks. They are the same for every arm."""
@@ -73,6 +74,7 @@ class Plan:
     sides: the trials of every block, as pairs: arm, and whether it is the arm's A/A run.
     blocks: blocks drawn so far, for display; a run draws one at a time.
     started: Unix seconds when the command that began the run was started; None if that was not recorded.
+    missing: numbers of blocks that were given up because their workers were lost. They count for no side.
     """
 
     seed: int
@@ -80,6 +82,17 @@ class Plan:
     sides: frozenset[tuple[str, bool]]
     blocks: tuple[Block, ...]
     started: float | None = None
+    missing: frozenset[int] = frozenset()
+
+
+def blocks_in_order(whole: Collection[int], missing: Collection[int]) -> int:
+    """Return the number of the last block that an analysis may use: no block up to it is still to be run.
+
+    An analysis that also used later blocks would prefer those that ended early.
+    whole: numbers of the complete blocks.
+    missing: numbers of the blocks that were given up.
+    """
+    return next(n for n in count(1) if n not in whole and n not in missing) - 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,15 +193,16 @@ def claim_of(head: Head) -> Claim:
 
 
 def counting(claims: Mapping[Claim, float]) -> dict[int, Claim]:
-    """Return, for each block, the attempt that counts: the one with the highest number.
+    """Return, for each block, the attempt that counts: the one with the lowest number, never the one that
+    ended first.
 
     If two runs made an attempt with this number, the attempt that began first counts.
-    claims: Unix seconds at which each attempt began.
+    claims: Unix seconds at which each complete attempt began.
     """
-    last: dict[int, Claim] = {}
-    for claim in sorted(claims, key=lambda c: (c.attempt, -claims[c], c.run)):
-        last[claim.block] = claim
-    return last
+    first: dict[int, Claim] = {}
+    for claim in sorted(claims, key=lambda c: (c.attempt, claims[c], c.run)):
+        first.setdefault(claim.block, claim)
+    return first
 
 
 class TrialRecord(

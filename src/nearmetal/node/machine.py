@@ -16,7 +16,7 @@ from ..host.runtime import user_cache
 from ..images import ImageStore
 from ..launchers import InstalledMpi, find_mpi
 from ..model.study import Mpi
-from ..workloads.build import BuiltTools, build_tools
+from ..workloads.build import BuiltTools, build_tools, stored_tools
 from .progress import Progress
 
 RDMA = Path("/sys/class/infiniband")
@@ -80,11 +80,30 @@ def image_store() -> ImageStore:
 
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_")
 
+_BATCH = (
+    "SLURM_",
+    "SLURMD_",
+    "PBS_",
+    "LSB_",
+    "LSF_",
+    "OAR_",
+    "FLUX_",
+    "PE_HOSTFILE",
+    "SGE_",
+    "PMI_",
+    "PMIX_",
+)
+"""Variables by which a batch system gives its nodes to mpirun. Ranks run in instances of this machine, which
+are no nodes of the batch system."""
 
-def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> Machine:
+
+def prepare_machine(
+    host: Host, progress: Progress, mpi: Mpi | None = None, stored: Path | None = None
+) -> Machine:
     """Find the MPI and compile the tools for it (cached by digest).
 
     mpi: the requested MPI; None for the one that mpirun belongs to.
+    stored: compiled tools of the run, used if CPU and MPI fit. No compiler is then needed here.
 
     Raises UnavailableError, which names what to install.
     """
@@ -94,8 +113,12 @@ def prepare_machine(host: Host, progress: Progress, mpi: Mpi | None = None) -> M
         progress.note(
             f"{name} is set outside and not passed on: the transport is fixed alike for all environments"
         )
+    for name in [n for n in os.environ if n.startswith(_BATCH)]:
+        del os.environ[name]
     found = find_mpi(host, mpi)
-    built = build_tools(host, cache_directory(), progress=progress.phase, mpicc=found.mpicc)
+    built = stored_tools(host, cache_directory(), stored) if stored is not None else None
+    if built is None or not found.compiled_by(built.mpi):
+        built = build_tools(host, cache_directory(), progress=progress.phase, mpicc=found.mpicc)
     if not found.compiled_by(built.mpi):
         raise UnavailableError(
             f"{found.mpirun} is of {found.title}, but {found.mpicc} compiles for {built.mpi}",

@@ -7,7 +7,7 @@ independent uniform digests, hence a uniform permutation, and block k can be dra
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from ..model.draw import draw
 from ..model.plan import GROWING, Block, Plan, Schedule, TrialSpec
@@ -43,15 +43,21 @@ def make_block(study: Study, number: int, without: Collection[str] = ()) -> Bloc
 
 
 def make_plan(
-    study: Study, *, blocks: int = 0, schedule: Schedule = GROWING, started: float | None = None
+    study: Study,
+    *,
+    blocks: int = 0,
+    schedule: Schedule = GROWING,
+    started: float | None = None,
+    missing: Iterable[int] = (),
 ) -> Plan:
-    """Return the plan of a study with blocks 1 to `blocks`. For schedule and started, see model.plan.Plan."""
+    """Return the plan of a study with blocks 1 to `blocks`. For the other arguments, see model.plan.Plan."""
     return Plan(
         seed=study.design.seed,
         schedule=schedule,
         sides=frozenset(_members(study)),
         blocks=tuple(make_block(study, number) for number in range(1, blocks + 1)),
         started=started,
+        missing=frozenset(missing),
     )
 
 

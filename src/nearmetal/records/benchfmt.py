@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..model.record import JsonValue, Row, Status, TrialRecord
 from ..model.study import Better
-from .reading import latest_attempts
+from .reading import counted_attempts
 
 _NOT_IN_NAMES = re.compile(r"[/=\s]")
 _UNITS = {"s": "sec/op", "B": "B/op"}
@@ -27,7 +27,10 @@ def benchfmt(records: Iterable[TrialRecord], *, study: str, provenance: Mapping[
     GOMAXPROCS.
     """
     used = [
-        (r, row) for r in latest_attempts(records) for row in r.rows if row.status is Status.OK and row.values
+        (r, row)
+        for r in counted_attempts(records)
+        for row in r.rows
+        if row.status is Status.OK and row.values
     ]
     names = _names([row for _, row in used])
     lines = [*_configuration(study, provenance), *_unit_lines([row for _, row in used])]

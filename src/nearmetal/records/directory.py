@@ -4,6 +4,7 @@ closed."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import tempfile
@@ -25,6 +26,7 @@ from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
 ROOFS = "roofs.json"
+NODES = "nodes"
 _SCHEMA, _OLD_SCHEMA = 2, 1
 """Schemas of plan.json. Plans of schema 1 have no schedule."""
 _GROWING, _EXPECTED = "growing looks", "expected looks"
@@ -45,6 +47,7 @@ class PlanMeta:
     schedule: when the results are analysed.
     slices: number of slices in the first block, by kernel workload; empty in older directories.
     work: units of work in a slice, by kernel workload and number of ranks; empty in older directories.
+    missing: numbers of the blocks that were given up.
     """
 
     study: str
@@ -55,6 +58,7 @@ class PlanMeta:
     schedule: Schedule = GROWING
     slices: Mapping[str, int] = field(default_factory=dict)
     work: Work = field(default_factory=dict)
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +172,20 @@ class ResultsDirectory:
         plan = self.plan()
         if not isinstance(plan.schedule, GrowingLooks) or block < 1 or block in plan.schedule.closing:
             return plan
-        plan = replace(plan, schedule=GrowingLooks(closing=(*plan.schedule.closing, block)))
+        return self._rewrite(replace(plan, schedule=GrowingLooks(closing=(*plan.schedule.closing, block))))
+
+    def give_up(self, block: int) -> PlanMeta:
+        """Add a block whose workers were lost to the missing ones in plan.json, and return the plan. A result
+        of the block that still arrives does not count.
+
+        Raises RecordsError, DiskFullError.
+        """
+        plan = self.plan()
+        if block in plan.missing:
+            return plan
+        return self._rewrite(replace(plan, missing=tuple(sorted((*plan.missing, block)))))
+
+    def _rewrite(self, plan: PlanMeta) -> PlanMeta:
         try:
             write_file(self.path / PLAN, json_bytes(plan_form(plan)))
         except OSError as e:
@@ -206,6 +223,7 @@ class ResultsDirectory:
                     str(name): {int(ranks): int(n) for ranks, n in units.items()}
                     for name, units in data.get("work", {}).items()
                 },
+                missing=tuple(int(n) for n in data.get("missing", ())),
             )
         except (ValueError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
@@ -229,6 +247,32 @@ class ResultsDirectory:
         Raises RecordsError.
         """
         return json_object(self.path / PROVENANCE)
+
+    def write_node(self, run: str, provenance: Mapping[str, Any]) -> None:
+        """Write the description of this machine, on which a worker runs blocks, with its name under 'node'.
+
+        run: label of the worker, as in its records.
+
+        Raises DiskFullError and RecordsError.
+        """
+        place = self.path / NODES
+        try:
+            place.mkdir(exist_ok=True)
+            write_file(
+                place / f"{safe_name(run)}.json",
+                json_bytes({"run": run, "node": os.uname().nodename, **provenance}),
+            )
+        except OSError as e:
+            raise failure(e, self.path, kept="the records are whole") from e
+
+    def nodes(self) -> dict[str, dict[str, JsonValue]]:
+        """Return the descriptions of the workers' machines by label of the worker; empty in older
+        directories.
+
+        Raises RecordsError.
+        """
+        found = (json_object(file) for file in sorted((self.path / NODES).glob("*.json")))
+        return {str(data.pop("run")): data for data in found}
 
     def write_roofs(self, roofs: Iterable[MeasuredRoof]) -> None:
         """Write the upper bounds known so far.
@@ -348,7 +392,8 @@ def plan_form(plan: PlanMeta) -> dict[str, Any]:
             schedule = {"name": _EXPECTED, "expected": expected}
         case _ as unknown:
             assert_never(unknown)
-    return {"schema": _SCHEMA, **plan.__dict__, "schedule": schedule}
+    known = {k: v for k, v in plan.__dict__.items() if k != "missing" or v}
+    return {"schema": _SCHEMA, **known, "schedule": schedule}
 
 
 def _schedule(data: Mapping[str, Any]) -> Schedule:

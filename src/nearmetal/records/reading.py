@@ -143,6 +143,39 @@ def read_trials(files: Iterable[Path]) -> Trials:
     return Trials(paths, heads, torn)
 
 
+class NewTrials:
+    """Reads the records that writers have appended to a results directory since the last call. Nothing is
+    kept but the position in each file."""
+
+    def __init__(self, trials: Path) -> None:
+        """trials: the directory with one file for each writer."""
+        self._place = trials
+        self._read: dict[Path, tuple[int, int]] = {}
+
+    def read(self) -> list[TrialRecord]:
+        """Return the new records of all files. An incomplete last line is left for the next call.
+
+        Raises RecordsError with file:line for a corrupt record.
+        """
+        found: list[TrialRecord] = []
+        for path in sorted(self._place.glob("*.jsonl")):
+            offset, number = self._read.get(path, (0, 0))
+            try:
+                with path.open("rb", buffering=_SCAN_BUFFER) as file:
+                    file.seek(offset)
+                    lines = list(file)
+            except OSError as e:
+                raise _unreadable(path, e) from e
+            if lines and not is_whole(lines[-1]):
+                lines.pop()
+            for line in lines:
+                number += 1
+                found.append(_record(from_line, line, path, number))
+                offset += len(line)
+            self._read[path] = offset, number
+        return found
+
+
 def by_claim(records: Iterable[TrialRecord]) -> dict[Claim, list[TrialRecord]]:
     """Return the records of each attempt at a block, in the order of the records."""
     out: dict[Claim, list[TrialRecord]] = {}
@@ -158,9 +191,7 @@ def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set
     arms_per_block: number of trials in a block, including the A/A run; used if the records do not contain it.
     """
     return {
-        claim.block
-        for claim, found in by_claim(records).items()
-        if len({r.trial for r in found}) >= (found[-1].members or arms_per_block)
+        claim.block for claim, found in by_claim(records).items() if is_whole_attempt(found, arms_per_block)
     }
 
 
@@ -172,12 +203,22 @@ def last_attempts(records: Iterable[Head]) -> dict[int, int]:
     return last
 
 
-def latest_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Return only the records of the last attempt of each block, in the same order. See counting() for equal
-    attempts."""
+def counted_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """Return only the records of the attempt of each block that counts, in the same order. See counting().
+
+    Old records do not contain the number of trials of their attempt. It is then that of the largest one.
+    """
     records = tuple(records)
-    last = counting({c: min(r.begin for r in found) for c, found in by_claim(records).items()})
-    return tuple(r for r in records if claim_of(r) == last[r.block])
+    attempts = by_claim(records)
+    most = max((len(found) for found in attempts.values()), default=0)
+    whole = {c: min(r.begin for r in found) for c, found in attempts.items() if is_whole_attempt(found, most)}
+    counted = set(counting(whole).values())
+    return tuple(r for r in records if claim_of(r) in counted)
+
+
+def is_whole_attempt(found: Sequence[TrialRecord], arms_per_block: int) -> bool:
+    """Return whether these records of one attempt are all of them. See completed_blocks()."""
+    return len({r.trial for r in found}) >= (found[-1].members or arms_per_block)
 
 
 def _scan(file: int, path: Path, out: list[StoredTrial], names: dict[bytes, str]) -> int:

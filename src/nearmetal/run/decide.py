@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from ..model.plan import NextBlock, Work
+from ..model.plan import NextBlock, Work, blocks_in_order
 from ..model.record import TrialRecord
 from ..model.result import VerdictState
 from ..model.study import Arm, Design, Study
@@ -65,7 +65,8 @@ class RunState:
 
     verdicts: None until the first block is done.
     done: numbers of the complete blocks.
-    last: number of the block that ran last in this process; 0 before the first.
+    out: numbers of the blocks that workers run or are going to run.
+    missing: numbers of the blocks that were given up.
     attempts: number of the last attempt, by block.
     slices: number of slices of each kernel in the next block.
     verifications: verifications in the blocks that are done.
@@ -74,7 +75,8 @@ class RunState:
 
     verdicts: VerdictState | None
     done: Collection[int]
-    last: int
+    out: Collection[int] = ()
+    missing: Collection[int] = ()
     attempts: Mapping[int, int]
     slices: Mapping[str, int]
     verifications: Verifications = field(default_factory=Verifications)
@@ -95,15 +97,22 @@ class Clock:
     overrun: bool = False
 
 
-def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock | Stop:
-    """Return the next block, or why the run stops.
+def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock | Stop | None:
+    """Return the next block, why the run stops, or None if it can only wait for blocks that are out.
+
+    Only blocks behind which no earlier one is still to be run are counted, as in the analysis.
 
     work: units of work in a slice, from the run's plan.
     """
-    stop = should_stop(study.design, state.verdicts, len(state.done), clock)
+    last = blocks_in_order(state.done, state.missing)
+    stop = should_stop(study.design, state.verdicts, sum(n <= last for n in state.done), clock)
     if stop is not None:
         return stop
-    number = next(n for n in count(state.last + 1) if n not in state.done)
+    taken = {*state.done, *state.out, *state.missing}
+    number = next(n for n in count(last + 1) if n not in taken)
+    enough = len(state.done) + len(state.out) >= study.design.max_blocks
+    if enough and number > max(state.done, default=0):
+        return None
     return next_block(
         study,
         number,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+"""Batch systems announce the end of a job by SIGTERM, Grid Engine by SIGUSR2."""
 AGAIN = 0.01
 """Seconds to wait before trying again when a signal came at a moment that must not be interrupted."""
 

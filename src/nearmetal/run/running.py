@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..model.looks import next_looks
 from ..model.plan import Plan
@@ -48,6 +49,11 @@ class RunningAnalysis:
         end = time.monotonic()
         self._not_before = end + (end - begin) / SHARE
         return self._known, True
+
+    def give_up(self, block: int) -> None:
+        """Leave a block out of the analysis; see model.plan.Plan.missing."""
+        self._plan = replace(self._plan, missing=self._plan.missing | {block})
+        self._known = None
 
     def verdicts(self, analysis: Analysis) -> VerdictState:
         """See analysis.verdict_state."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ..errors import UsageError
 from ..host.counters.energy import energy_files
+from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
 from ..model.plan import NextBlock
 from ..model.record import Claim, Status, TrialRecord
@@ -18,12 +20,36 @@ from ..node.machine import Machine, new_label
 from ..node.node import Node, sweep
 from ..node.progress import Progress
 from ..plan import make_block
-from ..records import ResultsDirectory, TrialWriter, heads_of, last_attempts
+from ..records import (
+    CLAIMS,
+    Claims,
+    ResultsDirectory,
+    TrialWriter,
+    claimed_attempts,
+    heads_of,
+    last_attempts,
+)
 from ..samplers import Sampler
 from .block import Recording, run_block
 from .decide import Verifications, next_block
 from .interrupt import interruptible
 from .reopening import reopened_node
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRun:
+    """Summary of a block that was run.
+
+    claim: identifies its trials.
+    trials: number of trials.
+    failed: number of those that failed.
+    seconds: how long the block took.
+    """
+
+    claim: Claim
+    trials: int
+    failed: int
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +70,52 @@ class Worker:
             self.file.append(record)
             yield record
 
+    def run_whole(self, order: NextBlock) -> BlockRun:
+        """Run one block, and return its summary."""
+        begin = time.monotonic()
+        records = tuple(self.run(order))
+        return BlockRun(
+            claim=Claim(order.block.number, order.attempt, self.node.label),
+            trials=len(records),
+            failed=sum(r.status is not Status.OK for r in records),
+            seconds=time.monotonic() - begin,
+        )
+
+
+class InThisProcess:
+    """The only worker of a coordinator, in the same process. It implements coordinator.Workers."""
+
+    capacity = 1
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._order: NextBlock | None = None
+
+    def give(self, order: NextBlock) -> None:
+        self._order = order
+
+    def records(self) -> Iterator[TrialRecord]:
+        order, self._order = self._order, None
+        if order is not None:
+            yield from self._worker.run(order)
+
+    def lost(self, out: Mapping[int, int]) -> Mapping[int, bool]:
+        """Return {}: this worker ends only with its coordinator."""
+        del out
+        return {}
+
+    def finished(self, block: int) -> None:
+        del block
+
+    def drain(self) -> Collection[int]:
+        """Return (): no block is out between two calls of records()."""
+        return ()
+
+    def problem(self) -> str:
+        sampler = self._worker.recording.sampler
+        broken = sampler is not None and sampler.problem is not None
+        return f"no more samples: {sampler.problem}" if sampler is not None and broken else ""
+
 
 @contextmanager
 def at_work(node: Node, recording: Recording, directory: ResultsDirectory, writer: str) -> Iterator[Worker]:
@@ -62,22 +134,6 @@ def at_work(node: Node, recording: Recording, directory: ResultsDirectory, write
     )
     with directory.writer(writer) as file, sampling as sampler:
         yield Worker(node=node, recording=replace(recording, sampler=sampler), file=file)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockRun:
-    """Summary of a block that was run.
-
-    claim: identifies its trials.
-    trials: number of trials.
-    failed: number of those that failed.
-    seconds: how long the block took.
-    """
-
-    claim: Claim
-    trials: int
-    failed: int
-    seconds: float
 
 
 def run_orders(
@@ -108,26 +164,22 @@ def run_orders(
         reopened_node(machine, study, directory, label, progress) as (node, recording),
         at_work(node, recording, directory, label) as worker,
     ):
-        claims: set[Claim] = set()
-        for order in orders:
-            check_order(node.study, order)
-            claim = Claim(order.block.number, order.attempt, label)
-            if claim in claims:  # the trials of both would count as one block
-                raise UsageError(
-                    f"attempt {order.attempt} at round {order.block.number} is given twice",
-                    remedy="give each attempt at a round once",
-                )
-            claims.add(claim)
-            begin = time.monotonic()
-            records = tuple(worker.run(order))
-            done(
-                BlockRun(
-                    claim=claim,
-                    trials=len(records),
-                    failed=sum(r.status is not Status.OK for r in records),
-                    seconds=time.monotonic() - begin,
-                )
-            )
+        claims = Claims(directory.path / CLAIMS, label)
+        directory.write_node(label, provenance(machine.host))
+        try:
+            for order in orders:
+                check_order(node.study, order)
+                claim = claims.take(order.block.number, order.attempt)
+                if claim is None:  # the trials of both would count as one block
+                    raise UsageError(
+                        f"attempt {order.attempt} at round {order.block.number} is given twice",
+                        remedy="give each attempt at a round once, and to one worker",
+                    )
+                with claims.holding(claim):
+                    run = worker.run_whole(order)
+                done(run)
+        finally:
+            claims.close()
 
 
 def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[int]) -> list[NextBlock]:
@@ -137,12 +189,13 @@ def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[in
     Each is the next attempt at its block.
     """
     plan = directory.plan()
-    attempts = last_attempts(heads_of(directory.trials()))
+    attempts = Counter(last_attempts(heads_of(directory.trials())))
+    attempts |= Counter(claimed_attempts(directory.path / CLAIMS))
     return [
         next_block(
             study,
             number,
-            attempts.get(number, 0) + 1,
+            attempts[number] + 1,
             slices=plan.slices,
             work=plan.work,
             settled={},

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +44,7 @@ class BuiltTools:
     digest: SHA-256 of sources, compiler, MPI, flags and CPU, in hex.
     compiler, mpi: versions as these programs print them.
     flags: flags of the C compiler.
+    cpu: SHA-256 of the description of the CPU, in hex; empty in builds of older versions.
     """
 
     directory: Path
@@ -51,6 +52,7 @@ class BuiltTools:
     compiler: str
     flags: str
     mpi: str
+    cpu: str = ""
 
 
 class Builder(Protocol):
@@ -118,8 +120,8 @@ def build_tools(
     parts = (tools.gcc, tools.compiler, tools.mpicc, tools.mpi)
     digest = _digest(source, parts, _cpu(host), flags)
     if _recorded(cache / digest) is None:
-        _build(host, cache, source, tools, digest, progress or (lambda _: None), flags)
-    return _whole(cache / digest)
+        _build(host, cache, source, tools, digest, progress or (lambda _: None), flags, cpu_digest(host))
+    return replace(_whole(cache / digest), cpu=cpu_digest(host))  # builds of older versions do not name it
 
 
 def build_tools_in(
@@ -144,8 +146,46 @@ def build_tools_in(
     if _recorded(cache / digest) is None:
         with inside((source, cache)) as builder:
             tools = _toolchain(builder, lambda gcc, mpicc: _ask_versions(builder, gcc, mpicc), mpicc)
-            _build(builder, cache, source, tools, digest, progress or (lambda _: None), flags)
+            report = progress or (lambda _: None)
+            _build(builder, cache, source, tools, digest, report, flags, cpu_digest(host))
     return _whole(cache / digest)
+
+
+def store_tools(built: BuiltTools, place: Path) -> None:
+    """Copy a build to `place`/<digest>, so that machines without a compiler can run its programs."""
+    target = place / built.digest
+    if _recorded(target) is None:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=place, ignore_cleanup_errors=True) as aside:
+            made = Path(aside) / "made"
+            shutil.copytree(built.directory.parent, made)
+            _write_record(built, made)
+            _move_in(made, target)
+
+
+def stored_tools(host: Host, cache: Path, stored: Path) -> BuiltTools | None:
+    """Return the programs of store_tools() as a build in this machine's cache; None if they were built for
+    another CPU or do not exist.
+
+    They are copied, because programs on a file server would start slower than those of the machine.
+
+    stored: a directory that store_tools() made, named by the digest of the build.
+    """
+    built = _recorded(stored)
+    if built is None or built.cpu != cpu_digest(host):
+        return None
+    if (own := _recorded(cache / built.digest)) is None:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
+            shutil.copytree(stored, Path(aside) / "made")
+            _move_in(Path(aside) / "made", cache / built.digest)
+        own = _whole(cache / built.digest)
+    return own
+
+
+def cpu_digest(host: Host) -> str:
+    """Return the SHA-256 of what a build for this CPU depends on, in hex."""
+    return hashlib.sha256(_cpu(host).encode()).hexdigest()
 
 
 def _whole(directory: Path) -> BuiltTools:
@@ -266,6 +306,7 @@ def _build(
     digest: str,
     progress: Callable[[str], None],
     flags: str,
+    cpu: str,
 ) -> None:
     """Build in a temporary directory and rename it, so that the cache never contains an incomplete build."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
@@ -281,11 +322,20 @@ def _build(
         made.mkdir()
         (work / "bin").rename(made / "bin")
         built = BuiltTools(
-            directory=made / "bin", digest=digest, compiler=tools.compiler, flags=flags, mpi=tools.mpi
+            directory=made / "bin",
+            digest=digest,
+            compiler=tools.compiler,
+            flags=flags,
+            mpi=tools.mpi,
+            cpu=cpu,
         )
-        record = {key: value for key, value in asdict(built).items() if key != "directory"}
-        _write_whole(made / RECORD, json.dumps(record))
+        _write_record(built, made)
         _move_in(made, cache / digest)
+
+
+def _write_record(built: BuiltTools, directory: Path) -> None:
+    record = {key: value for key, value in asdict(built).items() if key != "directory"}
+    _write_whole(directory / RECORD, json.dumps(record))
 
 
 def _step(host: Builder, argv: list[str]) -> None:

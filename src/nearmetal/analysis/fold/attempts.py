@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.plan import Plan
+from ...model.plan import Plan, blocks_in_order
 from ...model.record import Claim, Head, claim_of, counting
 from ...model.result import Unused
 
@@ -39,10 +39,11 @@ class Choice:
 
 
 def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
-    """Choose the trials that count. A block counts if one attempt contains all trials that it needs.
+    """Choose the trials that count. A block counts by its first attempt that contains all trials that the
+    block needs, and only if every block before it counts too or was given up.
 
-    It needs the trials of the plan, without those of arms that already had their verdicts. Block 0 is the
-    rehearsal and never counts.
+    A block needs the trials of the plan, without those of arms that already had their verdicts. Block 0 is
+    the rehearsal and never counts.
     """
     attempts: dict[Claim, dict[Side, int]] = {}
     rehearsed = 0
@@ -58,18 +59,27 @@ def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
             if _whole(plan, heads, found)
         }
     )
-    blocks = tuple(sorted(chosen))
+    last = blocks_in_order(chosen, plan.missing)
+    blocks = tuple(sorted(block for block in chosen if block <= last and block not in plan.missing))
     used = tuple(
         tuple(at for side, at in attempts[chosen[block]].items() if side in plan.sides) for block in blocks
     )
     taken = {at for block in used for at in block}
-    left = sum(len(group) for group in attempts.values()) - len(taken)
+    waiting = sum(len(attempts[claim]) for block, claim in chosen.items() if block > last)
+    lost = sum(len(group) for claim, group in attempts.items() if claim.block in plan.missing)
+    left = sum(len(group) for group in attempts.values()) - len(taken) - waiting - lost
     unused = (
         Unused(
             what="trials of attempts that were not finished or were run again",
             reason="incomplete round",
             count=left,
         ),
+        Unused(
+            what="trials of rounds after one that is still to be run",
+            reason="an earlier round is incomplete",
+            count=waiting,
+        ),
+        Unused(what="trials of rounds that were given up", reason="round lost with its worker", count=lost),
         Unused(what="trials of the rehearsal", reason="rehearsal, discarded by rule", count=rehearsed),
     )
     return Choice(
@@ -77,7 +87,7 @@ def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
         used=used,
         present=_present(heads, used),
         others=tuple(at for at in range(len(heads)) if at not in taken),
-        torn=len({claim.block for claim in attempts} - chosen.keys()),
+        torn=len({claim.block for claim in attempts} - chosen.keys() - plan.missing),
         unused=tuple(u for u in unused if u.count),
     )
 
@@ -100,6 +110,7 @@ class _Attempt:
     """One attempt at a block, from the start of its first trial to the end of its last, in Unix seconds."""
 
     block: int
+    run: str
     begin: float
     end: float
 
@@ -107,8 +118,9 @@ class _Attempt:
 class Clock:
     """How long the run took.
 
-    block_seconds: median seconds from the start of one block to the start of the next; 0 without trials.
-    elapsed: seconds spent on blocks.
+    block_seconds: median seconds from the start of one block to the start of the next of the same worker; 0
+        without trials.
+    elapsed: seconds during which at least one worker ran a block.
     ended: by block number, seconds of the run at the end of each block. The run starts with the command that
         started it, or with its first block if the time of the command is unknown.
     """
@@ -131,7 +143,10 @@ def _attempts(heads: Sequence[Head]) -> list[_Attempt]:
         claim = claim_of(h)
         begin, end = spans.get(claim, (h.begin, h.end))
         spans[claim] = (min(begin, h.begin), max(end, h.end))
-    found = (_Attempt(block=claim.block, begin=begin, end=end) for claim, (begin, end) in spans.items())
+    found = (
+        _Attempt(block=claim.block, run=claim.run, begin=begin, end=end)
+        for claim, (begin, end) in spans.items()
+    )
     return sorted(found, key=lambda a: (a.begin, a.end))
 
 
@@ -139,12 +154,16 @@ def _block_seconds(attempts: Sequence[_Attempt]) -> float:
     if not attempts:
         return 0.0
     own = median(a.end - a.begin for a in attempts)
-    steps = [b.begin - a.begin for a, b in pairwise(attempts)]
+    by_run: dict[str, list[_Attempt]] = {}
+    for a in attempts:
+        by_run.setdefault(a.run, []).append(a)
+    steps = [b.begin - a.begin for of_one in by_run.values() for a, b in pairwise(of_one)]
     return max(own, median(steps)) if steps else own
 
 
 def _spent(attempts: Sequence[_Attempt], block_seconds: float) -> list[float]:
-    """Return the seconds spent on blocks up to the end of each attempt.
+    """Return the seconds spent on blocks up to the end of each attempt. Time in which several workers run
+    blocks counts once.
 
     The time between two blocks counts if it is shorter than a block; a longer gap is a pause between a run
     and its resumption.
@@ -152,8 +171,12 @@ def _spent(attempts: Sequence[_Attempt], block_seconds: float) -> list[float]:
     out: list[float] = []
     spent, before = 0.0, None
     for a in attempts:
-        gap = 0.0 if before is None else a.begin - before
-        spent += a.end - a.begin + (gap if 0 < gap <= max(block_seconds, 1.0) else 0.0)
-        before = a.end
-        out.append(spent)
+        if before is None:
+            before = a.begin
+        gap = a.begin - before
+        spent += gap if 0 < gap <= max(block_seconds, 1.0) else 0.0
+        spent += max(0.0, a.end - max(a.begin, before))
+        before = max(before, a.end)
+        # An attempt that ended before an earlier one of another worker: the time after its end is not its.
+        out.append(spent - (before - a.end))
     return out

@@ -1,0 +1,282 @@
+"""Runs whose blocks are run by workers elsewhere: started by an engine, coordinated by this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..engines import Engine, Job, State, load_engine
+from ..errors import RunError, UsageError
+from ..host import LocalHost
+from ..model.study import Study
+from ..records import Orders, ResultsDirectory, require_owner
+from ..records.claims import LEASE
+from ..records.disk import resume_line, write_file
+from ..study_file import load_text
+from .measuring import bounded, machine_for
+from .results import frozen_study
+
+if TYPE_CHECKING:
+    from ..node.progress import Progress
+    from ..run.run import Order, Outcome
+    from ..run.worker import BlockRun
+
+SUBMITTED, LOGS = "engine.json", "workers"
+"""Names in a results directory: the workers that were submitted, and their output."""
+STATES_EVERY = 5.0
+"""Seconds between two questions to an engine."""
+BY_THEMSELVES = 3.0
+"""Seconds in which idle workers end when there are no more orders."""
+ENDING = 90.0
+"""Seconds in which cancelled workers give their blocks back and undo everything."""
+SPARE = 600.0
+"""Seconds that a worker may run longer than the time budget of its study: it rehearses, and is prepared."""
+LAST_LINES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """The workers of a run.
+
+    engine: name of the engine.
+    workers: their number.
+    options: options of the engine.
+    lease: seconds after which a worker that does not renew its claim counts as lost.
+    """
+
+    engine: str
+    workers: int
+    options: Mapping[str, str]
+    lease: float = LEASE
+
+
+def run_by_engine(
+    study: Study, order: Order, fleet: Fleet, progress: Progress, *, max_blocks: int | None = None
+) -> Outcome:
+    """Run a study by workers of an engine, without analysis of its result.
+
+    Raises UsageError, UnavailableError and RunError of the engine, and RunError if all workers end early.
+    """
+    ResultsDirectory.check_parent(order.parent)
+    directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
+    return _coordinated(study, directory, order, fleet, progress, max_blocks)
+
+
+def resume_by_engine(
+    study: Study,
+    directory: ResultsDirectory,
+    order: Order,
+    fleet: Fleet,
+    progress: Progress,
+    *,
+    max_blocks: int | None = None,
+) -> Outcome:
+    """Continue a run by workers of an engine. See run_by_engine()."""
+    directory.reopen()
+    return _coordinated(study, directory, order, fleet, progress, max_blocks)
+
+
+def _coordinated(
+    study: Study,
+    directory: ResultsDirectory,
+    order: Order,
+    fleet: Fleet,
+    progress: Progress,
+    max_blocks: int | None,
+) -> Outcome:
+    from ..node.machine import new_label
+    from ..run.interrupt import interruptible
+    from ..run.run import Outcome
+    from ..run.shared import coordinate, coordinating
+
+    engine, host = load_engine(fleet.engine), LocalHost()
+    label = new_label()
+    with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
+        progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
+        ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
+        _remember(directory, fleet, ids)
+
+        def states() -> dict[str, State]:
+            return engine.states(host, ids, fleet.options)
+
+        stopped, interrupted = "interrupted", False
+        try:
+            stopped = coordinate(
+                bounded(study, max_blocks),
+                directory,
+                claims,
+                fleet.workers,
+                _watch(states, directory),
+                progress,
+                overrun=order.overrun,
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            progress.phase("ending the workers")
+            Orders(directory.path).stop()
+            if not interrupted:
+                _ended(states, within=BY_THEMSELVES)
+            engine.cancel(host, ids, fleet.options)  # also removes jobs that are held
+            if not _ended(states, within=ENDING):
+                progress.note(f"some workers have not ended within {ENDING:.0f} s")
+    there = directory if directory.frozen else None
+    return Outcome(directory=there, stopped=stopped, interrupted=interrupted)
+
+
+def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool) -> Job:
+    logs = directory.path.resolve() / LOGS
+    logs.mkdir(exist_ok=True)
+    limit = study.design.max_time
+    seconds = None if limit is None else 1.25 * limit + SPARE
+    path = os.environ.get("PYTHONPATH")
+    argv = [
+        *(("/usr/bin/env", f"PYTHONPATH={path}") if path else ()),
+        *(sys.executable, "-m", "nearmetal", "run-block", str(directory.path.resolve())),
+        *("--json", "--lease", f"{fleet.lease:g}s"),
+        *(("--time", f"{seconds:.0f}s") if seconds is not None else ()),
+        *(() if fleet.engine in _NO_GROUPS else ("--inside",)),
+        *(("--force",) if force else ()),
+    ]
+    return Job(
+        name=f"nearmetal-{study.name}",
+        argv=tuple(argv),
+        workers=fleet.workers,
+        directory=Path.cwd(),
+        logs=logs,
+        cpus=max(arm.placement.ranks for arm in study.arms()),
+        seconds=seconds,
+    )
+
+
+_NO_GROUPS = ("local", "ssh")
+"""Engines that do not end a worker by its control group."""
+
+
+def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -> None:
+    known = {"engine": fleet.engine, "options": dict(fleet.options), "ids": list(ids)}
+    write_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n")
+
+
+def _watch(states: Callable[[], Mapping[str, State]], directory: ResultsDirectory) -> Callable[[], None]:
+    due, ended = time.monotonic() + STATES_EVERY, 0
+
+    def watch() -> None:
+        nonlocal due, ended
+        if time.monotonic() < due:
+            return
+        due = time.monotonic() + STATES_EVERY
+        ended = ended + 1 if all(s is State.ENDED for s in states().values()) else 0
+        if ended > 1:  # the records of the last block may arrive after its worker has ended
+            said = _said(directory)
+            raise RunError(
+                f"all workers have ended{': ' if said else ''}{said}",
+                where=str(directory.path),
+                remedy=f"see {LOGS}/ in it; go on with {resume_line(directory.path)} --engine ENGINE",
+            )
+
+    return watch
+
+
+def _said(directory: ResultsDirectory) -> str:
+    """Return the last lines of the output of the worker that printed last."""
+    logs = sorted((directory.path / LOGS).glob("*.out"), key=lambda p: p.stat().st_mtime)
+    lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
+    return "\n".join(lines[-LAST_LINES:])
+
+
+def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:
+    """Wait until all workers have ended. Returns whether they have within so many seconds."""
+    until = time.monotonic() + within
+    while not all(s is State.ENDED for s in states().values()):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def submitted(directory: ResultsDirectory) -> tuple[Engine, str, tuple[str, ...], dict[str, str]] | None:
+    """Return the engine of a run, its name, the ids of the workers and its options; None for a run without.
+
+    Raises RecordsError if another user wrote the file.
+    """
+    file = directory.path / SUBMITTED
+    if not file.exists():
+        return None
+    require_owner(file, directory.path)
+    known = json.loads(file.read_text())
+    return load_engine(known["engine"]), str(known["engine"]), tuple(known["ids"]), dict(known["options"])
+
+
+def worker_states(directory: ResultsDirectory) -> dict[str, State]:
+    """Return the states of the workers of a run by their ids; empty for a run without an engine."""
+    found = submitted(directory)
+    return {} if found is None else found[0].states(LocalHost(), found[2], found[3])
+
+
+def cancel_workers(directory: ResultsDirectory) -> int:
+    """Cancel the workers of a run, and return how many had not ended.
+
+    Raises UsageError for a run without an engine.
+    """
+    found = submitted(directory)
+    if found is None:
+        raise UsageError("no engine runs this study", where=str(directory.path))
+    engine, _, ids, options = found
+    living = sum(s is not State.ENDED for s in worker_states(directory).values())
+    if living:
+        engine.cancel(LocalHost(), ids, options)
+    return living
+
+
+def serve_here(
+    directory: ResultsDirectory,
+    done: Callable[[BlockRun], None],
+    progress: Progress,
+    *,
+    command: str,
+    started: float,
+    seconds: float | None,
+    lease: float,
+    inside: bool,
+    force: bool,
+) -> None:
+    """Run the blocks that a coordinator orders, on this machine. See run.serving.Terms for the arguments.
+
+    seconds: time limit of this worker; None for none.
+    """
+    from ..run.serving import TOOLS, Terms, serve
+
+    begin = time.monotonic()
+    for name in ("study.yaml", "plan.json", "provenance.json"):
+        if (directory.path / name).exists():
+            require_owner(directory.path / name, directory.path)
+    if directory.frozen:
+        study = frozen_study(directory)
+    else:
+        study = load_text(directory.study_yaml, str(directory.path / "study.yaml"), None)
+    digest = _digest_of_tools(directory)
+    tools = directory.path / TOOLS / digest if digest else None
+    machine, study = machine_for(study, progress, tools=tools)
+    terms = Terms(
+        until=None if seconds is None else begin + seconds,
+        inside=inside,
+        command=command,
+        started=started,
+        lease=lease,
+        force=force,
+    )
+    serve(machine, study, directory, terms, done, progress)
+
+
+def _digest_of_tools(directory: ResultsDirectory) -> str:
+    if not directory.frozen:
+        return ""
+    tools = directory.provenance.get("tools")
+    return str(tools.get("digest", "")) if isinstance(tools, dict) else ""

@@ -1,0 +1,113 @@
+"""What an engine does: submit workers, tell their states, and cancel them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import RunError, UsageError
+from ..host import Completed, Host
+from ..plugins import load, points
+
+GROUP = "nearmetal.engines"
+"""The entry-point group of the engines."""
+SECONDS = 60.0
+"""Time limit of one command of an engine."""
+EXTRA = {"extra": "further options of its submit command, such as '--partition short'"}
+
+
+class State(StrEnum):
+    """WAITING: not started yet, or to be started again. ENDED: ended, cancelled, or not known any more."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Workers to be started, one on each node.
+
+    name: shown by the engine.
+    argv: command of a worker.
+    workers: their number.
+    directory: working directory of the workers.
+    logs: existing directory for their output, reached by the same path on all nodes.
+    cpus: CPUs that one worker needs.
+    seconds: time limit of a worker; None for the engine's own.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    workers: int
+    directory: Path
+    logs: Path
+    cpus: int
+    seconds: float | None
+
+    def script(self) -> str:
+        """Return a shell script that becomes a worker."""
+        return f"#!/bin/sh\ncd {shlex.quote(str(self.directory))} || exit 1\nexec {shlex.join(self.argv)}\n"
+
+    @property
+    def minutes(self) -> int:
+        """The time limit in whole minutes, rounded up; 0 for none."""
+        return -int(-(self.seconds or 0) // 60)
+
+
+class Engine(Protocol):
+    """One way to start workers. `options` are those that a user may give, each with a sentence of help."""
+
+    @property
+    def options(self) -> Mapping[str, str]: ...
+
+    def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Submit the workers, and return what identifies them.
+
+        Raises UsageError for an unsuitable option, UnavailableError if a program of the engine is missing,
+        and RunError if it refuses.
+        """
+
+    def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
+        """Return the state of every worker by its id; an id of submit() may stand for several workers."""
+
+    def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
+        """Send SIGTERM to running workers and remove waiting ones. Harmless for workers that have ended."""
+
+
+def engine_names() -> tuple[str, ...]:
+    """Return the names of all engines."""
+    return tuple(points(GROUP))
+
+
+def load_engine(name: str) -> Engine:
+    """Return the engine with a name. Raises UsageError if there is none."""
+    engine: Engine = load(GROUP, name, "engine", UsageError)
+    return engine
+
+
+def parse_options(name: str, engine: Engine, words: Sequence[str]) -> dict[str, str]:
+    """Parse options of the form KEY=VALUE. Raises UsageError for one that the engine does not have."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or key not in engine.options:
+            known = "; ".join(f"{k}={what}" for k, what in engine.options.items())
+            raise UsageError(
+                f"--engine-option {word}: engine {name} has no such option",
+                remedy=f"options: {known}" if known else "it has no options",
+            )
+        found[key] = value
+    return found
+
+
+def ask(host: Host, argv: Sequence[str], stdin: str | None = None, seconds: float = SECONDS) -> Completed:
+    """Run a command of an engine. Raises RunError with its message if it fails."""
+    done = host.run(argv, timeout=seconds, stdin=stdin)
+    if not done.ok:
+        raise RunError(f"{argv[0]}: {done.failure()}")
+    return done

@@ -1,0 +1,81 @@
+"""Workers as the processes of a cluster of HTCondor, in its vanilla universe."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from ..errors import RunError, UnavailableError
+from ..host import Host
+from .contract import Job, State, ask
+
+GRACE = 60
+"""Seconds that a worker may take to give its block back."""
+_STATES = {"1": State.WAITING, "2": State.RUNNING, "6": State.RUNNING, "7": State.RUNNING}
+"""By JobStatus. A held job (5) cannot run: its reason is in the log, and only a person can release it."""
+
+
+class HTCondor:
+    """The results directory has to be shared by all machines: no files are transferred."""
+
+    options: Mapping[str, str] = {
+        "extra": "a line of the submit description, such as 'requirements = Machine == \"n1\"'",
+    }
+
+    def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
+        if host.which("condor_submit") is None:
+            raise UnavailableError("no condor_submit here", remedy="run this on a submit node of HTCondor")
+        done = ask(host, ["condor_submit", "-terse", "-"], stdin=description(job, options.get("extra", "")))
+        return (done.stdout.split()[0].partition(".")[0],)
+
+    def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
+        del options
+        found: dict[str, State] = {}
+        for cluster in ids:
+            try:
+                lines = ask(host, ["condor_q", cluster, "-af:j", "JobStatus"]).stdout.splitlines()
+            except RunError:  # its daemon does not answer: the workers may go on
+                lines = [f"{cluster} 1"]
+            found.update({name: _STATES.get(code, State.ENDED) for name, code in map(str.split, lines)})
+            if not lines:
+                found[cluster] = State.ENDED
+        return found
+
+    def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
+        del options
+        for cluster in ids:
+            host.run(["condor_rm", cluster], timeout=60.0)
+
+
+def description(job: Job, extra: str) -> str:
+    """Return the submit description of a job."""
+    program, *rest = job.argv
+    lines = {
+        "universe": "vanilla",
+        "batch_name": job.name,
+        "executable": program,
+        "transfer_executable": "false",
+        "should_transfer_files": "no",
+        "arguments": quoted(rest),
+        "getenv": "true",
+        "initialdir": str(job.directory),
+        "output": f"{job.logs}/$(Process).out",
+        "error": f"{job.logs}/$(Process).out",
+        "log": f"{job.logs}/htcondor.log",
+        "request_cpus": str(job.cpus),
+        "kill_sig": "SIGTERM",
+        "job_max_vacate_time": str(GRACE),
+    }
+    if job.seconds is not None:
+        lines["allowed_job_duration"] = str(job.minutes * 60)
+    text = "".join(f"{key} = {value}\n" for key, value in lines.items())
+    return f"{text}{extra}\nqueue {job.workers}\n"
+
+
+def quoted(words: Sequence[str]) -> str:
+    """Return arguments in HTCondor's newer syntax: in double quotes, which are doubled inside; words in
+    single quotes, which are doubled inside."""
+    plain = (
+        word if word and shlex.quote(word) == word else "'" + word.replace("'", "''") + "'" for word in words
+    )
+    return '"' + " ".join(plain).replace('"', '""') + '"'

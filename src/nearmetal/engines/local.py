@@ -1,0 +1,55 @@
+"""Workers as processes of this machine, each with CPUs of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+
+from ..errors import UsageError
+from ..host import Host
+from ..host.lock import birth
+from .contract import Job, State
+
+
+class Local:
+    """They go on if the process that started them ends."""
+
+    options: Mapping[str, str] = {}
+
+    def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
+        del options
+        cpus = host.cpus()
+        share = len(cpus) // job.workers
+        if share < job.cpus:
+            raise UsageError(
+                f"{job.workers} workers of {job.cpus} CPUs each do not fit on this machine, which has"
+                f" {len(cpus)}",
+                remedy=f"--workers {max(1, len(cpus) // job.cpus)}",
+            )
+        ids = []
+        for number in range(job.workers):
+            own = ",".join(map(str, cpus[number * share : (number + 1) * share]))
+            log = job.logs / f"{number + 1}.out"
+            argv = ["taskset", "--cpu-list", own, *job.argv]
+            process = host.start(argv, stdout=log, stderr=log, cwd=job.directory)
+            ids.append(f"{process.pid}:{birth(process.pid)}")
+        return tuple(ids)
+
+    def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
+        del host, options
+        return {i: State.RUNNING if _pid(i) is not None else State.ENDED for i in ids}
+
+    def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
+        del host, options
+        for pid in map(_pid, ids):
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+
+
+def _pid(identity: str) -> int | None:
+    """Return the number of the process; None if it has ended, and if another process has its number."""
+    pid, _, born = identity.partition(":")
+    return int(pid) if str(birth(int(pid))) == born else None

@@ -1,0 +1,120 @@
+"""Engines that are described by a table: the tokens of their commands, and a regular expression for what each
+prints. One job is submitted for each worker."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+from ..errors import RunError, UnavailableError
+from ..host import Host
+from .contract import EXTRA, SECONDS, Job, State, ask
+
+TABLE = "tables.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableEngine:
+    """An engine of the table. Its fields are explained at the top of tables.yaml.
+
+    submitting, asking, ending: the keys `submit`, `states` and `cancel`, which are its methods.
+    """
+
+    submitting: Sequence[str]
+    words: Sequence[str]
+    script: bool
+    limit: Sequence[str]
+    id: str
+    asking: Sequence[str]
+    state: str
+    waiting: Sequence[str]
+    running: Sequence[str]
+    ending: Sequence[str]
+    options: Mapping[str, str] = field(default_factory=lambda: EXTRA)
+
+    def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
+        program = self.submitting[0]
+        if host.which(program) is None:
+            raise UnavailableError(f"no {program} here", remedy="run this where its jobs are submitted")
+        limit = self.limit if job.minutes else []
+        ids: list[str] = []
+        for number in range(1, job.workers + 1):
+            known = {
+                "name": job.name,
+                "directory": str(job.directory),
+                "log": f"{job.logs}/{number}.out",
+                "cpus": str(job.cpus),
+                "minutes": str(job.minutes),
+                "seconds": str(job.minutes * 60),
+                "hms": f"{job.minutes // 60}:{job.minutes % 60:02d}:00",
+                "command": shlex.join(job.argv),
+            }
+            known["limit"] = "".join(limit).format(**known)
+            tokens = self.words if any("{limit}" in word for word in self.words) else (*limit, *self.words)
+            own = [word for token in tokens for word in _filled(token, known, job.argv)]
+            argv = [*self.submitting, *shlex.split(options.get("extra", "")), *own]
+            try:
+                done = ask(host, argv, stdin=job.script() if self.script else None)
+                found = re.search(self.id, done.stdout, re.MULTILINE)
+                if found is None:
+                    raise RunError(f"{program} printed no number of a job: {done.stdout.strip()!r}")
+            except RunError:
+                self.cancel(host, ids, options)
+                raise
+            ids.append(found[1])
+        return tuple(ids)
+
+    def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
+        del options
+        return {identity: self._state(host, identity) for identity in ids}
+
+    def _state(self, host: Host, identity: str) -> State:
+        argv = [word.format(id=identity) for word in self.asking]
+        done = host.run(argv, timeout=SECONDS)
+        expression = self.state.replace("{id}", re.escape(identity))
+        found = re.search(expression, done.stdout, re.MULTILINE) if done.ok else None
+        if found is not None and found[1] in self.running:
+            return State.RUNNING
+        return State.WAITING if found is not None and found[1] in self.waiting else State.ENDED
+
+    def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
+        del options
+        for identity in ids:
+            host.run([word.format(id=identity) for word in self.ending], timeout=SECONDS)
+
+
+def _filled(token: str, known: Mapping[str, str], argv: Sequence[str]) -> Sequence[str]:
+    """Return the words that stand for a token of the table."""
+    return argv if token == "{argv}" else (token.format(**known),)
+
+
+def table_engine(name: str) -> TableEngine:
+    """Return an engine of the table. Raises KeyError if it has none with this name."""
+    from ruamel.yaml import YAML
+
+    known = YAML(typ="safe").load((files(__package__) / TABLE).read_text())[name]
+    names = {"submit": "submitting", "states": "asking", "cancel": "ending"}
+    return TableEngine(**{names.get(key, key): value for key, value in known.items()})
+
+
+def flux() -> TableEngine:
+    return table_engine("flux")
+
+
+def pbs() -> TableEngine:
+    return table_engine("pbs")
+
+
+def lsf() -> TableEngine:
+    return table_engine("lsf")
+
+
+def oar() -> TableEngine:
+    return table_engine("oar")
+
+
+def sge() -> TableEngine:
+    return table_engine("sge")

@@ -1,0 +1,194 @@
+"""Claims to blocks of a results directory that several workers share, possibly over NFS.
+
+A claim is a file `claims/<block>.<attempt>.json`. It is made by link(2), which NFS carries out once, so
+exactly one worker gets each attempt. Its lease is measured by the clock of the file server: the holder sets
+the file's modification time to the server's present time, and whoever compares does so with a file of its
+own. Clocks of the nodes are never compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+from pathlib import Path
+
+from ..errors import RecordsError
+from ..model.record import Claim
+from .disk import failure, write_file
+
+CLAIMS, COORDINATOR = "claims", "coordinator"
+"""Names in a results directory: claims to blocks, and claims to coordinate the run (as block 0)."""
+LEASE = 60.0
+"""Seconds after its last renewal for which a claim is valid. NFS clients may keep attributes for as long."""
+RENEWALS = 6
+"""Renewals within one lease, so that a claim survives a file server that does not answer for a while."""
+
+
+class ClaimState(StrEnum):
+    """HELD: its worker runs the block, or was lost. DONE: the block was run. RETURNED: its worker was told to
+    end, and gave the block back."""
+
+    HELD = "held"
+    DONE = "done"
+    RETURNED = "returned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredClaim:
+    """A claim as read from its file.
+
+    host: name of the worker's machine.
+    lease: seconds for which it is valid after its last renewal.
+    age: seconds since its last renewal, by the clock of the file server.
+    """
+
+    claim: Claim
+    host: str
+    lease: float
+    state: ClaimState
+    age: float
+
+    @property
+    def held(self) -> bool:
+        """Whether a worker that is not known to be lost holds the claim."""
+        return self.state is ClaimState.HELD and self.age <= self.lease
+
+    @property
+    def lost(self) -> bool:
+        """Whether the worker stopped renewing the claim without giving it back."""
+        return self.state is ClaimState.HELD and self.age > self.lease
+
+
+class Claims:
+    """The claims below one directory, as one worker or the coordinator sees them."""
+
+    def __init__(self, place: Path, run: str, lease: float = LEASE) -> None:
+        """place: the directory of the claims, such as CLAIMS or COORDINATOR in a results directory.
+        run: label of the worker; see TrialRecord.run.
+        """
+        self.place, self._run, self._lease = place, run, lease
+        self.place.mkdir(exist_ok=True)
+        self._clock = self.place / f".clock-{run}.tmp"
+
+    def now(self) -> float:
+        """Return the present time of the file server, in Unix seconds."""
+        self._clock.touch()
+        return self._clock.stat().st_mtime
+
+    def find(self, block: int, attempt: int, now: float | None = None) -> StoredClaim | None:
+        """Return the claim to an attempt at a block, or None if nobody has claimed it.
+
+        now: result of now(), to read several claims at the same time.
+
+        Raises RecordsError if its file cannot be read.
+        """
+        return read_claim(self.place, block, attempt, self.now if now is None else lambda: now)
+
+    def take(self, block: int, attempt: int) -> Claim | None:
+        """Claim an attempt at a block. Returns None if another worker has claimed it.
+
+        Raises RecordsError or DiskFullError if the directory cannot be written.
+        """
+        claim = Claim(block, attempt, self._run)
+        return claim if self._make(claim, ClaimState.HELD) else None
+
+    def take_over(self, block: int, *, again: bool = False) -> Claim | None:
+        """Claim the next attempt at a block if no worker holds the last one. Returns None otherwise, and if
+        the block is done.
+
+        again: claim it although it was done.
+        """
+        for attempt in count(1):
+            found = self.find(block, attempt)
+            if found is None:
+                return self.take(block, attempt)
+            if found.held or (found.state is ClaimState.DONE and not again):
+                return None
+        raise AssertionError
+
+    def _make(self, claim: Claim, state: ClaimState) -> bool:
+        aside = self.place / f".{claim.block}.{claim.attempt}.{self._run}.tmp"
+        try:
+            write_file(aside, self._content(state))
+            with suppress(OSError):  # a repeated NFS request reports an error although the first one worked
+                os.link(aside, self._file(claim.block, claim.attempt))
+            won = aside.stat().st_nlink == 2
+            aside.unlink()
+        except OSError as e:
+            raise failure(e, self.place.parent, kept="the records are whole") from e
+        return won
+
+    @contextmanager
+    def holding(self, claim: Claim) -> Iterator[None]:
+        """Renew a claim while the body runs. Afterwards it is done, or returned if the body raised."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(self._lease / RENEWALS):
+                with suppress(OSError):  # a server that does not answer: the lease may end, the block goes on
+                    os.utime(self._file(claim.block, claim.attempt))
+
+        renewal = threading.Thread(target=renew, daemon=True)
+        renewal.start()
+        state = ClaimState.RETURNED
+        try:
+            yield
+            state = ClaimState.DONE
+        finally:
+            ended.set()
+            renewal.join()
+            write_file(self._file(claim.block, claim.attempt), self._content(state))
+
+    def close(self) -> None:
+        """Remove the file by which this worker reads the server's clock."""
+        self._clock.unlink(missing_ok=True)
+
+    def _content(self, state: ClaimState) -> bytes:
+        data = {"run": self._run, "host": os.uname().nodename, "lease": self._lease, "state": state.value}
+        return json.dumps(data).encode() + b"\n"
+
+    def _file(self, block: int, attempt: int) -> Path:
+        return self.place / f"{block}.{attempt}.json"
+
+
+def claimed_attempts(place: Path) -> dict[int, int]:
+    """Return, by block, the number of the last attempt that was claimed below `place`."""
+    last: dict[int, int] = {}
+    for file in place.glob("[0-9]*.json"):
+        block, attempt = (int(part) for part in file.name.split(".")[:2])
+        last[block] = max(last.get(block, 0), attempt)
+    return last
+
+
+def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) -> StoredClaim | None:
+    """See Claims.find().
+
+    now: returns the present time of the file server.
+    """
+    path = place / f"{block}.{attempt}.json"
+    try:
+        with path.open() as file:  # opening makes an NFS client ask its server
+            data, renewed = json.load(file), os.fstat(file.fileno()).st_mtime
+        return StoredClaim(
+            claim=Claim(block, attempt, str(data["run"])),
+            host=str(data["host"]),
+            lease=float(data["lease"]),
+            state=ClaimState(data["state"]),
+            age=max(0.0, now() - renewed),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise RecordsError(f"corrupt claim: {e}", where=str(path)) from e
+
+
+def last_holder(place: Path, now: float) -> StoredClaim | None:
+    """Return the last claim to block 0 below `place`, or None if there is none. See Claims.find()."""
+    last = claimed_attempts(place).get(0)
+    return None if last is None else read_claim(place, 0, last, lambda: now)

@@ -1,0 +1,80 @@
+"""The blocks of a results directory that workers shall run, as files `orders/<block>.json`, written by the
+coordinator and read by workers on any machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import RecordsError
+from ..model.plan import NextBlock
+from .disk import failure, write_file
+from .next_block import order_from, order_line
+
+_STOP = "stop"
+
+
+class Orders:
+    """The orders of one results directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._place = directory, directory / "orders"
+        self._place.mkdir(exist_ok=True)
+
+    def give(self, order: NextBlock) -> None:
+        """Write an order, instead of an earlier one for the same block.
+
+        Raises RecordsError and DiskFullError.
+        """
+        try:
+            write_file(self._file(order.block.number), order_line(order))
+        except OSError as e:
+            raise failure(e, self._directory, kept="the records are whole") from e
+
+    def withdraw(self, block: int) -> None:
+        """Remove the order for a block. Harmless if there is none."""
+        self._file(block).unlink(missing_ok=True)
+
+    def read(self) -> Iterator[NextBlock]:
+        """Yield the orders, lowest block number first.
+
+        Raises UsageError for a file that contains no order, and RecordsError for a file of another user.
+        """
+        for number in sorted(int(p.stem) for p in self._place.glob("[0-9]*.json")):
+            with suppress(FileNotFoundError):  # withdrawn meanwhile
+                require_owner(self._file(number), self._directory)
+                yield order_from(self._file(number).read_bytes())
+
+    def stop(self) -> None:
+        """Tell all workers to end once they have run the block that they hold."""
+        for file in self._place.glob("[0-9]*.json"):
+            file.unlink(missing_ok=True)
+        write_file(self._place / _STOP, b"")
+
+    def start(self) -> None:
+        """Let workers wait for orders again."""
+        (self._place / _STOP).unlink(missing_ok=True)
+
+    @property
+    def stopped(self) -> bool:
+        return (self._place / _STOP).exists()
+
+    def _file(self, block: int) -> Path:
+        return self._place / f"{block}.json"
+
+
+def require_owner(file: Path, directory: Path) -> None:
+    """Check that a file of a shared results directory belongs to this user or to the owner of the directory.
+    Otherwise anybody who may write into the directory could have commands executed.
+
+    Raises RecordsError if it belongs to another user, and FileNotFoundError.
+    """
+    owner = file.stat().st_uid
+    if owner not in (os.geteuid(), directory.stat().st_uid):
+        raise RecordsError(
+            f"belongs to another user (number {owner}), and says what is executed",
+            where=str(file),
+            remedy="remove it, and keep other users from writing into the results directory",
+        )

@@ -1,0 +1,68 @@
+"""Rounds in jobs of a real Slurm, Debian's, whose two nodes are both this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.system.engine_runs import NEARMETAL, claims, directory, here, on, records, require_whole
+
+pytestmark = [pytest.mark.more]
+__all__ = ["here"]
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libmunge2", "liblua5.1-0")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked packages of Slurm. Nothing is installed on this machine."""
+    place = tmp_path_factory.mktemp("slurm")
+    subprocess.run(["apt-get", "download", *PACKAGES], cwd=place, check=True, capture_output=True)
+    for package in place.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", package, place / "root"], check=True)
+    (place / "root/usr/sbin/slurmstepd").symlink_to("slurmstepd-wlm")
+    return place
+
+
+def beside(slurm: Path, here: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script beside Slurm."""
+    unshare = ["unshare", "--mount", str(Path(__file__).with_name("slurm.sh"))]
+    return subprocess.run(
+        [*unshare, str(slurm / "root"), str(here / "slurm"), "sh", "-c", script],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+
+
+def test_rounds_in_jobs_of_slurm(slurm: Path, here: Path) -> None:
+    done = beside(slurm, here, f"{shlex.join([*NEARMETAL, *on('slurm', 8)])}; squeue --noheader >&2")
+    assert done.returncode == 0, done.stderr
+    require_whole(here, done.stdout, 8)
+    assert len({r["run"] for r in records(here)}) == 2
+    assert {r["attempt"] for r in records(here)} == {1}
+    assert "1_1" not in done.stderr, "no job is left in the queue"
+
+
+def test_a_worker_that_slurm_starts_again_is_another_worker(slurm: Path, here: Path) -> None:
+    """Requeueing ends the job by SIGTERM: its round is given back, and others run it."""
+    script = f"""
+{shlex.join([*NEARMETAL, *on("slurm", 24)])} & run=$!
+until ls results/*/claims/4.1.json >/dev/null 2>&1; do sleep 0.05; done
+id=$(squeue --noheader --array --states=running --format=%i | head -1)
+scontrol requeue "$id" >&2
+wait $run
+"""
+    done = beside(slurm, here, script)
+    assert done.returncode == 0, done.stderr
+    require_whole(here, done.stdout, 24)
+    assert "was lost" not in done.stderr and claims(here, "held") == []
+    logs = "".join(file.read_text() for file in (directory(here) / "workers").iterdir())
+    assert re.search("REQUEUE", logs) and "interrupted; the rounds named above are saved" in logs
+    assert not os.path.lexists(directory(here) / "orders/1.json")

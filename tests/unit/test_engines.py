@@ -1,0 +1,217 @@
+"""Engines: the command lines that they run, what they make of the answers, and how options are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from nearmetal.engines import Job, State, parse_options
+from nearmetal.engines.htcondor import HTCondor, description, quoted
+from nearmetal.engines.local import Local
+from nearmetal.engines.slurm import Slurm
+from nearmetal.engines.ssh import Ssh, ssh_words
+from nearmetal.engines.tables import table_engine
+from nearmetal.errors import RunError, UnavailableError, UsageError
+from nearmetal.host import Completed
+from nearmetal.model.change import replace
+from nearmetal.testing.fake_host import FakeHost
+
+JOB = Job(
+    name="nearmetal-s",
+    argv=("python3", "-m", "nearmetal", "run-block", "/r/a b"),
+    workers=2,
+    directory=Path("/home/u"),
+    logs=Path("/r/workers"),
+    cpus=4,
+    seconds=3601.0,
+)
+
+
+class Batch(FakeHost):
+    """A machine whose batch system answers by a table of first words of a command."""
+
+    def __init__(self, answers: Mapping[tuple[str, ...], str | int]) -> None:
+        super().__init__(programs={argv[0]: f"/usr/bin/{argv[0]}" for argv in answers})
+        self.answers, self.stdin = answers, list[str | None]()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+        pass_fds: Sequence[int] = (),
+        each_second: Callable[[], None] | None = None,
+        most: int | None = None,
+    ) -> Completed:
+        self.calls.append(tuple(argv))
+        self.stdin.append(stdin)
+        words = max((w for w in self.answers if tuple(argv[: len(w)]) == w), key=len)
+        answer = self.answers[words]
+        text, code = (answer, 0) if isinstance(answer, str) else ("", answer)
+        stderr = "slurm_load_jobs error: Invalid job id specified" if code else ""
+        return Completed(argv=tuple(argv), returncode=code, stdout=text, stderr=stderr, seconds=0.0)
+
+
+def test_slurm_submits_an_array_whose_script_becomes_the_worker() -> None:
+    host = Batch({("sbatch",): "17;cluster\n", ("squeue",): "17_1 RUNNING\n17_2 PENDING\n"})
+    assert Slurm().submit(host, JOB, {"extra": "-p 'my part'"}) == ("17",)
+    (argv,) = host.calls
+    assert {"--array=1-2", "--exclusive", "--requeue", "--nodes=1", "--cpus-per-task=4"} <= set(argv)
+    assert {"--time=61", "--output=/r/workers/%a.out", "-p", "my part"} <= set(argv)
+    assert host.stdin == ["#!/bin/sh\ncd /home/u || exit 1\nexec python3 -m nearmetal run-block '/r/a b'\n"]
+    assert Slurm().states(host, ["17"], {}) == {"17_1": State.RUNNING, "17_2": State.WAITING}
+    gone = Batch({("squeue",): 1})
+    assert Slurm().states(gone, ["17"], {}) == {"17": State.ENDED}
+    assert not any(w.startswith("--time") for w in _submitted(Slurm(), replace(JOB, seconds=None)))
+    with pytest.raises(UnavailableError, match="no sbatch here"):
+        Slurm().submit(FakeHost(missing=["sbatch"]), JOB, {})
+
+
+def _submitted(engine: Slurm, job: Job) -> tuple[str, ...]:
+    host = Batch({("sbatch",): "1\n"})
+    engine.submit(host, job, {})
+    return host.calls[0]
+
+
+def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
+    host = Batch(
+        {("condor_submit",): "5.0 - 5.1\n", ("condor_q",): "5.0 2\n5.1 1\n", ("condor_rm",): "removed\n"}
+    )
+    assert HTCondor().submit(host, JOB, {}) == ("5",)
+    text = host.stdin[0]
+    assert text is not None and "arguments = \"-m nearmetal run-block '/r/a b'\"" in text
+    assert "queue 2\n" in text and "request_cpus = 4" in text and "executable = python3\n" in text
+    assert HTCondor().states(host, ["5"], {}) == {"5.0": State.RUNNING, "5.1": State.WAITING}
+    assert HTCondor().states(Batch({("condor_q",): ""}), ["5"], {}) == {"5": State.ENDED}
+    HTCondor().cancel(host, ["5"], {})
+    assert quoted(["it's", '"so"', ""]) == "\"'it''s' '\"\"so\"\"' ''\""
+    assert "allowed_job_duration" not in description(replace(JOB, seconds=None), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "submitted", "script", "ids", "state"),
+    [
+        (
+            "flux",
+            {("flux", "submit"): "f1A\n", ("flux", "jobs"): "RUN\n", ("flux", "cancel"): ""},
+            ("--time-limit=61m", "--exclusive", "python3", "/r/a b"),
+            False,
+            ("f1A", "f1A"),
+            State.RUNNING,
+        ),
+        (
+            "pbs",
+            {("qsub",): "8.srv\n", ("qstat",): "Job Id: 8.srv\n    job_state = Q\n", ("qdel",): ""},
+            ("select=1:ncpus=4", "walltime=1:01:00", "place=excl"),
+            True,
+            ("8.srv", "8.srv"),
+            State.WAITING,
+        ),
+        (
+            "lsf",
+            {
+                ("bsub",): "Job <12> is submitted to default queue <normal>.\n",
+                ("bjobs",): "DONE\n",
+                ("bkill",): "",
+            },
+            ("-n", "4", "-x", "-W", "61"),
+            True,
+            ("12", "12"),
+            State.ENDED,
+        ),
+        (
+            "oar",
+            {
+                ("oarsub",): "[ADMISSION RULE] ...\nOAR_JOB_ID=3\n",
+                ("oarstat",): "3: Running\n",
+                ("oardel",): "",
+            },
+            ("/nodes=1,walltime=1:01:00", "idempotent", "python3 -m nearmetal run-block '/r/a b'"),
+            False,
+            ("3", "3"),
+            State.RUNNING,
+        ),
+        (
+            "sge",
+            {
+                ("qsub",): 'Your job 4 ("nearmetal-s") has been submitted\n',
+                ("qstat",): "job-ID prior name user state\n----\n  4 0.5 nearmetal u qw 11/25/2026\n",
+                ("qdel",): "",
+            },
+            ("exclusive=true", "h_rt=1:01:00", "/bin/sh"),
+            True,
+            ("4", "4"),
+            State.WAITING,
+        ),
+    ],
+)
+def test_engines_of_the_table(
+    name: str,
+    answers: Mapping[tuple[str, ...], str],
+    submitted: Sequence[str],
+    script: bool,
+    ids: tuple[str, ...],
+    state: State,
+) -> None:
+    engine, host = table_engine(name), Batch(answers)
+    assert engine.submit(host, JOB, {"extra": "-q 'a b'"}) == ids
+    assert set(submitted) <= set(host.calls[0]) and {"-q", "a b"} <= set(host.calls[0])
+    assert "/r/workers/2.out" in " ".join(host.calls[1]) and not any("{" in w for w in host.calls[0])
+    assert host.stdin == [JOB.script() if script else None] * 2
+    assert engine.states(host, ids[:1], {}) == {ids[0]: state}
+    engine.cancel(host, ids[:1], {})
+    assert host.calls[-1][-1] == ids[0]
+    unlimited = Batch(answers)
+    engine.submit(unlimited, replace(JOB, seconds=None), {})
+    assert not any("1:01:00" in w or "61" in w for w in unlimited.calls[0])
+    gone = Batch(dict.fromkeys(answers, 1))
+    assert engine.states(gone, ids[:1], {}) == {ids[0]: State.ENDED}
+
+
+def test_a_table_engine_takes_back_what_it_submitted_before_a_refusal() -> None:
+    host = Batch({("qsub",): "", ("qdel",): ""})
+    with pytest.raises(RunError, match="printed no number of a job"):
+        table_engine("pbs").submit(host, JOB, {})
+
+
+def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
+    host = Batch({("ssh",): "42:7000\n"})
+    options = {"hosts": "n1,n2", "config": "/c"}
+    ids = Ssh().submit(host, JOB, options)
+    assert ids == ("n1:42:7000", "n2:42:7000")
+    first = host.calls[0]
+    assert first[:3] == ("ssh", "-F", "/c") and first[-2] == "n1"
+    assert {"StrictHostKeyChecking=yes", "ControlMaster=auto", "BatchMode=yes"} <= set(first)
+    assert "setsid nohup python3 -m nearmetal run-block '/r/a b' >>/r/workers/1.out" in first[-1]
+    running = Batch({("ssh",): "S 7000\n"})
+    assert Ssh().states(running, ids[:1], options) == {ids[0]: State.RUNNING}
+    for text in ("gone\n", "S 7001\n", "Z 7000\n"):
+        assert Ssh().states(Batch({("ssh",): text}), ids[:1], options) == {ids[0]: State.ENDED}
+    unreachable = Batch({("ssh",): 255})
+    assert Ssh().states(unreachable, ids[:1], options) == {ids[0]: State.RUNNING}
+    with pytest.raises(RunError) as caught:
+        Ssh().submit(unreachable, JOB, options)
+    assert caught.value.where == "n1"
+    with pytest.raises(UsageError, match="as many different machines"):
+        Ssh().submit(host, JOB, {"hosts": "n1,n1"})
+    assert ssh_words("n1", {}, Path("/run/x"))[0] == "ssh"
+
+
+def test_local_workers_need_cpus_of_their_own() -> None:
+    with pytest.raises(UsageError, match="do not fit") as caught:
+        Local().submit(FakeHost(cpus=(0, 1, 2)), JOB, {})
+    assert caught.value.remedy == "--workers 1"
+    assert Local().states(FakeHost(), ["1:0"], {}) == {"1:0": State.ENDED}
+
+
+def test_an_option_that_an_engine_lacks_is_refused_with_those_that_it_has() -> None:
+    assert parse_options("ssh", Ssh(), ["hosts=a,b"]) == {"hosts": "a,b"}
+    for words in (["host=a"], ["hosts"]):
+        with pytest.raises(UsageError, match="has no such option") as caught:
+            parse_options("ssh", Ssh(), words)
+        assert "hosts=" in str(caught.value.remedy)

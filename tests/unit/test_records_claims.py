@@ -1,0 +1,190 @@
+"""Claims to blocks, orders and new records in a directory that several workers share."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.unit.test_next_block import STUDY
+
+from nearmetal.errors import RecordsError
+from nearmetal.model.change import replace
+from nearmetal.model.record import Claim
+from nearmetal.plan import make_block
+from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory, claimed_attempts
+from nearmetal.run.decide import Verifications, next_block
+from nearmetal.testing.plain import PLAIN
+
+
+def test_each_attempt_goes_to_exactly_one_worker(tmp_path: Path) -> None:
+    won: Counter[tuple[int, int]] = Counter()
+    lock, ready = threading.Lock(), threading.Barrier(8)
+
+    def work(number: int) -> None:
+        claims = Claims(tmp_path / "claims", f"w{number}")
+        ready.wait()
+        for block in range(1, 60):
+            if claims.take(block, 1) is not None:
+                with lock:
+                    won[block, 1] += 1
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == Counter((block, 1) for block in range(1, 60))
+    assert claimed_attempts(tmp_path / "claims") == dict.fromkeys(range(1, 60), 1)
+
+
+def test_a_link_that_reports_an_error_but_was_made_is_won(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An NFS client that repeats a request whose answer was lost is told that the name exists."""
+    link = os.link
+
+    def twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", twice)
+    assert Claims(tmp_path / "claims", "a").take(3, 1) == Claim(3, 1, "a")
+    assert Claims(tmp_path / "claims", "b").take(3, 1) is None
+
+
+def test_a_claim_is_renewed_while_its_block_runs_and_then_done(tmp_path: Path) -> None:
+    own, other = Claims(tmp_path / "claims", "a", lease=0.6), Claims(tmp_path / "claims", "b")
+    claim = own.take(1, 1)
+    assert claim is not None
+    with own.holding(claim):
+        time.sleep(1.5)
+        found = other.find(1, 1)
+        assert found is not None and found.held and found.age < 0.6 and found.claim == claim
+        assert other.take_over(1) is None
+    found = other.find(1, 1)
+    assert found is not None and found.state is ClaimState.DONE
+    assert other.take_over(1) is None
+
+
+def test_a_worker_that_is_told_to_end_gives_its_block_back(tmp_path: Path) -> None:
+    own, other = Claims(tmp_path / "claims", "a"), Claims(tmp_path / "claims", "b")
+    claim = own.take(1, 1)
+    assert claim is not None
+    with pytest.raises(KeyboardInterrupt), own.holding(claim):
+        raise KeyboardInterrupt
+    found = other.find(1, 1)
+    assert found is not None and found.state is ClaimState.RETURNED and not found.lost
+    assert other.take_over(1) == Claim(1, 2, "b")
+
+
+def test_a_claim_that_is_not_renewed_is_lost_whatever_the_clocks_of_the_nodes_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = Claims(tmp_path / "claims", "a"), Claims(tmp_path / "claims", "b")
+    claim = own.take(1, 1)
+    assert claim is not None
+    monkeypatch.setattr(time, "time", lambda: 0.0)  # a clock that is fifty years late
+    found = other.find(1, 1)
+    assert found is not None and found.held
+    file = tmp_path / "claims/1.1.json"
+    os.utime(file, (other.now() - 61,) * 2)
+    found = other.find(1, 1)
+    assert found is not None and found.lost and found.age == pytest.approx(61, abs=5)
+    assert other.take_over(1) == Claim(1, 2, "b")
+
+
+def test_a_corrupt_claim_is_named(tmp_path: Path) -> None:
+    claims = Claims(tmp_path / "claims", "a")
+    (tmp_path / "claims/2.1.json").write_text("{}")
+    with pytest.raises(RecordsError, match="corrupt claim"):
+        claims.find(2, 1)
+
+
+def test_orders_come_back_in_the_order_of_their_blocks(tmp_path: Path) -> None:
+    orders = Orders(tmp_path)
+    given = [
+        next_block(
+            STUDY,
+            number,
+            1,
+            slices={},
+            work={},
+            settled={},
+            verifications=Verifications(),
+            verify_all=False,
+        )
+        for number in (10, 9, 2)
+    ]
+    for order in given:
+        orders.give(order)
+    orders.give(replace(given[0], attempt=2))
+    assert list(orders.read()) == [given[2], given[1], replace(given[0], attempt=2)]
+    orders.withdraw(9)
+    orders.withdraw(9)
+    assert [o.block for o in orders.read()] == [make_block(STUDY, 2), make_block(STUDY, 10)]
+    orders.stop()
+    assert orders.stopped and not list(orders.read())
+
+
+def test_an_order_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = Orders(tmp_path)
+    orders.give(
+        next_block(
+            STUDY, 1, 1, slices={}, work={}, settled={}, verifications=Verifications(), verify_all=False
+        )
+    )
+    stat = Path.stat
+
+    def foreign(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = stat(path, follow_symlinks=follow_symlinks)
+        return os.stat_result((*found[:4], 4711, *found[5:])) if path.name == "1.json" else found
+
+    monkeypatch.setattr(Path, "stat", foreign)
+    with pytest.raises(RecordsError, match="belongs to another user"):
+        list(orders.read())
+
+
+def test_only_what_is_new_is_read(tmp_path: Path) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
+    directory.freeze(seed=1, arms=("a",), provenance={})
+    new = NewTrials(directory.path / "trials")
+    assert new.read() == []
+    with directory.writer("a") as a, directory.writer("b") as b:
+        a.append(replace(PLAIN, block=1))
+        b.append(replace(PLAIN, block=2))
+        assert [r.block for r in new.read()] == [1, 2]
+        assert new.read() == []
+        a.append(replace(PLAIN, block=3))
+        with b.path.open("ab") as torn:
+            torn.write(b'{"schema":1,')
+        assert [r.block for r in new.read()] == [3]
+    with directory.writer("b") as b:  # removes the torn line
+        b.append(replace(PLAIN, block=4))
+    assert [r.block for r in new.read()] == [4]
+
+
+def test_a_block_that_was_given_up_stays_in_the_plan(tmp_path: Path) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
+    directory.freeze(seed=1, arms=("a",), provenance={})
+    assert "missing" not in (directory.path / "plan.json").read_text()
+    directory.give_up(7)
+    directory.give_up(3)
+    directory.give_up(7)
+    directory.close_looks(9)
+    assert directory.plan().missing == (3, 7)
+
+
+def test_machines_of_workers_are_described_one_by_one(tmp_path: Path) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
+    assert directory.nodes() == {}
+    directory.write_node("nearmetal-1", {"kernel": "6.1"})
+    directory.write_node("nearmetal-2", {"kernel": "6.18"})
+    here = os.uname().nodename
+    assert directory.nodes() == {
+        "nearmetal-1": {"node": here, "kernel": "6.1"},
+        "nearmetal-2": {"node": here, "kernel": "6.18"},
+    }
