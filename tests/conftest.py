@@ -1,7 +1,8 @@
 """What all suites share: the two parts of the tests, and one real image, built once in a session.
 
-`make test` runs the part "core" and `make test-all` the part "more", which is everything else. A test belongs
-to the part of the nearest marker `core` or `more` on itself, its class or its file; without one, to "core".
+`make test` runs the part "core" and `make test-all` the part "more", which is everything else but what is long
+and "apart": that is run by make test-lifecycle and test-cluster. A test belongs to the part of the nearest
+marker `core`, `more` or `apart` on itself, its class or its file; without one, to "core".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", choices=("core", "more"), help="run only this part of the tests; default: all")
+    parser.addoption("--part", choices=("core", "more", "apart"), help="run only this part of the tests; default: all")
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
@@ -62,8 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def part_of(item: pytest.Item) -> str:
-    """Return the name of the nearest of both markers: iter_markers() begins with the test itself."""
-    return next((mark.name for mark in item.iter_markers() if mark.name in ("core", "more")), "core")
+    """Return the name of the nearest of these markers: iter_markers() begins with the test itself."""
+    parts = ("core", "more", "apart")
+    return next((mark.name for mark in item.iter_markers() if mark.name in parts), "core")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,11 +91,8 @@ static void set(double *x, long n, double value) {
 
 /* Brings an array into the caches that hold it. */
 static void bring(const double *x, long n) {
-    static volatile double sink;
-    double sum = 0;
     for (long i = 0; i < n; i += LINE)
-        sum += x[i];
-    sink = sum;
+        (void)((const volatile double *)x)[i];
 }
 
 static void fill(Stream *s) {
