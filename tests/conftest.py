@@ -31,7 +31,9 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", choices=("core", "more", "apart"), help="run only this part of the tests; default: all")
+    parser.addoption(
+        "--part", choices=("core", "more", "apart"), help="run only this part of the tests; default: all"
+    )
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 

@@ -50,10 +50,18 @@ def criu() -> Iterator[Criu]:
         yield found
 
 
+SAMPLE = {("native", Method.CRIU), ("runc", Method.CRIU_LAZY), ("namespaces", Method.CRIU_PAGESERVER)}
+"""Pairs of backend and method that are tested with all others; the rest takes minutes."""
+
+
 def by(*methods: Method) -> pytest.MarkDecorator:
     """The cases of all backends with these methods."""
     pairs = [(name, m) for name in checkpointing_backends() for m in methods]
-    return pytest.mark.parametrize("case", pairs, indirect=True, ids=["-".join(pair) for pair in pairs])
+    cases = [
+        pytest.param(pair, id="-".join(pair), marks=() if pair in SAMPLE else pytest.mark.apart)
+        for pair in pairs
+    ]
+    return pytest.mark.parametrize("case", cases, indirect=True)
 
 
 every = by(*METHODS)

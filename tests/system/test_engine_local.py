@@ -64,6 +64,7 @@ def test_a_killed_worker_loses_nothing(here: Path) -> None:
     nearmetal("clean", cwd=here)
 
 
+@pytest.mark.apart
 def test_a_worker_that_is_told_to_end_gives_its_round_back(here: Path) -> None:
     run = started(*on("local", 30), cwd=here)
     until(lambda: len(claims(here, "done")) >= 4 and claims(here, "held") != [])
@@ -76,6 +77,7 @@ def test_a_worker_that_is_told_to_end_gives_its_round_back(here: Path) -> None:
     assert "was lost" not in said and label not in [r for _, _, r in claims(here, "held")]
 
 
+@pytest.mark.apart
 def test_a_killed_coordinator_is_resumed(here: Path) -> None:
     run = started(*on("local", 300), cwd=here)
     until(lambda: len(claims(here, "done")) >= 4)
@@ -124,6 +126,7 @@ def test_a_late_result_of_a_round_that_was_given_to_another_counts_once(here: Pa
     nearmetal("clean", cwd=here)
 
 
+@pytest.mark.apart
 def test_cancelled_workers_end_and_the_run_can_go_on(here: Path) -> None:
     run = started(*on("local", 300), cwd=here)
     until(lambda: len(claims(here, "done")) >= 2)

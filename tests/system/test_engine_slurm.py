@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.system.engine_runs import NEARMETAL, claims, directory, here, on, records, require_whole
 
-pytestmark = [pytest.mark.more]
+pytestmark = [pytest.mark.apart]
 __all__ = ["here"]
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libmunge2", "liblua5.1-0")

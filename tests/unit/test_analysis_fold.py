@@ -133,6 +133,15 @@ def test_rounds_after_one_that_is_still_to_be_run_wait_for_it() -> None:
     assert list(given_up.blocks) == [1, 2, 4, 5] and given_up.unused == ()
 
 
+def test_rounds_do_not_wait_for_one_that_its_worker_left_incomplete() -> None:
+    """As after a damaged record was taken out of the file. Another worker's open round is still waited for."""
+    records = [r for n in (1, 2, 4, 5) for r in block(n, [2.0 * n], [1.0])]
+    own = fold(LIBVIRT_STEP, PLAN, [*records, *block(3, [1.0], [1.0])[:2]])
+    assert list(own.blocks) == [1, 2, 4, 5] and own.torn == 1
+    others = [replace(r, run="other") for r in block(3, [1.0], [1.0])[:2]]
+    assert list(fold(LIBVIRT_STEP, PLAN, [*records, *others]).blocks) == [1, 2]
+
+
 def test_a_late_result_of_a_round_that_was_given_up_counts_for_no_side() -> None:
     records = [r for n in (1, 2, 3) for r in block(n, [2.0], [1.0])]
     folded = fold(LIBVIRT_STEP, replace(PLAN, missing=frozenset({2})), records)

@@ -40,7 +40,8 @@ class Choice:
 
 def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
     """Choose the trials that count. A block counts by its first attempt that contains all trials that the
-    block needs, and only if every block before it counts too or was given up.
+    block needs, and only if every block before it counts too, or was given up, or was left incomplete by a
+    worker that went on with others: no attempt at it is under way any more.
 
     A block needs the trials of the plan, without those of arms that already had their verdicts. Block 0 is
     the rehearsal and never counts.
@@ -59,7 +60,11 @@ def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
             if _whole(plan, heads, found)
         }
     )
-    last = blocks_in_order(chosen, plan.missing)
+    latest: dict[str, int] = {}
+    for claim in attempts:
+        latest[claim.run] = max(latest.get(claim.run, 0), claim.block)
+    left_behind = {claim.block for claim in attempts if claim.block < latest[claim.run]}
+    last = blocks_in_order(chosen, plan.missing | left_behind)
     blocks = tuple(sorted(block for block in chosen if block <= last and block not in plan.missing))
     used = tuple(
         tuple(at for side, at in attempts[chosen[block]].items() if side in plan.sides) for block in blocks
