@@ -1,7 +1,7 @@
 """What all suites share: the two parts of the tests, and one real image, built once in a session.
 
-`make test` runs the part "core" and `make test-all` the part "more", which is everything else but what is long
-and "apart": that is run by make test-lifecycle and test-cluster. A test belongs to the part of the nearest
+`make test` runs the part "core" and `make test-all` the part "more", which is everything else but the long
+part "apart": make test-lifecycle and make test-cluster run that. A test belongs to the part of the nearest
 marker `core`, `more` or `apart` on itself, its class or its file; without one, to "core".
 """
 

@@ -134,7 +134,7 @@ def test_rounds_after_one_that_is_still_to_be_run_wait_for_it() -> None:
 
 
 def test_rounds_do_not_wait_for_one_that_its_worker_left_incomplete() -> None:
-    """As after a damaged record was taken out of the file. Another worker's open round is still waited for."""
+    """As after a damaged record was taken out of the file. The open round of another worker is waited for."""
     records = [r for n in (1, 2, 4, 5) for r in block(n, [2.0 * n], [1.0])]
     own = fold(LIBVIRT_STEP, PLAN, [*records, *block(3, [1.0], [1.0])[:2]])
     assert list(own.blocks) == [1, 2, 4, 5] and own.torn == 1
