@@ -44,7 +44,7 @@ much. The block at which the length changes does not depend on what has dropped 
 """
 LONGEST_LATE_BLOCK = 16.0
 """Longest late block in seconds, with all arms and kernels."""
-LEFT_THEN = 0.65
+LEFT_THEN = 0.75
 """Fraction of a block that is assumed to remain once comparisons are decided. It is a constant, since the
 actual fraction depends on verdicts. If nothing drops out, a few blocks fewer than SHORTEST_RUN fit into a
 time budget."""
