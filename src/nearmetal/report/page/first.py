@@ -24,8 +24,9 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
     absent: environments that were not measured, with the reason.
     """
     rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
-    parts = (machine, when, rounds, bare_metal_text(study))
-    meta = tag("p", " · ".join(part for part in parts if part), class_="meta")
+    bare = bare_metal_text(study)
+    lines = " · ".join(part for part in (machine, when, rounds) if part), bare and f"{bare}."
+    meta = join(*(tag("p", line, class_="meta") for line in lines if line))
     warnings = [tag("p", text, class_="alert", role="note") for text in emulation_warnings(analysis)]
     found = answer(study, analysis)
     trust = trust_in(study, analysis.noise_floor)

@@ -94,7 +94,7 @@ NARROW = Layout(
     gap=0,
     label=6,
     letter=6.1,
-    plot=(152, 286),
+    plot=(160, 290),
     overhead=356,
     interval=None,
 )
