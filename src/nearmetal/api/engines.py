@@ -112,7 +112,7 @@ def _coordinated(
                 directory,
                 claims,
                 fleet.workers,
-                _watch(states, directory),
+                _watch(states, directory, fleet.lease),
                 progress,
                 overrun=order.overrun,
             )
@@ -121,8 +121,11 @@ def _coordinated(
         finally:
             progress.phase("ending the workers")
             Orders(directory.path).stop()
-            if not interrupted:
-                _ended(states, within=BY_THEMSELVES)
+            try:
+                if not interrupted:
+                    _ended(states, within=BY_THEMSELVES)
+            except KeyboardInterrupt:
+                interrupted = True
             engine.cancel(host, ids, fleet.options)  # also removes jobs that are held
             if not _ended(states, within=ENDING):
                 progress.note(f"some workers have not ended within {ENDING:.0f} s")
@@ -164,7 +167,14 @@ def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -
     write_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n")
 
 
-def _watch(states: Callable[[], Mapping[str, State]], directory: ResultsDirectory) -> Callable[[], None]:
+def _watch(
+    states: Callable[[], Mapping[str, State]], directory: ResultsDirectory, lease: float
+) -> Callable[[], None]:
+    """Return a function that raises RunError once all workers have ended for longer than a lease.
+
+    A batch system that is restarted seems to know no worker for a while, and the records of the last block
+    may arrive after its worker has ended.
+    """
     due, ended = time.monotonic() + STATES_EVERY, 0
 
     def watch() -> None:
@@ -173,7 +183,7 @@ def _watch(states: Callable[[], Mapping[str, State]], directory: ResultsDirector
             return
         due = time.monotonic() + STATES_EVERY
         ended = ended + 1 if all(s is State.ENDED for s in states().values()) else 0
-        if ended > 1:  # the records of the last block may arrive after its worker has ended
+        if ended > 1 and ended * STATES_EVERY > lease:
             said = _said(directory)
             raise RunError(
                 f"all workers have ended{': ' if said else ''}{said}",
@@ -202,14 +212,16 @@ def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:
 
 
 def submitted(directory: ResultsDirectory) -> tuple[Engine, str, tuple[str, ...], dict[str, str]] | None:
-    """Return the engine of a run, its name, the ids of the workers and its options; None for a run without.
+    """Return the engine of a run, its name, the ids of the workers and its options.
 
-    Raises RecordsError if another user wrote the file.
+    Returns None for a run without an engine, and for one that another user has submitted: its options name
+    programs and files, which nobody else should run.
     """
     file = directory.path / SUBMITTED
     if not file.exists():
         return None
-    require_owner(file, directory.path)
+    if file.stat().st_uid != os.geteuid():
+        return None
     known = json.loads(file.read_text())
     return load_engine(known["engine"]), str(known["engine"]), tuple(known["ids"]), dict(known["options"])
 

@@ -21,17 +21,19 @@ from ..environments.external import (
     External,
     MovedAway,
     Moves,
+    RestoredError,
     Saved,
     Target,
     Way,
     Work,
+    WrittenError,
     find_external,
     named,
     read_saved,
     require_new,
     write_saved,
 )
-from ..errors import RunError, UsageError
+from ..errors import NearmetalError, RunError, UsageError
 from ..host import Host, LocalHost
 from ..host.runtime import scratch_directory, user_state
 from ..host.ssh import SshHost, SshWay, ssh_host
@@ -98,10 +100,9 @@ def checkpoint(instance: str, to: Path, how: How, say: Said = lambda _: None) ->
     require_new(to)
     say(f"writing {plan.instance} to {to}")
     work, begin = work_of(how, external), time.monotonic()
-    with _removed_if_failed(to):
-        own = external.checkpoint(host, work, to.absolute())
+    saved = _written(host, external, work, plan, to)
     total = time.monotonic() - begin
-    size = write_saved(to, Saved(name=external.name, method=plan.method, own=own))
+    size = write_saved(to, saved)
     remember(plan, target, total, total)
     return MoveResult(
         action=CHECKPOINT,
@@ -181,21 +182,47 @@ def _by_images(
     images = _images_of(target, how, plan)
     work, begin = work_of(how, external), time.monotonic()
     require_new(images)
-    with _removed_if_failed(images):
-        own = external.checkpoint(host, work, images.absolute())
-    saved = Saved(name=external.name, method=plan.method, own=own)
+    saved = _written(host, external, work, plan, images)
     size = write_saved(images, saved)
     if remote is None:
         try:
             now = external.restore(host, work, images.absolute(), saved)
-        except RunError as e:
-            raise RunError(f"{external.name} runs nowhere: {e.what}", where=e.where, remedy=e.remedy) from e
+        except RestoredError:
+            raise
+        except NearmetalError as e:
+            raise RunError(
+                f"{external.name} runs nowhere: {e.what}", where=e.where or str(images), remedy=e.remedy
+            ) from e
+        except KeyboardInterrupt as e:
+            raise _interrupted(external, images) from e
     else:
         now = _on_remote(host, external, work, images.absolute(), saved, remote)
         shutil.rmtree(images)
     total = time.monotonic() - begin
     moved = MovedAway(now=now, total=total, downtime=total, sent=size)
     return moved, None if remote is not None else str(images)
+
+
+def _written(host: Host, external: External, work: Work, plan: MovePlan, images: Path) -> Saved:
+    """Write an instance to a new directory.
+
+    If that fails, what was written is removed, unless it is complete.
+    """
+    with _removed_if_failed(images):
+        try:
+            own = external.checkpoint(host, work, images.absolute())
+        except WrittenError as e:
+            write_saved(images, Saved(name=external.name, method=plan.method, own=e.own))
+            raise
+    return Saved(name=external.name, method=plan.method, own=own)
+
+
+def _interrupted(external: External, images: Path) -> RunError:
+    return RunError(
+        f"interrupted; whether {external.name} was restored already is not known",
+        where=str(images),
+        remedy=f"if it does not run: nearmetal restore {shlex.quote(str(images))}",
+    )
 
 
 def _on_remote(
@@ -206,8 +233,12 @@ def _on_remote(
     try:
         there = _sent(host, images, remote)
         now = external.restore(remote, work, there, saved)
-    except RunError as e:
-        if not remote.run(["true"], timeout=SECONDS).ok:
+    except KeyboardInterrupt as e:
+        raise _interrupted(external, images) from e
+    except RestoredError:
+        raise
+    except NearmetalError as e:
+        if not remote.connected() or not remote.run(["true"], timeout=SECONDS).ok:
             raise RunError(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
                 f"runs there: {e.what}",
@@ -216,7 +247,7 @@ def _on_remote(
             ) from e
         try:
             back = external.restore(host, work, images, saved)
-        except RunError as second:
+        except NearmetalError as second:
             raise RunError(
                 f"{external.name} runs nowhere: {e.what}; and here: {second.what}",
                 where=str(images),
@@ -228,7 +259,7 @@ def _on_remote(
             remedy="the same programs, libraries and files there, and a free PID",
         ) from e
     finally:
-        if there is not None:
+        if there is not None and remote.connected():
             remote.run(["rm", "-r", "-f", str(there)], timeout=SECONDS)
     return f"{now} at {remote.name}"
 
@@ -241,7 +272,8 @@ def _sent(host: Host, images: Path, remote: SshHost) -> Path:
     there = made.stdout.strip()
     unpack = shlex.join(remote.words(["tar", "--directory", there, "--extract", "--file", "-"]))
     pack = shlex.join(["tar", "--directory", str(images), "--create", "--file", "-", "."])
-    done = host.run(["sh", "-c", f"{pack} | {unpack}"], timeout=SECONDS)
+    # With pipefail, since a tar that cannot read a file here writes zeros, and the other one is content.
+    done = host.run(["bash", "-o", "pipefail", "-c", f"{pack} | {unpack}"], timeout=SECONDS)
     if not done.ok:
         remote.run(["rm", "-r", "-f", there], timeout=SECONDS)
         raise RunError(f"the images are not copied to {remote.name}: {done.failure()}")
@@ -266,6 +298,8 @@ def _removed_if_failed(images: Path) -> Iterator[None]:
     """Remove torn images, and keep CRIU's logs, since the error names them."""
     try:
         yield
+    except WrittenError:
+        raise
     except BaseException:
         for file in images.iterdir():
             if file.suffix != ".log":

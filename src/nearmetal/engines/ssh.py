@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,7 +68,8 @@ class Ssh:
         for identity, state in self.states(host, ids, options).items():
             name, pid, _ = identity.rsplit(":", 2)
             if state is State.RUNNING:
-                _remote(host, name, f"kill -TERM {int(pid)} || true", options)
+                with contextlib.suppress(RunError):  # unreachable: its claim runs out
+                    _remote(host, name, f"kill -TERM {int(pid)} || true", options)
 
 
 def ssh_words(name: str, options: Mapping[str, str], control: Path) -> list[str]:

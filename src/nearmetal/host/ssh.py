@@ -70,6 +70,11 @@ class SshHost:
         """Return the local command that runs argv on the other machine."""
         return [*self._client(), shlex.join(argv)]
 
+    def connected(self) -> bool:
+        """Return whether the shared connection exists. A command would silently make one of its own."""
+        argv = [*client(self._way, self._socket), "-O", "check", "--", self._way.destination]
+        return self._local.run(argv, timeout=GRACE).ok
+
     def forward(self, socket: Path, address: str, port: int) -> None:
         """Forward a local socket to an address and port that the other machine can reach.
 

@@ -8,6 +8,7 @@ own. Clocks of the nodes are never compared.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -26,6 +27,8 @@ CLAIMS, COORDINATOR = "claims", "coordinator"
 """Names in a results directory: claims to blocks, and claims to coordinate the run (as block 0)."""
 LEASE = 60.0
 """Seconds after its last renewal for which a claim is valid. NFS clients may keep attributes for as long."""
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of link(2) on file systems without hard links."""
 RENEWALS = 6
 """Renewals within one lease, so that a claim survives a file server that does not answer for a while."""
 
@@ -116,13 +119,28 @@ class Claims:
         aside = self.place / f".{claim.block}.{claim.attempt}.{self._run}.tmp"
         try:
             write_file(aside, self._content(state))
-            with suppress(OSError):  # a repeated NFS request reports an error although the first one worked
-                os.link(aside, self._file(claim.block, claim.attempt))
-            won = aside.stat().st_nlink == 2
+            target = self._file(claim.block, claim.attempt)
+            try:
+                os.link(aside, target)
+            except FileExistsError:
+                pass  # also of a repeated NFS request whose first one worked
+            except OSError as e:
+                if e.errno not in _NO_LINKS:
+                    raise
+                self._create(target, self._content(state))
+            won = _run_in(target) == self._run
             aside.unlink()
         except OSError as e:
             raise failure(e, self.place.parent, kept="the records are whole") from e
         return won
+
+    @staticmethod
+    def _create(target: Path, content: bytes) -> None:
+        """Make a file unless it exists, on a file system without hard links."""
+        with suppress(FileExistsError), target.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
     @contextmanager
     def holding(self, claim: Claim) -> Iterator[None]:
@@ -143,7 +161,11 @@ class Claims:
         finally:
             ended.set()
             renewal.join()
-            write_file(self._file(claim.block, claim.attempt), self._content(state))
+            try:
+                write_file(self._file(claim.block, claim.attempt), self._content(state))
+            except OSError as e:
+                if state is ClaimState.DONE:  # else the error of the body is the one to show
+                    raise failure(e, self.place.parent, kept="the records are whole") from e
 
     def close(self) -> None:
         """Remove the file by which this worker reads the server's clock."""
@@ -155,6 +177,13 @@ class Claims:
 
     def _file(self, block: int, attempt: int) -> Path:
         return self.place / f"{block}.{attempt}.json"
+
+
+def _run_in(file: Path) -> str | None:
+    """Return the worker that a claim names; None if it is just being written."""
+    with suppress(ValueError, KeyError):
+        return str(json.loads(file.read_bytes())["run"])
+    return None
 
 
 def claimed_attempts(place: Path) -> dict[int, int]:

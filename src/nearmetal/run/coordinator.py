@@ -164,7 +164,7 @@ class Coordinator:
                 self._tell_once(problem, problem)
             if self._roofs is not None and seconds and self._roofs.step(self._elapsed()):
                 self._directory.write_roofs(self._roofs.roofs())
-            if found is not None:
+            if found is not None and len(self._out) < self._workers.capacity:
                 began, at = at, time.monotonic()
                 if ended > 1 and planned:
                     self._pace.saw(planned, at - began)

@@ -107,7 +107,8 @@ def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock
     last = blocks_in_order(state.done, state.missing)
     stop = should_stop(study.design, state.verdicts, sum(n <= last for n in state.done), clock)
     if stop is not None:
-        return stop
+        # The first block is run even if it ends after max_time.
+        return None if state.verdicts is None and state.out else stop
     taken = {*state.done, *state.out, *state.missing}
     number = next(n for n in count(last + 1) if n not in taken)
     enough = len(state.done) + len(state.out) >= study.design.max_blocks

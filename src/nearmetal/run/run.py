@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ..environments import Backend
-from ..errors import UsageError
+from ..errors import BusyError, UsageError
 from ..host.facts.boot_records import boot_records
 from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
@@ -24,7 +24,7 @@ from ..node.progress import Progress
 from ..node.survey.available import usable_arms
 from ..node.survey.preflight import require_commands
 from ..plan import SlicePlanner
-from ..records import ResultsDirectory, by_claim, last_attempts
+from ..records import COORDINATOR, Claims, ResultsDirectory, by_claim, last_attempts, last_holder
 from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
@@ -247,10 +247,29 @@ def resume_run(
         interruptible(partial(sweep, progress, label)),
         machine_lock(label, command=order.command, force=order.force),
     ):
+        _require_no_coordinator(directory, label)
         try:
             return _resume(machine, study, directory, label, order, progress)
         except KeyboardInterrupt:
             return Outcome(directory=directory, stopped="interrupted", interrupted=True)
+
+
+def _require_no_coordinator(directory: ResultsDirectory, label: str) -> None:
+    """Raises BusyError if workers of an engine run this study now."""
+    place = directory.path / COORDINATOR
+    if not place.is_dir():
+        return
+    seat = Claims(place, label)
+    try:
+        found = last_holder(place, seat.now())
+    finally:
+        seat.close()
+    if found is not None and found.held:
+        raise BusyError(
+            f"another process coordinates this run ({found.claim.run} on {found.host})",
+            where=str(directory.path),
+            remedy="end it; if it was killed, wait a minute",
+        )
 
 
 def _resume(

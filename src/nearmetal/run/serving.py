@@ -100,9 +100,11 @@ def _opened(
     progress: Progress,
     stack: ExitStack,
 ) -> tuple[Node, Recording] | None:
-    """Open the node of this worker. Returns None if the run ended before there was a plan."""
-    coordinator = _Coordinated(directory, claims)
+    """Open the node of this worker. Returns None if the run has ended."""
+    coordinator, orders = _Coordinated(directory, claims), Orders(directory.path)
     while not directory.frozen:
+        if orders.stopped:
+            return None
         claim = claims.take_over(REHEARSAL_BLOCK)
         if claim is not None:
             with claims.holding(claim):
@@ -110,6 +112,8 @@ def _opened(
         if not coordinator.there():
             return None
         time.sleep(POLL)
+    if orders.stopped or directory.closed:
+        return None  # opening it would remove its checksums
     study = study.with_arms(directory.plan().arms)
     return stack.enter_context(reopened_node(machine, study, directory, label, progress))
 

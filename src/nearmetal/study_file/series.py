@@ -165,6 +165,14 @@ def _check_rules(
             at = ("narrow", "containers", name)
             what = f'no environment is called "{name}"{did_you_mean(name, known)}'
             problems.add(mark_of(root, at, key=True), at, what)
+    for study in studies.values():
+        own = [e.name for e in study.environments]
+        stand_ins = [head.narrow.containers.get(name, name) for name in own]
+        for name in head.narrow.containers:
+            other = head.narrow.containers[name]
+            if name in own and stand_ins.count(other) > 1:
+                at = ("narrow", "containers", name)
+                problems.add(mark_of(root, at), at, f'two environments of a part would be called "{other}"')
 
 
 def series_schema() -> Schema:

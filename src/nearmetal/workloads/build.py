@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -160,19 +161,23 @@ def store_tools(built: BuiltTools, place: Path) -> None:
             made = Path(aside) / "made"
             shutil.copytree(built.directory.parent, made)
             _write_record(built, made)
+            for path in (made, *made.rglob("*")):
+                path.chmod(path.stat().st_mode & ~0o022)
             _move_in(made, target)
 
 
 def stored_tools(host: Host, cache: Path, stored: Path) -> BuiltTools | None:
     """Return the programs of store_tools() as a build in this machine's cache; None if they were built for
-    another CPU or do not exist.
+    another CPU, do not exist, or could have been changed by another user.
 
     They are copied, because programs on a file server would start slower than those of the machine.
 
     stored: a directory that store_tools() made, named by the digest of the build.
     """
     built = _recorded(stored)
-    if built is None or built.cpu != cpu_digest(host):
+    if built is None or built.digest != stored.name or built.cpu != cpu_digest(host):
+        return None
+    if not all(_own(path) for path in (stored.parent, stored, *stored.rglob("*"))):
         return None
     if (own := _recorded(cache / built.digest)) is None:
         cache.mkdir(parents=True, exist_ok=True)
@@ -181,6 +186,12 @@ def stored_tools(host: Host, cache: Path, stored: Path) -> BuiltTools | None:
             _move_in(Path(aside) / "made", cache / built.digest)
         own = _whole(cache / built.digest)
     return own
+
+
+def _own(path: Path) -> bool:
+    """Return whether only this user can change a file or directory."""
+    facts = path.lstat()
+    return facts.st_uid == os.geteuid() and not stat.S_ISLNK(facts.st_mode) and not facts.st_mode & 0o022
 
 
 def cpu_digest(host: Host) -> str:

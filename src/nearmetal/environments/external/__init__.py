@@ -3,7 +3,18 @@
 They belong to the user. Nothing of them carries a label, so nearmetal clean never touches them.
 """
 
-from .contract import External, Facts, MovedAway, Moves, Saved, Target, Way, Work
+from .contract import (
+    External,
+    Facts,
+    MovedAway,
+    Moves,
+    RestoredError,
+    Saved,
+    Target,
+    Way,
+    Work,
+    WrittenError,
+)
 from .names import KINDS, find_external, named
 from .saved import MANIFEST, read_saved, require_new, require_room, write_saved
 
@@ -14,10 +25,12 @@ __all__ = [
     "Facts",
     "MovedAway",
     "Moves",
+    "RestoredError",
     "Saved",
     "Target",
     "Way",
     "Work",
+    "WrittenError",
     "find_external",
     "named",
     "read_saved",

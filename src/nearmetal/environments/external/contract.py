@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ...errors import RunError
 from ...host import Host
 from ...lifecycle import Costs, Method
 from ..contract import Criu, Unavailable
@@ -16,6 +17,21 @@ SECONDS = 600.0
 """Seconds after which a program that checkpoints, restores or moves an instance has failed."""
 ASK_SECONDS = 30.0
 """Seconds after which a program that only answers a question has failed."""
+
+
+class WrittenError(RunError):
+    """An instance was written to files, which are complete, but its end was not seen.
+
+    own: what Saved.own of the files would be.
+    """
+
+    def __init__(self, what: str, own: Mapping[str, str]) -> None:
+        super().__init__(what, remedy="when it has ended: nearmetal restore, with this directory")
+        self.own = own
+
+
+class RestoredError(RunError):
+    """An instance was restored and runs, but its name is not known. It must not be restored again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ class QemuProcess:
                 with Monitor(self.socket) as monitor:
                     configure(monitor, CAPABILITIES[Method.OFFLINE], None, work.downtime_limit)
                 save(self.socket, images / STATE, SECONDS)
-            except RunError as e:
+            except (RunError, KeyboardInterrupt) as e:
                 raise self._goes_on("not written to a file", e) from e
         with Monitor(self.socket) as monitor:
             if work.keep_running:
@@ -132,15 +132,15 @@ class QemuProcess:
                             progress=progress,
                             resumed=lambda: None,
                         )
-                    except RunError:
+                    except (RunError, KeyboardInterrupt):
                         if not progress.committed:
                             end_qemu(destination, other)
                         raise
                     end_qemu(source, self.socket)
-            except RunError as e:
+            except (RunError, KeyboardInterrupt) as e:
                 if progress.committed:
                     raise RunError(
-                        f"the guest has left its source, and the move by {method} did not end: {e.what}",
+                        f"the guest has left its source, and the move by {method} did not end: {_what(e)}",
                         where=str(other),
                         remedy="query-status there; never continue the source, which is older",
                     ) from e
@@ -155,13 +155,18 @@ class QemuProcess:
             rounds=figures.rounds,
         )
 
-    def _goes_on(self, what: str, error: RunError) -> RunError:
+    def _goes_on(self, what: str, error: RunError | KeyboardInterrupt) -> RunError:
         """Let the guest continue after a failure, and return the error to raise."""
         runs = False
         with contextlib.suppress(RunError), Monitor(self.socket) as monitor:
             runs = give_up(monitor)
         words = "it continues at its source" if runs else "it does not run: its QEMU does not let it continue"
-        return RunError(f"the guest was {what}, {words}: {error.what}", remedy=error.remedy)
+        remedy = error.remedy if isinstance(error, RunError) else ""
+        return RunError(f"the guest was {what}, {words}: {_what(error)}", remedy=remedy)
+
+
+def _what(error: RunError | KeyboardInterrupt) -> str:
+    return error.what if isinstance(error, RunError) else "interrupted"
 
 
 def require_qmp(path: Path) -> None:

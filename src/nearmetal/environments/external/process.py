@@ -16,7 +16,7 @@ from ...host.processes.labelled import ancestors
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Criu, Dump, Unavailable
 from ..criu import DUMP_LOG, PID_FILE, RESTORE_LOG, dump_argv, first_error, restore_argv
-from .contract import SECONDS, Facts, Saved, Way, Work
+from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work, WrittenError
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
 """CRIU's own start, the freeze, and the restore of a process without memory."""
@@ -83,9 +83,10 @@ class ProcessTree:
                 where=str(images / DUMP_LOG),
                 remedy="the log above says what CRIU cannot write",
             )
+        own = {"options": " ".join(options), "pids": " ".join(map(str, processes))}
         if not work.keep_running:
-            await_end(self.pid)
-        return {"options": " ".join(options), "pids": " ".join(map(str, processes))}
+            await_end(self.pid, own)
+        return own
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         _await_free(host, saved.own.get("pids", "").split())
@@ -102,7 +103,7 @@ class ProcessTree:
 def restore_detached(host: Host, criu: Criu, images: Path, options: Sequence[str]) -> int:
     """Restore processes that go on after nearmetal has ended, and return the PID of the first.
 
-    Raises RunError. Nothing runs then.
+    Raises RunError. Nothing runs then, unless it is RestoredError.
     """
     host.run(["rm", "-f", str(images / PID_FILE)], timeout=SECONDS)
     argv = restore_argv(criu, images, ["--restore-detached", *options])
@@ -116,7 +117,7 @@ def restore_detached(host: Host, criu: Criu, images: Path, options: Sequence[str
         )
     read = host.read(images / PID_FILE)
     if not isinstance(read, bytes) or not read.strip().isdigit():
-        raise RunError("CRIU has restored a process, and does not say its PID", where=str(images))
+        raise RestoredError("CRIU has restored a process, and does not say its PID", where=str(images))
     return int(read)
 
 
@@ -128,19 +129,20 @@ def still(pid: int) -> str:
     return "which is still stopped" if fields[_STATE] in "Tt" else "which continues"
 
 
-def await_end(pid: int) -> None:
+def await_end(pid: int, own: Mapping[str, str]) -> None:
     """Wait until a process that was written to files has ended; its parent may not have reaped it yet.
 
-    Raises RunError if it still runs: a second one must not be made of it.
+    own: see WrittenError, which is raised if the process still runs, or at Ctrl-C: a second one must not be
+        made of it.
     """
     end = time.monotonic() + _GONE_SECONDS
-    while (fields := _fields(pid)) is not None and fields[_STATE] not in "ZX":
-        if time.monotonic() > end:
-            raise RunError(
-                f"process {pid} was written to files, but still runs",
-                remedy="end it before the images are restored",
-            )
-        time.sleep(_LOOK_AGAIN)
+    try:
+        while (fields := _fields(pid)) is not None and fields[_STATE] not in "ZX":
+            if time.monotonic() > end:
+                raise WrittenError(f"process {pid} was written to files, but still runs", own)
+            time.sleep(_LOOK_AGAIN)
+    except KeyboardInterrupt as e:
+        raise WrittenError(f"interrupted: process {pid} was written to files, and ends", own) from e
 
 
 def _await_free(host: Host, pids: Sequence[str]) -> None:

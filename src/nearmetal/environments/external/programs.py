@@ -90,9 +90,10 @@ class RuncContainer:
                 where=str(images / DUMP_LOG),
                 remedy="the log above says what CRIU cannot write",
             )
+        own = {"bundle": str(state["bundle"])}
         if not work.keep_running:
-            await_end(pid)
-        return {"bundle": str(state["bundle"])}
+            await_end(pid, own)
+        return own
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         words = self._words(host, work, "restore", images)
@@ -236,8 +237,14 @@ class LibvirtDomain:
     def checkpoint(self, host: Host, work: Work, images: Path) -> Mapping[str, str]:
         if work.keep_running:
             raise UsageError("virsh save ends the domain", remedy="without --keep-running, then restore it")
-        done = self._ask(host, "save", self.domain, str(images / STATE))
+        try:
+            done = self._ask(host, "save", self.domain, str(images / STATE))
+        except BaseException:
+            self._ask(host, "domjobabort", self.domain)  # the daemon goes on without its client
+            raise
         if not done.ok:
+            if done.returncode == TIMED_OUT:
+                self._ask(host, "domjobabort", self.domain)
             raise self._failed(host, "not saved", done)
         return {}
 

@@ -42,6 +42,7 @@ def require_new(directory: Path) -> None:
             raise UsageError(
                 f"{directory} is not empty", remedy="a new directory: no image is ever overwritten"
             )
+        directory.chmod(0o700)  # images hold the memory; the directory may have been there already
     except OSError as e:
         raise UsageError(f"{directory}: {e.strerror}", remedy="a directory that can be written to") from e
 

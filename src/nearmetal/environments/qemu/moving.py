@@ -14,6 +14,8 @@ from .qmp import Monitor
 
 UNBOUNDED = 1 << 40
 LOOK_AGAIN = 0.002
+LAST_SECONDS = 10.0
+"""Seconds for the last steps of a move that completes at its time limit."""
 ASK_AGAIN = 0.05
 """Seconds after which a QEMU that reported a completed move with zeros is asked again."""
 CHANNELS = 2
@@ -98,7 +100,11 @@ def move(
         status = str(report.get("status", "none"))
         if status in ("failed", "cancelled", "postcopy-paused"):
             raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
-        if time.monotonic() > end:
+        late = time.monotonic() - end
+        if late > 0 and status != "completed" and not progress.committed:
+            # It may complete before it is cancelled, and then the guest runs at the target.
+            status = _cancelled(source)
+        if late > (LAST_SECONDS if status == "completed" else 0):
             raise RunError(
                 f"the move by {method} was not done after {time_limit:g} s: {_left(report)}",
                 remedy="more bandwidth, a longer downtime limit, or method postcopy",
@@ -111,7 +117,7 @@ def move(
             # The target of pre-copy starts its guest by itself.
             progress.committed |= method is not Method.OFFLINE
             if method is Method.OFFLINE:
-                _await_loaded(target, end)
+                _await_loaded(target, end + LAST_SECONDS)
                 progress.committed = True
                 target.ask("cont")
         if not running and target.ask("query-status")["running"]:
@@ -130,6 +136,20 @@ def move(
         sent=int(last.get("ram", {}).get("transferred", 0)),
         rounds=int(last.get("ram", {}).get("dirty-sync-count", 0)),
     )
+
+
+def _cancelled(source: Monitor) -> str:
+    """Cancel a migration. Returns its status afterwards."""
+    with contextlib.suppress(RunError):
+        source.ask("migrate_cancel")
+    end = time.monotonic() + LAST_SECONDS
+    while True:
+        status = str(source.ask("query-migrate").get("status", "none"))
+        if status not in ("setup", "active", "device", "pre-switchover", "cancelling"):
+            return status
+        if time.monotonic() > end:
+            return status
+        time.sleep(LOOK_AGAIN)
 
 
 def configure(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
