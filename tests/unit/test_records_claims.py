@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -52,6 +53,15 @@ def test_a_link_that_reports_an_error_but_was_made_is_won(
         link(source, target)
 
     monkeypatch.setattr(os, "link", twice)
+    assert Claims(tmp_path / "claims", "a").take(3, 1) == Claim(3, 1, "a")
+    assert Claims(tmp_path / "claims", "b").take(3, 1) is None
+
+
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
     assert Claims(tmp_path / "claims", "a").take(3, 1) == Claim(3, 1, "a")
     assert Claims(tmp_path / "claims", "b").take(3, 1) is None
 
