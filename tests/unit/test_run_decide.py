@@ -242,3 +242,11 @@ def test_a_limit_waits_for_the_rounds_before_it() -> None:
     assert decide(study, {}, known, clock) is None
     lost = decide(study, {}, replace(known, out=()), clock)
     assert isinstance(lost, NextBlock) and lost.block.number == 1
+
+
+def test_a_first_round_that_outlasts_the_time_is_waited_for() -> None:
+    study = replace(STUDY, design=replace(STUDY.design, max_time=60.0))
+    late = Clock(elapsed=61.0, block_seconds=0.0)
+    assert decide(study, {}, replace(state(0, None), out={1}), late) is None
+    open_ = VerdictState(finished="", unbounded=True, looked=0, settled={})
+    assert isinstance(decide(study, {}, replace(state(1, open_), out={2}), late), Stop)
