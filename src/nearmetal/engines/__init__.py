@@ -1,6 +1,6 @@
 """Engines start workers where a user's jobs run: on this machine, by ssh, or by a batch system.
 
-A worker is the command `nearmetal run-block DIR`. An engine knows nothing of blocks, and what remains to be
+A worker is the command `run-block DIR`. An engine knows nothing of blocks, and what remains to be
 run is never computed from its states.
 """
 
