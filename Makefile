@@ -26,10 +26,10 @@ test-vm: setup-test
 	  $(addprefix tests/contract/test_,guests.py guests_network.py libvirt_guests.py) \
 	  $(addprefix tests/system/test_,guests_run.py guest_faults.py) -q $(ARGS)
 
-# Checkpoints: methods x backends, then each of them with faults in the middle. Four minutes on two cores.
+# Checkpoints and moves: methods x backends, then each of them with faults in the middle. Ten minutes on two cores.
 test-lifecycle: setup-test
 	$(PYTHON) -m pytest tests/unit/test_lifecycle_table.py tests/contract/test_checkpoints.py \
-	  tests/system/test_checkpoint_run.py tests/system/test_checkpoint_faults.py -q $(ARGS)
+	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py migration_run.py moving.py) -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run

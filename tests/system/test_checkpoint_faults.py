@@ -50,7 +50,7 @@ def criu() -> Iterator[Criu]:
         yield found
 
 
-SAMPLE = {("native", Method.CRIU), ("runc", Method.CRIU_LAZY), ("namespaces", Method.CRIU_PAGESERVER)}
+SAMPLE = {("native", Method.CRIU)}
 """Pairs of backend and method that are tested with all others; the rest takes minutes."""
 
 

@@ -50,6 +50,7 @@ def test_more_workers_than_cpus_are_refused(here: Path) -> None:
     assert done.returncode == 2 and "do not fit on this machine" in done.stderr
 
 
+@pytest.mark.apart
 def test_a_killed_worker_loses_nothing(here: Path) -> None:
     run = started(*on("local", 30), cwd=here)
     until(lambda: len(claims(here, "done")) >= 4 and claims(here, "held") != [])
@@ -99,6 +100,7 @@ def living(here: Path) -> bool:
     return "running" in nearmetal("status", cwd=here).stdout
 
 
+@pytest.mark.apart
 def test_a_late_result_of_a_round_that_was_given_to_another_counts_once(here: Path) -> None:
     """The worker stands still as a machine does that is cut off, and goes on when its round is done."""
     run = started(*on("local", 300), cwd=here)

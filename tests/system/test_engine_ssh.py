@@ -88,6 +88,7 @@ def test_a_machine_whose_key_is_not_known_is_not_used(here: Path, daemon: Daemon
     assert "n1" in done.stderr and records(here) == [] and daemon.known.read_text() == kept
 
 
+@pytest.mark.apart
 def test_an_interrupted_run_ends_its_workers(here: Path, daemon: Daemon) -> None:
     run = started(*on("ssh", 3000, *daemon.options), cwd=here)
     until(lambda: len(claims(here, "done")) >= 2)

@@ -54,6 +54,7 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["results_dir"] and left_behind(tmp_path) == []
 
 
+@pytest.mark.apart
 def test_auto_chooses_for_the_bound_and_says_what_it_expected(tmp_path: Path) -> None:
     assert kernel()
     auto = "count: 4, method: auto, downtime_limit: 2 s"
@@ -115,6 +116,7 @@ design: {baseline: bare, mode: plain, margin: 10 %, seed: 1}
 """
 
 
+@pytest.mark.apart
 def test_methods_are_compared_and_those_that_there_are_not_are_named(tmp_path: Path) -> None:
     """The baseline is the first method of its environment that there is; the results directory is read again
     with the same one. A file that the caller has locked is not part of the checkpoint."""

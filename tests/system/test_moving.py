@@ -33,7 +33,7 @@ from nearmetal.images.build import build
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import image_store
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.apart
 HOST = LocalHost()
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="CRIU needs root")
 QEMU = pytest.mark.skipif(
@@ -122,6 +122,7 @@ def program(tmp_path: Path, criu: None) -> Iterator[Program]:
         os.kill(made.pid, signal.SIGKILL)
 
 
+@pytest.mark.more
 @ROOT
 def test_a_process_is_written_to_files_and_restored(program: Program, tmp_path: Path) -> None:
     plan = done_json("checkpoint", str(program.pid), "--to", "i", "--dry-run", cwd=tmp_path)
@@ -471,6 +472,7 @@ def test_a_guest_whose_file_has_no_room_goes_on(guests: list[Guest], tmp_path: P
         (["migrate", "1", "--to", "h", "--bandwidth", "9"], "--bandwidth: "),
     ],
 )
+@pytest.mark.more
 def test_a_mistake_has_one_reason_and_one_cure(words: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("")
     with socket.socket(socket.AF_UNIX) as silent:
