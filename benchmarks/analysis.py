@@ -4,7 +4,7 @@ how both grow.
 By hand: python -m benchmarks.analysis [--records N] [--like RESULTS] [--rounds R]. The records are simulated
 ones of 1.2 kB, or with --like those of a real run, its blocks repeated with noise of 2 %. Each size has a
 process of its own, the two sizes in turn. The first reading, as at the end of a run, keeps the folded pieces
-in the user's cache (here in one of its own), and later readings use them; both are told."""
+in the user's cache (here in one of its own), and later readings use them; both times are printed."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def test_a_rank_is_checkpointed_between_tokens(rig: Rig) -> None:
 
 
 def unread(fifo: Path) -> int:
-    """Bytes in a FIFO that nobody has read."""
+    """Return the number of unread bytes in a FIFO."""
     descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)

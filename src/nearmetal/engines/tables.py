@@ -92,7 +92,7 @@ def _filled(token: str, known: Mapping[str, str], argv: Sequence[str]) -> Sequen
 
 
 def table_engine(name: str) -> TableEngine:
-    """Return an engine of the table. Raises KeyError if it has none with this name."""
+    """Return an engine of the table. Raises KeyError for an unknown name."""
     from ruamel.yaml import YAML
 
     known = YAML(typ="safe").load((files(__package__) / TABLE).read_text())[name]

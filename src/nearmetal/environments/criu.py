@@ -291,7 +291,7 @@ def run_dump(host: Host, tools: Tools, label: str, argv: Sequence[str], images: 
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on at the moment."""
+    """Return a free TCP port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         port: int = probe.getsockname()[1]

@@ -67,7 +67,7 @@ def serve(
 
     done: called after each block.
 
-    Raises BusyError if another run holds the machine, KeyboardInterrupt if this worker is told to end (its
+    Raises BusyError if another run holds the machine, KeyboardInterrupt if this worker receives SIGTERM (its
     claim is then given back and everything is undone), and the errors of check_study(), fix_plan() and
     reopened_node().
     """
