@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -19,11 +20,13 @@ from nearmetal.plan.slices import (
     LONGER_THEN,
     LONGEST_BLOCK,
     LONGEST_LATE_BLOCK,
+    LOOKS,
     MOST_SLICES,
     OVERHEAD_SHARE,
     SHORTEST_RUN,
     VERIFIED_EVERY,
     SlicePlanner,
+    late_lengths,
 )
 
 NAMES = ("quiet", "loud")
@@ -196,7 +199,7 @@ def test_the_lengths_of_later_blocks_are_known_from_the_first_on(slices: int | N
     foreseen = plan.lengths()
     found = []
     for done in range(1, SHORTEST_RUN + 1):
-        if done in (FIXED_FROM - 1, SHORTEST_RUN - 1, SHORTEST_RUN):
+        if done in (*(look - 1 for look in LOOKS), SHORTEST_RUN):
             found.append(plan.block_seconds())
         saw(plan, LOUD)
     assert foreseen == pytest.approx(found, rel=0.05)
@@ -216,9 +219,21 @@ def test_blocks_are_longer_after_the_first_look_as_far_as_the_budget_holds(left:
     else:
         rest = LEFT_THEN * (SHORTEST_RUN - FIXED_FROM) * longer
         assert FIXED_FROM * length + rest < left * 1.01
+    lengths = [longer]
     for _ in range(SHORTEST_RUN - FIXED_FROM):
         saw(plan, LOUD)
-    assert longer * 0.99 < plan.block_seconds() < LONGEST_LATE_BLOCK * 1.05
+        lengths.append(plan.block_seconds())
+    assert all(later > 0.99 * earlier for earlier, later in pairwise(lengths))
+    assert lengths[-1] < LONGEST_LATE_BLOCK * 1.05
+
+
+@pytest.mark.parametrize("left", [40.0, 65.0, 90.0, 300.0])
+def test_a_third_look_fits_into_the_budget_as_well_as_before_the_second(left: float) -> None:
+    """Blocks between the second look and the third become longer only if all of them fit, even if nothing has
+    dropped out."""
+    second, third, fourth = late_lengths(2.5, left)
+    assert second <= third <= fourth <= LONGEST_LATE_BLOCK
+    assert third == second or 4 * second + 6 * third < left
 
 
 @given(st.permutations(range(3)), st.floats(0.1, 10))

@@ -5,24 +5,24 @@ from .lengths import kalibera_jones_plan
 from .slices import (
     FIXED_FROM,
     LONGEST_BLOCK,
+    LOOKS,
     MOST_SLICES,
-    SHORTEST_RUN,
     VERIFIED_EVERY,
     SlicePlanner,
     block_length,
-    late_length,
+    late_lengths,
 )
 
 __all__ = [
     "FIXED_FROM",
     "LONGEST_BLOCK",
+    "LOOKS",
     "MOST_SLICES",
-    "SHORTEST_RUN",
     "VERIFIED_EVERY",
     "SlicePlanner",
     "block_length",
     "kalibera_jones_plan",
-    "late_length",
+    "late_lengths",
     "make_block",
     "make_plan",
 ]

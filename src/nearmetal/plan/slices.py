@@ -27,20 +27,23 @@ OVERHEAD_SHARE = 0.3
 LONGEST_BLOCK = 4.0
 """Longest block in seconds that is planned only to reduce these costs: many short fresh instances are better
 than few long runs."""
-FULL_RUN, SHORTEST_RUN = 40, 18
-"""Numbers of blocks that should fit into a time budget: 40 if blocks are cheap, and at least 18 (the third
-look), if this can be achieved by fewer slices."""
+FULL_RUN = 40
+"""Number of blocks that should fit into a time budget if blocks are cheap."""
 VERIFIED_EVERY = 8
 """A kernel is verified in every eighth block (METHOD, 'The block')."""
-FIXED_FROM = 8
-"""Number of blocks after which the numbers of slices are fixed. Before the first look, no arm or kernel can
-have dropped out, so the numbers do not depend on any verdict."""
+LOOKS = (8, 12, 18)
+"""Numbers of blocks after which blocks become longer: the first three looks, at which arms and kernels drop
+out."""
+FIXED_FROM, SHORTEST_RUN = LOOKS[0], LOOKS[-1]
+"""After FIXED_FROM blocks, the numbers of slices are fixed. Before the first look, no arm or kernel can have
+dropped out, so the numbers do not depend on any verdict. At least SHORTEST_RUN blocks should fit into a time
+budget, if this can be achieved by fewer slices."""
 LONGER_THEN = 2.0
-"""Factor by which blocks become longer after FIXED_FROM blocks, if SHORTEST_RUN of them still fit into the
-time budget, and again after SHORTEST_RUN blocks.
+"""Factor by which blocks become longer after each of LOOKS, as far as SHORTEST_RUN of them still fit into the
+time budget.
 
 When arms or kernels have dropped out, a block contains less work, but its starts and launches cost nearly as
-much. The block at which the length changes does not depend on what has dropped out.
+much. The blocks at which the length changes do not depend on what has dropped out.
 """
 LONGEST_LATE_BLOCK = 16.0
 """Longest late block in seconds, with all arms and kernels."""
@@ -58,10 +61,10 @@ class SlicePlanner:
 
     If the study sets a number, it is used. Otherwise, in the first FIXED_FROM blocks, the slices fill the
     block and are divided by the noise of all earlier blocks. After that the proportions and the longer
-    durations of blocks are fixed. The planner uses only data that would be the same if any two arms of a
-    block were exchanged: the spread of slices around their means and their total time, never the difference
-    between arms. The sign of a block's difference thus remains equally likely to be plus or minus, as the
-    intervals require.
+    durations of blocks after each of LOOKS are fixed. The planner uses only data that would be the same if
+    any two arms of a block were exchanged: the spread of slices around their means and their total time,
+    never the difference between arms. The sign of a block's difference thus remains equally likely to be plus
+    or minus, as the intervals require.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class SlicePlanner:
         self._noise: dict[str, list[float]] = {name: [] for name in self._kernels}
         self._beside: list[float] = []
         self._seen, self._spent = 0, 0.0
-        self._fixed: tuple[dict[str, int], dict[str, int]] | None = None
+        self._fixed: tuple[dict[str, int], ...] | None = None
         self._take(dict.fromkeys(self._kernels, self._own or REHEARSED_SLICES), rehearsal, seconds)
 
     def saw(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
@@ -98,28 +101,21 @@ class SlicePlanner:
             return dict.fromkeys(self._kernels, self._own)
         if self._fixed is None:
             return self._planned()
-        return dict(self._fixed[self._seen >= SHORTEST_RUN])
+        return dict(self._fixed[sum(self._seen >= look for look in LOOKS) - 1])
 
     def block_seconds(self) -> float:
         """Return the seconds of the next block if no arm and no kernel has dropped out."""
         return self._overhead() + self._seconds(self.slices())
 
-    def lengths(self) -> tuple[float, float, float]:
-        """Return the seconds of a block until FIXED_FROM blocks are done, until SHORTEST_RUN, and after that,
-        if no arm and no kernel drops out."""
+    def lengths(self) -> tuple[float, ...]:
+        """Return the seconds of a block until each of LOOKS, and after the last of them, if no arm and no
+        kernel drops out."""
         if self._own is not None:
-            return (self.block_seconds(),) * 3
+            return (self.block_seconds(),) * (len(LOOKS) + 1)
         early = self._planned()
-        if self._fixed is not None:
-            late = self._fixed
-        else:
-            length = self._overhead() + self._seconds(early)
-            late = self._later(self._spent + (FIXED_FROM - self._seen) * length)
-        return (
-            self._overhead() + self._seconds(early),
-            self._overhead() + self._seconds(late[0]),
-            self._overhead() + self._seconds(late[1]),
-        )
+        length = self._overhead() + self._seconds(early)
+        late = self._fixed or self._later(self._spent + (FIXED_FROM - self._seen) * length)
+        return length, *(self._overhead() + self._seconds(slices) for slices in late)
 
     def _take(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
         verified = sum(_phase_seconds(records, verify_phase(name)) for name in self._kernels)
@@ -151,18 +147,15 @@ class SlicePlanner:
             costs, noise, block_length(self._overhead(), self._left) - self._overhead() - self._seconds(least)
         )
 
-    def _later(self, spent: float) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the numbers of slices of a block after the first look, and of one after SHORTEST_RUN
-        blocks.
+    def _later(self, spent: float) -> tuple[dict[str, int], ...]:
+        """Return the numbers of slices of a block after each of LOOKS.
 
         spent: seconds of the first FIXED_FROM blocks.
         """
         planned = self._planned()
-        first = self._overhead() + self._seconds(planned)
         left = None if self._left is None else self._left - spent
-        second = late_length(first, left)
-        third = min(LONGER_THEN * late_length(first, None), max(first, LONGEST_LATE_BLOCK))
-        return self._lengthened(planned, second), self._lengthened(planned, third)
+        lengths = late_lengths(self._overhead() + self._seconds(planned), left)
+        return tuple(self._lengthened(planned, length) for length in lengths)
 
     def _lengthened(self, slices: Mapping[str, int], length: float) -> dict[str, int]:
         """Return numbers of slices in the same proportions that fill a block of this length in seconds, never
@@ -187,16 +180,25 @@ def block_length(overhead: float, left: float | None) -> float:
     return min(max(full, min(LONGEST_BLOCK, left / FULL_RUN)), left / (SHORTEST_RUN + 0.5))
 
 
-def late_length(first: float, left: float | None) -> float:
-    """Return the seconds that a block takes after FIXED_FROM blocks, if nothing drops out.
+def late_lengths(first: float, left: float | None) -> tuple[float, float, float]:
+    """Return the seconds that a block takes after each of LOOKS, if nothing drops out.
 
-    first: seconds of a block until then.
+    The blocks between the first two looks use the time that is left if most comparisons drop out (LEFT_THEN),
+    those until the third look only the time that is left in any case. Those after it do not depend on the
+    budget.
+
+    first: seconds of a block until the first of them.
     left: seconds of the time budget that are left then; None without one.
     """
-    length = min(LONGER_THEN * first, max(first, LONGEST_LATE_BLOCK))
-    if left is None:
-        return length
-    return max(first, min(length, left / (LEFT_THEN * (SHORTEST_RUN - FIXED_FROM + 0.5))))
+    most = max(first, LONGEST_LATE_BLOCK)
+    second = free = min(LONGER_THEN * first, most)
+    third = min(LONGER_THEN * free, most)
+    fourth = min(LONGER_THEN * third, most)
+    if left is not None:
+        second = max(first, min(free, left / (LEFT_THEN * (SHORTEST_RUN - LOOKS[0] + 0.5))))
+        rest = left - (LOOKS[1] - LOOKS[0]) * second
+        third = max(second, min(third, rest / (SHORTEST_RUN - LOOKS[1] + 0.5)))
+    return second, third, max(third, fourth)
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:

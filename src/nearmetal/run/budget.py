@@ -12,7 +12,7 @@ from ..model.design import Design
 from ..model.looks import first_looks
 from ..model.plan import Schedule
 from ..model.study import Study
-from ..plan import FIXED_FROM, SHORTEST_RUN
+from ..plan import LOOKS
 from ..units import show_clock
 
 SLACK = 1.1
@@ -60,7 +60,7 @@ class Rest:
 def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: float) -> Rest | None:
     """Return the rest of a run: the number of rounds that its limits allow. None if it has no limit.
 
-    lengths: seconds of a round until FIXED_FROM rounds are done, until SHORTEST_RUN, and after that.
+    lengths: seconds of a round until each of LOOKS, and after the last of them.
     done: number of rounds done, including those before a resumption.
     elapsed: seconds of the time budget that are used up.
     """
@@ -68,7 +68,7 @@ def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: flo
     if math.isinf(left) and design.max_blocks >= UNLIMITED:
         return None
     rounds, seconds = 0, 0.0
-    for end, length in zip((FIXED_FROM, SHORTEST_RUN, design.max_blocks), lengths, strict=True):
+    for end, length in zip((*LOOKS, design.max_blocks), lengths, strict=True):
         most = min(end, design.max_blocks) - done - rounds
         fit = math.inf if length <= 0 else (left - seconds) / length
         number = max(0, most if fit >= most else math.floor(fit))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..model.design import LEAST_SLICES
 from ..model.study import Study
-from ..plan import FIXED_FROM, VERIFIED_EVERY, block_length, late_length
+from ..plan import FIXED_FROM, VERIFIED_EVERY, block_length, late_lengths
 from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
@@ -58,7 +58,7 @@ def estimate(study: Study) -> RunEstimate:
     least = blocks
     if left is not None and each and design.slices is None and blocks > FIXED_FROM:
         late = left - FIXED_FROM * block
-        least = min(blocks, FIXED_FROM + math.floor(late / late_length(block, late)))
+        least = min(blocks, FIXED_FROM + math.floor(late / late_lengths(block, late)[0]))
     return RunEstimate(
         blocks=min(blocks, design.max_blocks),
         least_blocks=min(least, design.max_blocks),
