@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .keys import SOME_TEXT, Kind, beside, factor, key, matching, one_of
+from .keys import SOME_TEXT, ValueType, beside, factor, key, matching, one_of
 from .program import ANYWHERE, FILE_NAME, Bounds
 
 
@@ -18,7 +18,7 @@ class Better(StrEnum):
 
 LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
 """A factor beyond these limits is a typing mistake."""
-_SCALE = Kind(
+_SCALE = ValueType(
     lambda value: factor(value, LEAST_SCALE, MOST_SCALE),
     {"type": "number", "minimum": LEAST_SCALE, "maximum": MOST_SCALE},
     repr,

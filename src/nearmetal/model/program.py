@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .keys import REAL, SOME_TEXT, TEXT, Kind, ValueMistake, beside, factor, key, scalar
+from .keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, factor, key, scalar
 
 #: Name of a script in its working directory.
 SCRIPT = "script"
 
 
-_FRACTION = Kind(lambda value: factor(value, 0, 1), {"type": "number", "minimum": 0, "maximum": 1}, repr)
+_FRACTION = ValueType(lambda value: factor(value, 0, 1), {"type": "number", "minimum": 0, "maximum": 1}, repr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ def _file_name(value: object) -> str:
     return text
 
 
-FILE_NAME = Kind(_file_name, {"type": "string", "pattern": r"^[^/]"}, plain=False)
+FILE_NAME = ValueType(_file_name, {"type": "string", "pattern": r"^[^/]"}, plain=False)
 """The name of a file below the program's directory."""
 
 

@@ -19,7 +19,7 @@ from .keys import (
     SOME_TEXT,
     TEXT,
     TRUTH,
-    Each,
+    ListOf,
     Named,
     Pairs,
     key,
@@ -132,7 +132,7 @@ class KernelWorkload(_Workload):
         metadata=key(one_of(Pages), "page size asked for by madvise: huge, or 4k", "4k", always=True),
     )
     metrics: tuple[str, ...] = field(
-        default=(), metadata=key(Each(NAME, least=1), "metrics to keep; all if omitted", ["triad"])
+        default=(), metadata=key(ListOf(NAME, least=1), "metrics to keep; all if omitted", ["triad"])
     )
 
     @property
@@ -176,7 +176,7 @@ class CommandWorkload(_Workload):
     argv: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            Each(TEXT, least=1),
+            ListOf(TEXT, least=1),
             f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
             f" the placement's number of ranks, {STORAGE} the path of its instance's storage, {IDS} who runs"
             " it there",
@@ -233,7 +233,7 @@ class CommandWorkload(_Workload):
     )
     exit_codes: tuple[int, ...] = field(
         default=(0,),
-        metadata=key(Each(whole(0, 255), least=1), "exit codes of a run that ended well", [0, 3]),
+        metadata=key(ListOf(whole(0, 255), least=1), "exit codes of a run that ended well", [0, 3]),
     )
     time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
 

@@ -29,7 +29,7 @@ END_LIMIT = 60.0
 TOKEN_LIMIT = 120.0
 
 
-class Job:
+class RankJob:
     """Owns the FIFOs and the launch of nm-micro. `close` ends both in any state."""
 
     def __init__(self, directory: Path, ranks: int, log: Path, trouble: Callable[[], str] = str) -> None:
@@ -149,7 +149,7 @@ class Job:
             process.kill()
         self._kept = []
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> RankJob:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...units import Dimension
-from ..keys import COUNT, CPU, SIZE, TRUTH, WIRE_RATE, Each, key, one_of, quantity
+from ..keys import COUNT, CPU, SIZE, TRUTH, WIRE_RATE, ListOf, key, one_of, quantity
 
 
 class Pinning(StrEnum):
@@ -94,7 +94,7 @@ class Placement:
     cpus: tuple[int, ...] = field(
         default=(),
         metadata=key(
-            Each(CPU),
+            ListOf(CPU),
             "the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
             " each core first, socket by socket",
             [0, 1],
