@@ -1,39 +1,24 @@
-"""Control groups of version 1 and 2: directories, limits and member processes. Knows no environment.
-
-Every instance has a directory below the tool's own group; with version 2, below the nearest group that can
-have children. Version 1 is used if cpu, cpuacct, cpuset and memory have hierarchies of their own, and version
-2 if they are in the unified hierarchy.
-"""
+"""Where a process may make control groups, and the paths of groups."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
-import signal
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from ..errors import RunError
-from .base import MissingValue
-from .counters.block_accounts import counts_blocks
-from .processes.labelled import ancestors
+from ..base import MissingValue
+from ..counters.block_accounts import counts_blocks
+from .processes import write_control
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
 UNIFIED_NAMES = {"blkio": "io", "cpuacct": "cpu"}
 """Names of controllers that differ in version 2, where 'cpu' also counts CPU time."""
 
 UNIFIED = "unified"
-
-SHORTEST_US = 1000
-"""The kernel accepts neither a quota nor a period below 1 ms (kernel/sched/core.c, tg_set_cfs_bandwidth)."""
-
-DEFAULT_PERIOD_US = 100_000
-"""The default of the kernel, and therefore of every container runtime."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,24 +33,6 @@ class Parents:
     version1: Mapping[str, Path]
     unified: Path | None
     controllers: frozenset[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupLimits:
-    """Limits of a group. None or empty means no limit.
-
-    cpus: CPUs that the group may use.
-    cpu_share: CPU time as a share of one CPU.
-    period_us: period of that limit, in microseconds.
-    memory: in bytes.
-    weight: as in cpu.shares of version 1.
-    """
-
-    cpus: tuple[int, ...] = ()
-    cpu_share: float | None = None
-    period_us: int = DEFAULT_PERIOD_US
-    memory: int | None = None
-    weight: int | None = None
 
 
 def parse_own_groups(text: str) -> dict[str, str]:
@@ -211,7 +178,7 @@ def _without_room(own: Path, leaf: Path) -> None:
     control = own / "cgroup.subtree_control"
     with contextlib.suppress(OSError):
         for name in control.read_text().split():
-            _write(control, f"-{name}")
+            write_control(control, f"-{name}")
         _move_all(leaf, own)
         leaf.rmdir()
 
@@ -221,7 +188,7 @@ def _move_all(source: Path, target: Path) -> None:
     while pids := (source / "cgroup.procs").read_text().split():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                _write(target / "cgroup.procs", pid)
+                write_control(target / "cgroup.procs", pid)
 
 
 @lru_cache(maxsize=1)
@@ -260,21 +227,13 @@ def _enable(directory: Path) -> frozenset[str]:
     enabled = set(control.read_text().split())
     for name in present.intersection(_unified_name(c) for c in CONTROLLERS) - enabled:
         with contextlib.suppress(OSError):
-            _write(control, f"+{name}")
+            write_control(control, f"+{name}")
             enabled.add(name)
     return frozenset(c for c in CONTROLLERS if _unified_name(c) in enabled)
 
 
 def _unified_name(controller: str) -> str:
     return UNIFIED_NAMES.get(controller, controller)
-
-
-def _write(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
 
 
 def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str, Path]:
@@ -321,195 +280,8 @@ def unified_beside_version1() -> Path | None:
     return points.get(UNIFIED) if len(points) > 1 else None
 
 
-def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
-    """Make the directories and set the limits. An old empty group of the same name is replaced.
-
-    Call remove() afterwards, even if create() fails.
-
-    Raises RunError if the kernel refuses.
-    """
-    try:
-        for directory in unique(made):
-            try:
-                directory.mkdir()
-            except FileExistsError:
-                directory.rmdir()
-                directory.mkdir()
-        for path, text in settings(made, limits):
-            _write(path, text)
-    except OSError as e:
-        raise RunError(f"control group: {e.filename or next(iter(made.values()), '')}: {e.strerror}") from e
-
-
-def take(made: Mapping[str, Path], pid: int) -> None:
-    """Move a process with all its threads into the groups of create(). Raises RunError if the kernel
-    refuses."""
-    try:
-        for directory in unique(made):
-            _write(directory / "cgroup.procs", str(pid))
-    except OSError as e:
-        raise RunError(f"process {pid} does not come into its control groups: {e.strerror}") from e
-
-
-def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, str]]:
-    """Return the files that create() writes and their contents.
-
-    With cpuset of version 1, the memory nodes must be set as well.
-    """
-    cpus = ",".join(map(str, limits.cpus))
-    quota, period = quota_us(limits.cpu_share, limits.period_us) if limits.cpu_share else (0, 0)
-    out: list[tuple[Path, str]] = []
-    if UNIFIED in made:
-        group = made[UNIFIED]
-        if cpus:
-            out.append((group / "cpuset.cpus", cpus))
-        if quota:
-            out.append((group / "cpu.max", f"{quota} {period}"))
-        if limits.weight:
-            out.append((group / "cpu.weight", str(unified_weight(limits.weight))))
-        if limits.memory:
-            out.append((group / "memory.max", str(limits.memory)))
-        return out
-    if "cpuset" in made and cpus:
-        nodes = (made["cpuset"].parent / "cpuset.mems").read_text().strip()
-        out += [(made["cpuset"] / "cpuset.mems", nodes), (made["cpuset"] / "cpuset.cpus", cpus)]
-    if "cpu" in made and quota:
-        out += [
-            (made["cpu"] / "cpu.cfs_period_us", str(period)),
-            (made["cpu"] / "cpu.cfs_quota_us", str(quota)),
-        ]
-    if "cpu" in made and limits.weight:
-        out.append((made["cpu"] / "cpu.shares", str(limits.weight)))
-    if "memory" in made and limits.memory:
-        out.append((made["memory"] / "memory.limit_in_bytes", str(limits.memory)))
-    return out
-
-
-def quota_us(share: float, period_us: int) -> tuple[int, int]:
-    """Return (quota, period) in microseconds for a share of one CPU. The period is lengthened if the quota
-    would be below 1 ms."""
-    period = max(period_us, SHORTEST_US, math.ceil(SHORTEST_US / share))
-    return max(round(share * period), SHORTEST_US), period
-
-
-def unified_weight(shares: int) -> int:
-    """Convert cpu.shares (default 1024) to cpu.weight (1 to 10000, default 100).
-
-    The ratio to a group with the default weight stays the same.
-    """
-    return min(max(round(shares * 100 / 1024), 1), 10_000)
-
-
-def read_back(made: Mapping[str, Path]) -> dict[str, float | None]:
-    """Read the limits of a group back from the kernel.
-
-    The keys are cpu_quota (share of one CPU), cpu_shares (with version 2 computed from the weight) and memory
-    (bytes). None means not limited; a key is missing if its value cannot be read.
-    """
-    out: dict[str, float | None] = {}
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        if UNIFIED in made:
-            quota, period = (made[UNIFIED] / "cpu.max").read_text().split()
-        else:
-            quota = (made["cpu"] / "cpu.cfs_quota_us").read_text().strip()
-            period = (made["cpu"] / "cpu.cfs_period_us").read_text().strip()
-        out["cpu_quota"] = None if quota in ("max", "-1") else int(quota) / int(period)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        if UNIFIED in made:
-            out["cpu_shares"] = int((made[UNIFIED] / "cpu.weight").read_text()) * 1024 / 100
-        else:
-            out["cpu_shares"] = float((made["cpu"] / "cpu.shares").read_text())
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        file = made[UNIFIED] / "memory.max" if UNIFIED in made else made["memory"] / "memory.limit_in_bytes"
-        text = file.read_text().strip()
-        # Version 1 writes no limit as the largest number of whole pages.
-        out["memory"] = None if text == "max" or int(text) >= 1 << 62 else float(text)
-    return out
-
-
-def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:
-    """Return each directory once, because controllers may share one."""
-    return tuple(dict.fromkeys(made.values()))
-
-
-def with_children(groups: Iterable[Path]) -> list[Path]:
-    """Return the groups that exist and all groups below them, deepest first. A container program may have
-    made groups below ours."""
-    found: list[Path] = []
-    for directory in groups:
-        with contextlib.suppress(OSError):
-            if directory.stat().st_nlink > 2:
-                found += with_children(p for p in directory.iterdir() if p.is_dir())
-            found.append(directory)
-    return found
-
-
-def members(groups: Iterable[Path]) -> set[int]:
-    """Return the processes in any of these groups; a group that no longer exists has none."""
-    pids: set[int] = set()
-    for directory in groups:
-        with contextlib.suppress(OSError):
-            pids.update(int(line) for line in (directory / "cgroup.procs").read_text().split())
-    return pids
-
-
-def kill_members(groups: Sequence[Path], *, timeout: float = 30.0) -> None:
-    """Kill every process in these groups and below them, until none is left. The caller and its ancestors are
-    never killed.
-
-    Raises RunError if processes are left after timeout seconds.
-    """
-    deadline = time.monotonic() + timeout
-    # Most groups are empty by now. The ancestors are looked up only if there are processes in the groups.
-    while (present := members(with_children(groups))) and (left := present - ancestors(os.getpid())):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > deadline:
-            raise RunError(
-                f"processes {sorted(left)} of {groups[0].name} do not end", remedy="nearmetal clean"
-            )
-        time.sleep(0.001)
-
-
 def of_every_hierarchy(label: str) -> tuple[Path, ...]:
     """Return the groups of this name at the top of every hierarchy, including hierarchies that we do not
     use."""
     points = [point for *_, point in _all_mounts(Path("/proc/self/mountinfo").read_text())]
     return tuple(group for point in points if (group := Path(point) / label).is_dir())
-
-
-def remove_empty(groups: Iterable[Path]) -> list[Path]:
-    """Remove the groups without members and children. Return the groups that could not be removed."""
-    kept = []
-    for group in groups:
-        try:
-            group.rmdir()
-        except FileNotFoundError:
-            continue
-        except OSError:
-            kept.append(group)
-    return kept
-
-
-def remove(groups: Sequence[Path], *, timeout: float = 30.0) -> None:
-    """Kill the members of the groups, and remove the groups and those below them. Groups that do not exist
-    are ignored.
-
-    Raises RunError if a group cannot be removed within timeout seconds.
-    """
-    # Most groups are empty by now and can be removed without reading their members.
-    kept = remove_empty(groups)
-    kill_members(kept, timeout=timeout)
-    deadline = time.monotonic() + timeout
-    for directory in with_children(kept):
-        while True:
-            try:
-                directory.rmdir()
-                break
-            except FileNotFoundError:
-                break
-            except OSError as e:
-                if time.monotonic() > deadline:
-                    raise RunError(f"{directory}: {e.strerror}", remedy="nearmetal clean") from e
-                time.sleep(0.001)
