@@ -22,12 +22,12 @@ from ..report.text import plural
 from ..studies import names, series_names
 from ..workloads.applications.registry import application_names
 from ..workloads.kernels.registry import kernel_names
-from . import series
 from .common import FailOn, complain, print_json
 from .engines import workers_of
 from .measuring import exit_code
 from .options import All, Json
 from .present import print_result
+from .series import results as series
 from .view import analysed
 
 if TYPE_CHECKING:

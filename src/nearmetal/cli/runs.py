@@ -115,7 +115,8 @@ def run(
 ) -> int:
     source = in_parts(study_file, scale=scale, only=only, backend=backend)
     if source is not None:
-        from .series import SeriesOptions, run_series
+        from .series.planning import SeriesOptions
+        from .series.running import run_series
 
         _no_margin_of_parts(margin)
         _no_engine_of_parts(engine)
@@ -181,7 +182,7 @@ def resume(
 
     several = open_series(directory, results, complain)
     if several is not None:
-        from .series import resume_series
+        from .series.running import resume_series
 
         _no_margin_of_parts(margin)
         _no_engine_of_parts(engine)
