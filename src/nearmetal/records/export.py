@@ -15,7 +15,8 @@ from ..model.record import TrialRecord
 from ..model.result import Cell
 from .benchfmt import benchfmt
 from .codec import to_dict
-from .directory import ResultsDirectory, plan_form
+from .directory import ResultsDirectory
+from .plan_file import plan_form
 from .tables import value_columns
 
 
