@@ -16,11 +16,11 @@ from nearmetal.cli.series.planning import SeriesOptions, requested_series
 from nearmetal.cli.series.running import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
-from nearmetal.model.profile import RankProfile
 from nearmetal.model.published import Likeness, Quantity
 from nearmetal.model.series import Omission, Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study
+from nearmetal.model.workloads.profile import RankProfile
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published

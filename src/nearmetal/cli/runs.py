@@ -11,7 +11,7 @@ import typer
 from ..errors import UsageError
 from ..model.design import Mode
 from ..model.series import Scale
-from ..model.workload import Pages
+from ..model.workloads.kernel import Pages
 from .common import FailOn, complain, duration, in_parts
 from .options import (
     All,

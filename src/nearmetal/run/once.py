@@ -15,9 +15,9 @@ from ..errors import RunError, UsageError
 from ..host.processes.labelled import LABEL_VARIABLE
 from ..host.runtime import outside_directory
 from ..launchers import MpiJob
-from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
+from ..model.workloads.profile import RankProfile
 from ..node.machine import Machine
 from ..subjects.profiles import profile_directory, read_profiles
 from ..subjects.rank_argv import Report, rank_argv

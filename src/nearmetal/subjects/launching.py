@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import TrialFailedError
 from ..launchers import verify_places
 from ..meters.groups import MeteredArm
-from ..model.profile import RankProfile
+from ..model.workloads.profile import RankProfile
 from ..node.arms.running_arm import RunningArm
 from ..node.guests import into_guests, out_of_guests
 from ..workloads.protocol import RankReport

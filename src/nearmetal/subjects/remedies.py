@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model.environments.environment import DISKS
+from ..model.environments.environment import DISKS, STORAGE
 from ..model.environments.image import HOST
 from ..model.study import Environment
-from ..model.workload import STORAGE
 from ..units import show
 
 NOT_EXECUTABLE, COMMAND_NOT_FOUND = 126, 127

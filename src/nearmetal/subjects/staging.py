@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 from ..errors import TrialFailedError
 from ..host.processes.bounded import gap
-from ..model.program import SCRIPT
 from ..model.study import CommandWorkload
+from ..model.workloads.script import SCRIPT
 from ..node.trial import Trial
 from ..workloads.program_output import SEARCHED
 from ..workloads.reference import difference

@@ -10,10 +10,14 @@ from typing import ClassVar
 from ...lifecycle import Method
 from ...units import Dimension
 from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, ListOf, key, one_of, quantity, whole
-from ..workload import STORAGE, STORAGE_VARIABLE
 from .guest import GuestSettings
 from .image import HOST
 from .network import NetworkSettings
+
+#: Replaced by the path of its storage in the arguments of a user's own program.
+STORAGE = "{storage}"
+#: The environment variable with the same path.
+STORAGE_VARIABLE = "NEARMETAL_STORAGE"
 
 
 class Transport(StrEnum):

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ...model.expression import mistake
-from ...model.program import SCRIPT, interpreter_of, meets
 from ...model.study import Bounds, CommandWorkload, MetricSpec, VerifySpec
+from ...model.workloads.script import SCRIPT, interpreter_of, meets
 from ..catalog import Catalog
 from ..problems import Path, Problems
 from ..tree import MapNode, mark_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .keys import SOME_TEXT, ValueType, beside, factor, key, matching, one_of
-from .program import ANYWHERE, FILE_NAME, Bounds
+from ..keys import SOME_TEXT, ValueType, beside, factor, key, matching, one_of
+from .script import ANYWHERE, FILE_NAME, Bounds
 
 
 class Better(StrEnum):

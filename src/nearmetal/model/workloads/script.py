@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, factor, key, scalar
+from ..keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, factor, key, scalar
 
 #: Name of a script in its working directory.
 SCRIPT = "script"
