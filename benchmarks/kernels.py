@@ -19,7 +19,7 @@ from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.subjects.job import RankJob
+from nearmetal.subjects.launches.job import RankJob
 
 REPETITIONS = 15
 ELEMENTS, SWEEPS, BYTES, TRIPS = 2_000_000, 4, 8, 10_000

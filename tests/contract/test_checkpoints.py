@@ -43,7 +43,7 @@ from nearmetal.model.environments.environment import Shared
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import image_store
-from nearmetal.subjects.job import RankJob
+from nearmetal.subjects.launches.job import RankJob
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 

@@ -28,8 +28,8 @@ from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
 from nearmetal.report.tables.cells import emulation_sentences
 from nearmetal.study_file import dump_study, load_text
-from nearmetal.subjects.job import READY_LIMIT
 from nearmetal.subjects.kernel import ready_limit
+from nearmetal.subjects.launches.job import READY_LIMIT
 from nearmetal.testing.fake_host import Answer, FakeHost
 
 INFO = (

@@ -21,7 +21,7 @@ from nearmetal.model.record import RankPlace, TrialRecord
 from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import _cost
-from nearmetal.subjects.launching import ProgramOutput
+from nearmetal.subjects.launches.launching import ProgramOutput
 from nearmetal.testing.plain import PLAIN
 from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nearmetal.errors import TrialFailedError
 from nearmetal.host.processes.bounded import BoundedOutput, Drain, shortened
 from nearmetal.model.study import CommandWorkload, Reference, VerifySpec
-from nearmetal.subjects.staging import KEPT, compared, fill, read_outputs
+from nearmetal.subjects.launches.staging import KEPT, compared, fill, read_outputs
 
 
 def test_texts_files_and_directories_are_put_there(tmp_path: Path) -> None:

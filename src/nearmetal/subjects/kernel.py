@@ -21,10 +21,10 @@ from ..workloads.kernels.registry import argument
 from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .contract import Cost, Subject
-from .job import READY_LIMIT, RankJob
-from .mpi_job import interface_of, mpi_launch
-from .profiles import read_profiles
-from .rank_argv import event_argv
+from .launches.job import READY_LIMIT, RankJob
+from .launches.mpi_job import interface_of, mpi_launch
+from .launches.profiles import read_profiles
+from .launches.rank_argv import event_argv
 from .rounds import rounds, sound
 
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ..errors import TrialFailedError
-from ..host import Completed, cgroups
-from ..host.processes import labelled as processes
-from ..host.processes.bounded import shortened
-from ..host.processes.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
-from ..node.arms.running_arm import RunningArm
-from ..node.guests import trouble
-from ..node.trial import Trial
-from ..workloads.protocol import RankReport
+from ...errors import TrialFailedError
+from ...host import Completed, cgroups
+from ...host.processes import labelled as processes
+from ...host.processes.bounded import shortened
+from ...host.processes.failure import CANNOT_START, TIMED_OUT, describe_end, find_error_line, find_message
+from ...node.arms.running_arm import RunningArm
+from ...node.guests import trouble
+from ...node.trial import Trial
+from ...workloads.protocol import RankReport
 from .remedies import GUEST_ENDED, FailedRun, end_remedy, start_remedy
 from .reports import found_reports
 

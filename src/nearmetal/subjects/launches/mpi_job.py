@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..host import cgroups
-from ..launchers import HostSlots, Launch, MpiJob
-from ..meters.groups import MeteredArm
-from ..model.study import Transport
-from ..node.arms.running_arm import RunningArm
-from ..node.software import from_tree
+from ...host import cgroups
+from ...launchers import HostSlots, Launch, MpiJob
+from ...meters.groups import MeteredArm
+from ...model.study import Transport
+from ...node.arms.running_arm import RunningArm
+from ...node.software import from_tree
 from .profiles import profile_directory
 from .rank_argv import Report, rank_argv, storage_of_ranks
 

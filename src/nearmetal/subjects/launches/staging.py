@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import TrialFailedError
-from ..host.processes.bounded import gap
-from ..model.study import CommandWorkload
-from ..model.workloads.script import SCRIPT
-from ..node.trial import Trial
-from ..workloads.program_output import SEARCHED
-from ..workloads.reference import difference
+from ...errors import TrialFailedError
+from ...host.processes.bounded import gap
+from ...model.study import CommandWorkload
+from ...model.workloads.script import SCRIPT
+from ...node.trial import Trial
+from ...workloads.program_output import SEARCHED
+from ...workloads.reference import difference
 
 #: Bytes of one output that are read. The marker where a long one was cut is searched as well.
 KEPT = SEARCHED - 100

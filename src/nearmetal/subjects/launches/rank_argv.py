@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environments import Tools
-from ..environments.storage import Volume
+from ...environments import Tools
+from ...environments.storage import Volume
 
 PROFILE_LIBRARY = "libnm-profile.so"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..meters.groups import MeteredArm
-from ..model.record import Row
-from ..model.study import CommandWorkload
-from ..workloads.command import parse
+from ...meters.groups import MeteredArm
+from ...model.record import Row
+from ...model.study import CommandWorkload
+from ...workloads.command import parse
 from .copies import run_copies
 from .launching import LaunchedProgram, run_program
 from .reports import io_together, record_disk_writes

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from ..environments import Guest
-from ..errors import TrialFailedError
-from ..host import Completed, Process
-from ..host.processes.bounded import shortened
-from ..host.processes.helper import wait_readable
-from ..meters.groups import MeteredArm
-from ..model.change import replace
-from ..model.record import Row, Status
-from ..model.study import Better, CommandWorkload
-from ..node.arms.running_arm import RunningArm
-from ..node.guests import carry_fifos, into_guests, out_of_guests
-from ..node.trial import Trial
-from ..workloads.command import parse
-from ..workloads.protocol import RankReport
+from ...environments import Guest
+from ...errors import TrialFailedError
+from ...host import Completed, Process
+from ...host.processes.bounded import shortened
+from ...host.processes.helper import wait_readable
+from ...meters.groups import MeteredArm
+from ...model.change import replace
+from ...model.record import Row, Status
+from ...model.study import Better, CommandWorkload
+from ...node.arms.running_arm import RunningArm
+from ...node.guests import carry_fifos, into_guests, out_of_guests
+from ...node.trial import Trial
+from ...workloads.command import parse
+from ...workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
 from .launching import check_network, record_places
 from .rank_argv import Report, rank_argv, storage_of_ranks

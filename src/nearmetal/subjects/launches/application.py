@@ -6,17 +6,17 @@ import contextlib
 import shutil
 from collections.abc import Mapping
 
-from ..errors import TrialFailedError
-from ..meters.groups import MeteredArm
-from ..model.change import replace
-from ..model.record import Row
-from ..model.study import ApplicationWorkload
-from ..node.arms.running_arm import RunningArm
-from ..node.survey.programs import place_of
-from ..node.trial import Trial
-from ..records import safe_name
-from ..workloads.applications.contract import Invocation, Output, Place
-from ..workloads.applications.registry import application, choices, rows
+from ...errors import TrialFailedError
+from ...meters.groups import MeteredArm
+from ...model.change import replace
+from ...model.record import Row
+from ...model.study import ApplicationWorkload
+from ...node.arms.running_arm import RunningArm
+from ...node.survey.programs import place_of
+from ...node.trial import Trial
+from ...records import safe_name
+from ...workloads.applications.contract import Invocation, Output, Place
+from ...workloads.applications.registry import application, choices, rows
 from .launching import LaunchedProgram, ProgramOutput, run_program
 from .reports import io_together
 from .staging import fill, read_outputs

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model.environments.environment import DISKS, STORAGE
-from ..model.environments.image import HOST
-from ..model.study import Environment
-from ..units import show
+from ...model.environments.environment import DISKS, STORAGE
+from ...model.environments.image import HOST
+from ...model.study import Environment
+from ...units import show
 
 NOT_EXECUTABLE, COMMAND_NOT_FOUND = 126, 127
 """Exit statuses with which a shell reports that it could not execute a command, or did not find it."""

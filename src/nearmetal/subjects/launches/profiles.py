@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from ..errors import TrialFailedError
-from ..samplers.profile import LaunchProfile, parse_profile
+from ...errors import TrialFailedError
+from ...samplers.profile import LaunchProfile, parse_profile
 
 
 def profile_directory(inside: Path) -> Path:

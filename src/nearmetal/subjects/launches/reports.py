@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import TrialFailedError
-from ..host.counters.files import whole_file
-from ..node.trial import DiskWrites, Trial
-from ..workloads.protocol import RankReport, parse_report
+from ...errors import TrialFailedError
+from ...host.counters.files import whole_file
+from ...node.trial import DiskWrites, Trial
+from ...workloads.protocol import RankReport, parse_report
 
 
 def read_reports(directory: Path, ranks: int) -> list[RankReport]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ..errors import TrialFailedError
-from ..launchers import verify_places
-from ..meters.groups import MeteredArm
-from ..model.workloads.profile import RankProfile
-from ..node.arms.running_arm import RunningArm
-from ..node.guests import into_guests, out_of_guests
-from ..workloads.protocol import RankReport
+from ...errors import TrialFailedError
+from ...launchers import verify_places
+from ...meters.groups import MeteredArm
+from ...model.workloads.profile import RankProfile
+from ...node.arms.running_arm import RunningArm
+from ...node.guests import into_guests, out_of_guests
+from ...workloads.protocol import RankReport
 from .failures import end_younger, failure, require_nothing_left, write_logs
 from .mpi_job import mpi_launch
 from .profiles import read_profiles

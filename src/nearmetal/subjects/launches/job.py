@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import TrialFailedError
-from ..host import Host, Process
-from ..host.processes.failure import describe_failure
-from ..launchers import Launch
-from ..workloads.protocol import (
+from ...errors import TrialFailedError
+from ...host import Host, Process
+from ...host.processes.failure import describe_failure
+from ...launchers import Launch
+from ...workloads.protocol import (
     ClosedLine,
     Line,
     OpenedLine,
