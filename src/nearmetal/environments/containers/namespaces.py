@@ -18,8 +18,8 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from ..guest import GuestInstance
-from ..in_guest import started_in_guest
+from ..guests.guest import GuestInstance
+from ..guests.in_guest import started_in_guest
 from ..instance import (
     CONTROLLERS,
     BoxInstance,

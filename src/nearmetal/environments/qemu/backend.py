@@ -23,7 +23,7 @@ from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabiliti
 from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment, Environment
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from ..guest import (
+from ..guests.guest import (
     HYPERVISOR_LOG,
     GuestInstance,
     GuestInterface,
@@ -31,8 +31,8 @@ from ..guest import (
     require_attachment,
     require_base,
 )
-from ..guest_needs import require_memory
-from ..guest_tap import tap_argv
+from ..guests.needs import require_memory
+from ..guests.tap import tap_argv
 from ..instance import CONTROLLERS, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import in_groups

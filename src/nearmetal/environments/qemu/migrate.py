@@ -18,7 +18,7 @@ from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Attachment, Environment
 from ..contract import InstanceRequest, Tools, Unavailable
-from ..guest import GuestInstance, ended_words
+from ..guests.guest import GuestInstance, ended_words
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from .argv import GuestPlan, Sockets, qemu_argv

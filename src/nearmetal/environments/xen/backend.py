@@ -19,7 +19,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, GUEST_ATTACHMENTS, KERN
 from ...model.environments.guest import GuestSettings
 from ...model.study import Attachment, Environment
 from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
-from ..guest import (
+from ..guests.guest import (
     GuestInstance,
     GuestInterface,
     boot_phases,
@@ -30,7 +30,7 @@ from ..guest import (
     require_attachment,
     require_base,
 )
-from ..guest_tap import taken_place
+from ..guests.tap import taken_place
 from ..instance import missing_tools
 from . import config as xen_config
 from .counters import HypervisorSource, look

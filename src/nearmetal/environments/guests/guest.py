@@ -13,20 +13,26 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from ..errors import RunError, UnavailableError
-from ..host import Host, Process, cpio
-from ..host.counters.sources import Source, VcpuSource, exit_sources
-from ..host.guest_line import Clocks, GuestLine, Hello, answers
-from ..host.processes import labelled as processes
-from ..host.processes.failure import MOST_SHOWN, describe_end, describe_failure, find_error_line, find_message
-from ..host.processes.ranks import RankHolds, parse_holdings
-from ..model.capabilities import GUEST_ATTACHMENTS, Capabilities
-from ..model.environments.network import NetworkSettings
-from ..model.record import JsonValue
-from ..model.scope import EXITS, VCPU, Scope
-from ..model.study import Attachment
-from .contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
-from .program import ProgramInstance, read_log
+from ...errors import RunError, UnavailableError
+from ...host import Host, Process, cpio
+from ...host.counters.sources import Source, VcpuSource, exit_sources
+from ...host.guest_line import Clocks, GuestLine, Hello, answers
+from ...host.processes import labelled as processes
+from ...host.processes.failure import (
+    MOST_SHOWN,
+    describe_end,
+    describe_failure,
+    find_error_line,
+    find_message,
+)
+from ...host.processes.ranks import RankHolds, parse_holdings
+from ...model.capabilities import GUEST_ATTACHMENTS, Capabilities
+from ...model.environments.network import NetworkSettings
+from ...model.record import JsonValue
+from ...model.scope import EXITS, VCPU, Scope
+from ...model.study import Attachment
+from ..contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
+from ..program import ProgramInstance, read_log
 
 COPY_TIMEOUT = 120.0
 DYING_SECONDS = 3.0

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import UnavailableError
-from ..host import REPORT_FD, Launched
-from ..host.processes import labelled as processes
-from ..model.environments.image import HOST
-from .contract import InstanceRequest, Tools
+from ...errors import UnavailableError
+from ...host import REPORT_FD, Launched
+from ...host.processes import labelled as processes
+from ...model.environments.image import HOST
+from ..contract import InstanceRequest, Tools
+from ..instance import BOX_REPORTS, box_argv, box_phases, seconds
 from .guest import GuestInstance
-from .instance import BOX_REPORTS, box_argv, box_phases, seconds
 
 IN_GUEST_TIMEOUT = 120.0
 """Seconds after which a start has failed. In an emulated guest, it normally takes tenths of a second."""

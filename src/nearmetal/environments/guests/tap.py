@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 
-from ..errors import RunError
-from ..host import Host
-from ..model.environments.network import Seat
-from ..model.study import Attachment
-from .contract import Tools
+from ...errors import RunError
+from ...host import Host
+from ...model.environments.network import Seat
+from ...model.study import Attachment
+from ..contract import Tools
+from ..instance import START_TIMEOUT
 from .guest import GuestInterface
-from .instance import START_TIMEOUT
 
 USER_PLACE = GuestInterface(
     interface="eth0",

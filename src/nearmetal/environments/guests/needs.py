@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..errors import UnavailableError
-from ..host import Host, MissingValue
-from ..model.environments.guest import GuestSettings, Nic
-from .contract import Unavailable
+from ...errors import UnavailableError
+from ...host import Host, MissingValue
+from ...model.environments.guest import GuestSettings, Nic
+from ..contract import Unavailable
 
 _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000", Nic.RTL8139: "8139cp"}
 VHOST = Path("/dev/vhost-net")

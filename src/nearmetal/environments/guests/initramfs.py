@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..errors import UnavailableError
-from ..host import cpio
-from .contract import Tools
+from ...errors import UnavailableError
+from ...host import cpio
+from ..contract import Tools
 
 WANTED = (
     *("virtio_pci", "virtio_mmio", "virtio_blk", "virtio_net", "virtio_console"),

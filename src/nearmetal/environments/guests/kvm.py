@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..host import Host
-from .contract import Tools
+from ...host import Host
+from ..contract import Tools
 
 PROBE_SECONDS = 240.0
 """Time for six guests, each of which may take at most 30 s (kernels/box/kvm.c)."""
