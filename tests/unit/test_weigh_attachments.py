@@ -8,7 +8,7 @@ from nearmetal.cli.weigh import _attachments
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import UsageError
 from nearmetal.model.study import Attachment, CommandWorkload, KernelWorkload, StorageKind, Study, Transport
-from nearmetal.run.weigh import weigh_study, with_time_limit
+from nearmetal.run.adhoc.weigh import weigh_study, with_time_limit
 
 PINGPONG = KernelWorkload(name="pingpong", kernel="pingpong", params={})
 

@@ -27,7 +27,7 @@ from .view import View
 
 if TYPE_CHECKING:
     from ..model.plan import NextBlock
-    from ..run.worker import BlockRun
+    from ..run.workers.worker import BlockRun
 
 
 def run_block(
@@ -47,7 +47,7 @@ def run_block(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..run.worker import run_orders, whole_blocks
+    from ..run.workers.worker import run_orders, whole_blocks
 
     found = ResultsDirectory.open(directory)
     if not blocks and not stdin:

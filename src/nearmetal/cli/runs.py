@@ -64,7 +64,7 @@ def quick(
 ) -> int:
     from ..api.studies import study_from
     from ..host import LocalHost
-    from ..run.weigh import with_pages
+    from ..run.adhoc.weigh import with_pages
     from .measuring import changed, measure
 
     name = "quick"

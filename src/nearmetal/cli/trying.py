@@ -24,7 +24,7 @@ from .view import View, analysed
 
 if TYPE_CHECKING:
     from ..model.result import Cell
-    from ..run.trying import TryResult
+    from ..run.adhoc.trying import TryResult
 
 
 def try_(
@@ -48,7 +48,7 @@ def try_(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..run.trying import answer, chosen, suggestion_of, try_study
+    from ..run.adhoc.trying import answer, chosen, suggestion_of, try_study
 
     found = open_results(directory, results, complain)
     first = analysed(found, quiet=json)

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..analysis.causes.suggestions import CHEAPER, SHORT_RTO
-from ..errors import UsageError
-from ..model.result import Analysis, Cell, Change, Suggestion, Verdict
-from ..model.study import Arm, Pinning, Placement, Storage, StorageKind, Study
+from ...analysis.causes.suggestions import CHEAPER, SHORT_RTO
+from ...errors import UsageError
+from ...model.result import Analysis, Cell, Change, Suggestion, Verdict
+from ...model.study import Arm, Pinning, Placement, Storage, StorageKind, Study
 
 TRIED = "tried"
 """Suffix of the name of the environment that has the change, and of its placement if that is changed."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..environments import Backend
-from ..errors import UsageError
-from ..lifecycle import Method
-from ..model.environments.guest import GuestSettings
-from ..model.environments.image import HOST
-from ..model.study import Attachment, Design, Environment, EventSubject, Mode, Placement, Study
-from ..node.bases import KERNEL_IMAGE
-from ..subjects.registry import by_environment, subject_of
+from ...environments import Backend
+from ...errors import UsageError
+from ...lifecycle import Method
+from ...model.environments.guest import GuestSettings
+from ...model.environments.image import HOST
+from ...model.study import Attachment, Design, Environment, EventSubject, Mode, Placement, Study
+from ...node.bases import KERNEL_IMAGE
+from ...subjects.registry import by_environment, subject_of
 
 _EXAMPLE = "nearmetal weigh native runc --lifecycle checkpoint"
 

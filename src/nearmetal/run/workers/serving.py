@@ -9,21 +9,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..host import cgroups
-from ..host.facts.provenance import provenance
-from ..host.lock import machine_lock
-from ..model.plan import NextBlock
-from ..model.record import Claim
-from ..model.study import Study
-from ..node.machine import Machine, new_label
-from ..node.node import Node, open_node, sweep
-from ..node.progress import Progress
-from ..records import CLAIMS, COORDINATOR, Claims, Orders, ResultsDirectory, last_holder
-from ..workloads.build import store_tools
-from .block import Recording
-from .interrupt import interruptible
-from .reopening import reopened_node
-from .run import check_study, fix_plan
+from ...host import cgroups
+from ...host.facts.provenance import provenance
+from ...host.lock import machine_lock
+from ...model.plan import NextBlock
+from ...model.record import Claim
+from ...model.study import Study
+from ...node.machine import Machine, new_label
+from ...node.node import Node, open_node, sweep
+from ...node.progress import Progress
+from ...records import CLAIMS, COORDINATOR, Claims, Orders, ResultsDirectory, last_holder
+from ...workloads.build import store_tools
+from ..block import Recording
+from ..interrupt import interruptible
+from ..reopening import reopened_node
+from ..run import check_study, fix_plan
 from .worker import BlockRun, Worker, at_work, check_order
 
 TOOLS = "tools"

@@ -8,18 +8,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from ..model.plan import NextBlock, blocks_in_order
-from ..model.record import TOO_SHORT, Claim, TrialRecord, block_seconds, cause_of, claim_of
-from ..model.result import Analysis
-from ..model.study import Study
-from ..node.progress import BlockDone, Progress
-from ..plan import SlicePlanner, make_block, make_plan
-from ..records import ResultsDirectory, by_claim, is_whole_attempt
-from .bounds.measuring import RoofMeter
-from .budget import Pace, Rest, rest_note, rest_of, too_short
-from .decide import Clock, RunState, Stop, Verifications, decide
-from .rehearsal import REHEARSAL
-from .running import RunningAnalysis
+from ...model.plan import NextBlock, blocks_in_order
+from ...model.record import TOO_SHORT, Claim, TrialRecord, block_seconds, cause_of, claim_of
+from ...model.result import Analysis
+from ...model.study import Study
+from ...node.progress import BlockDone, Progress
+from ...plan import SlicePlanner, make_block, make_plan
+from ...records import ResultsDirectory, by_claim, is_whole_attempt
+from ..bounds.measuring import RoofMeter
+from ..budget import Pace, Rest, rest_note, rest_of, too_short
+from ..decide import Clock, RunState, Stop, Verifications, decide
+from ..rehearsal import REHEARSAL
+from ..running import RunningAnalysis
 
 MAX_ATTEMPTS = 3
 """A block that was lost with its worker so many times is given up. It is then missing on both sides of every

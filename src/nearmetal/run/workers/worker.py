@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..errors import UsageError
-from ..host.counters.energy import energy_files
-from ..host.facts.provenance import provenance
-from ..host.lock import machine_lock
-from ..model.plan import NextBlock
-from ..model.record import Claim, Status, TrialRecord
-from ..model.study import Study
-from ..node.machine import Machine, new_label
-from ..node.node import Node, sweep
-from ..node.progress import Progress
-from ..plan import make_block
-from ..records import (
+from ...errors import UsageError
+from ...host.counters.energy import energy_files
+from ...host.facts.provenance import provenance
+from ...host.lock import machine_lock
+from ...model.plan import NextBlock
+from ...model.record import Claim, Status, TrialRecord
+from ...model.study import Study
+from ...node.machine import Machine, new_label
+from ...node.node import Node, sweep
+from ...node.progress import Progress
+from ...plan import make_block
+from ...records import (
     CLAIMS,
     Claims,
     ResultsDirectory,
@@ -29,11 +29,11 @@ from ..records import (
     heads_of,
     last_attempts,
 )
-from ..samplers import Sampler
-from .block import Recording, run_block
-from .decide import Verifications, next_block
-from .interrupt import interruptible
-from .reopening import reopened_node
+from ...samplers import Sampler
+from ..block import Recording, run_block
+from ..decide import Verifications, next_block
+from ..interrupt import interruptible
+from ..reopening import reopened_node
 
 
 @dataclass(frozen=True, kw_only=True)

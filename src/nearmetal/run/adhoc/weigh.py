@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..environments import BARE_ATTACHMENTS, Backend
-from ..errors import UsageError
-from ..model.environments.environment import DISKS
-from ..model.environments.guest import GuestSettings
-from ..model.environments.image import HOST
-from ..model.study import (
+from ...environments import BARE_ATTACHMENTS, Backend
+from ...errors import UsageError
+from ...model.environments.environment import DISKS
+from ...model.environments.guest import GuestSettings
+from ...model.environments.image import HOST
+from ...model.study import (
     ApplicationWorkload,
     Attachment,
     CommandWorkload,
@@ -26,9 +26,9 @@ from ..model.study import (
     Study,
     Workload,
 )
-from ..report.text import enumerated
-from ..workloads.applications.registry import needs_storage
-from ..workloads.kernels.registry import kernel, workload_title
+from ...report.text import enumerated
+from ...workloads.applications.registry import needs_storage
+from ...workloads.kernels.registry import kernel, workload_title
 
 DISK = 4 << 30
 """Size in bytes of the disk of a guest with storage. It takes only as much space as is written."""

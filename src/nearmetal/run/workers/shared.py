@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from ..environments.registry import named_backend
-from ..errors import BusyError
-from ..model.plan import NextBlock
-from ..model.record import TrialRecord
-from ..model.study import Study
-from ..node.progress import Progress
-from ..records import (
+from ...environments.registry import named_backend
+from ...errors import BusyError
+from ...model.plan import NextBlock
+from ...model.record import TrialRecord
+from ...model.study import Study
+from ...node.progress import Progress
+from ...records import (
     CLAIMS,
     COORDINATOR,
     Claims,
@@ -26,9 +26,9 @@ from ..records import (
     last_attempts,
     last_holder,
 )
-from ..subjects.registry import without_unable
+from ...subjects.registry import without_unable
+from ..run import planner_then
 from .coordinator import Coordinator
-from .run import planner_then
 
 POLL = 0.2
 """Seconds between two looks for new records."""
