@@ -106,6 +106,7 @@ def test_an_order_has_to_fit_the_run() -> None:
 
 
 def test_a_worker_needs_no_numpy() -> None:
-    program = "import sys, nearmetal.run.workers.worker, nearmetal.records.next_block; print('numpy' in sys.modules)"
+    modules = "nearmetal.run.workers.worker, nearmetal.records.next_block"
+    program = f"import sys, {modules}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.cli.weigh import _attachments
+from nearmetal.cli.measure.weigh import _attachments
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import UsageError
 from nearmetal.model.study import Attachment, CommandWorkload, KernelWorkload, StorageKind, Study, Transport

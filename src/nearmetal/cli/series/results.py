@@ -15,7 +15,7 @@ from ...records.disk import resume_line
 from ...samplers import GUESTS, read_sections
 from ...study_file import load_study
 from ..common import FailOn, print_json
-from ..measuring import exit_code
+from ..measure.measuring import exit_code
 from ..view import analysed
 
 if TYPE_CHECKING:

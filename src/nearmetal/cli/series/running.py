@@ -21,7 +21,7 @@ from ...records import SeriesDirectory
 from ...records.disk import resume_line
 from ...study_file import dump_study
 from ..common import FailOn, duration
-from ..measuring import order_of
+from ..measure.measuring import order_of
 from ..view import View, analysed
 from .planning import SeriesOptions, checked_series, requested_series, show_series, with_time
 from .results import frozen_series, tell

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import checked, measured
-from ..api.results import write_report
-from ..api.studies import study_from, study_text
-from ..errors import ExitCode
-from ..model.study import Mode
-from .common import FailOn, complain, duration, print_json
+from ...api.measuring import checked, measured
+from ...api.results import write_report
+from ...api.studies import study_from, study_text
+from ...errors import ExitCode
+from ...model.study import Mode
+from ..common import FailOn, complain, duration, print_json
+from ..options import DryRun, Force, Json, Margin, Parent, Seed
+from ..plan_text import show_plan
+from ..view import View, analysed
 from .measuring import changed, finish, order_of
-from .options import DryRun, Force, Json, Margin, Parent, Seed
-from .plan_text import show_plan
-from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..run.calibration import PlantedCheck
+    from ...run.calibration import PlantedCheck
 
 #: Study, mode and share of the budget. Plain trials are the alternative design to slices.
 CALIBRATION = (
@@ -40,7 +40,7 @@ def calibrate(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..run.calibration import judge, table
+    from ...run.calibration import judge, table
 
     budget = duration(time) or 300.0
     if dry_run:

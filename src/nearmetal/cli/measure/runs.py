@@ -8,12 +8,12 @@ from pathlib import Path
 
 import typer
 
-from ..errors import UsageError
-from ..model.design import Mode
-from ..model.series import Scale
-from ..model.workloads.kernel import Pages
-from .common import FailOn, complain, duration, in_parts
-from .options import (
+from ...errors import UsageError
+from ...model.design import Mode
+from ...model.series import Scale
+from ...model.workloads.kernel import Pages
+from ..common import FailOn, complain, duration, in_parts
+from ..options import (
     All,
     Design,
     DryRun,
@@ -62,9 +62,9 @@ def quick(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..api.studies import study_from
-    from ..host import LocalHost
-    from ..run.adhoc.weigh import with_pages
+    from ...api.studies import study_from
+    from ...host import LocalHost
+    from ...run.adhoc.weigh import with_pages
     from .measuring import changed, measure
 
     name = "quick"
@@ -115,8 +115,8 @@ def run(
 ) -> int:
     source = in_parts(study_file, scale=scale, only=only, backend=backend)
     if source is not None:
-        from .series.planning import SeriesOptions
-        from .series.running import run_series
+        from ..series.planning import SeriesOptions
+        from ..series.running import run_series
 
         _no_margin_of_parts(margin)
         _no_engine_of_parts(engine)
@@ -139,7 +139,7 @@ def run(
             dry_run=dry_run,
             require_kvm=require is Require.KVM,
         )
-    from ..api.studies import study_from
+    from ...api.studies import study_from
     from .engines import fleet_of
     from .measuring import changed, measure
 
@@ -178,11 +178,11 @@ def resume(
     lease: str = Lease,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..api.results import open_results, open_series
+    from ...api.results import open_results, open_series
 
     several = open_series(directory, results, complain)
     if several is not None:
-        from .series.running import resume_series
+        from ..series.running import resume_series
 
         _no_margin_of_parts(margin)
         _no_engine_of_parts(engine)

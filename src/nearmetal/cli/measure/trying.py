@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.measuring import bounded, checked, measured
-from ..api.results import open_results, write_report
-from ..api.studies import draw_seed, study_text
-from ..errors import ExitCode
-from ..records.disk import TRY_SECONDS
-from ..report.forms.json_form import cell_json
-from ..units import show_effect
-from .common import complain, duration, print_json
+from ...api.measuring import bounded, checked, measured
+from ...api.results import open_results, write_report
+from ...api.studies import draw_seed, study_text
+from ...errors import ExitCode
+from ...records.disk import TRY_SECONDS
+from ...report.forms.json_form import cell_json
+from ...units import show_effect
+from ..common import complain, duration, print_json
+from ..options import DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed
+from ..plan_text import show_plan
+from ..read.present import print_result, result_json
+from ..view import View, analysed
 from .measuring import changed, order_of
-from .options import DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed
-from .plan_text import show_plan
-from .present import print_result, result_json
-from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..model.result import Cell
-    from ..run.adhoc.trying import TryResult
+    from ...model.result import Cell
+    from ...run.adhoc.trying import TryResult
 
 
 def try_(
@@ -48,7 +48,7 @@ def try_(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..run.adhoc.trying import answer, chosen, suggestion_of, try_study
+    from ...run.adhoc.trying import answer, chosen, suggestion_of, try_study
 
     found = open_results(directory, results, complain)
     first = analysed(found, quiet=json)

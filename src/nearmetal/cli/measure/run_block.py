@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api.engines import serve_here
-from ..api.measuring import machine_for
-from ..api.results import frozen_study
-from ..errors import ExitCode, UsageError
-from ..host.cgroups import inside_own_group
-from ..records import ResultsDirectory
-from ..records.next_block import order_from, order_line
-from .common import duration
+from ...api.engines import serve_here
+from ...api.measuring import machine_for
+from ...api.results import frozen_study
+from ...errors import ExitCode, UsageError
+from ...host.cgroups import inside_own_group
+from ...records import ResultsDirectory
+from ...records.next_block import order_from, order_line
+from ..common import duration
+from ..options import DryRun, Force, Lease
+from ..view import View
 from .engines import lease_of
 from .measuring import STARTED
-from .options import DryRun, Force, Lease
-from .view import View
 
 if TYPE_CHECKING:
-    from ..model.plan import NextBlock
-    from ..run.workers.worker import BlockRun
+    from ...model.plan import NextBlock
+    from ...run.workers.worker import BlockRun
 
 
 def run_block(
@@ -47,7 +47,7 @@ def run_block(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..run.workers.worker import run_orders, whole_blocks
+    from ...run.workers.worker import run_orders, whole_blocks
 
     found = ResultsDirectory.open(directory)
     if not blocks and not stdin:

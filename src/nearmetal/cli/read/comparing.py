@@ -9,14 +9,14 @@ from pathlib import Path
 
 import typer
 
-from ..errors import ExitCode, UsageError
-from ..report.forms.upgrade import upgrade_text
-from ..report.tables.upgrade import Upgrade, UpgradeAnswer, upgrade_json
-from .common import FailOn, complain, print_json
-from .measuring import margin_of
-from .options import Json
+from ...errors import ExitCode, UsageError
+from ...report.forms.upgrade import upgrade_text
+from ...report.tables.upgrade import Upgrade, UpgradeAnswer, upgrade_json
+from ..common import FailOn, complain, print_json
+from ..measure.measuring import margin_of
+from ..options import Json
+from ..view import analysed
 from .present import PIPE_WIDTH, print_text
-from .view import analysed
 
 
 def compare(
@@ -44,7 +44,7 @@ def compare(
     json: bool = Json,
     unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),
 ) -> int:
-    from ..api.comparing import compare as compared
+    from ...api.comparing import compare as compared
 
     if unnamed or not before or not after:
         raise UsageError("name the runs of both sides", remedy=_line(before, after, unnamed or []))
@@ -58,7 +58,7 @@ def compare(
     )
     page = None if html is None else str(html)
     if html is not None:
-        from ..report.page.upgrade import upgrade_page
+        from ...report.page.upgrade import upgrade_page
 
         _write(html, upgrade_page(u))
     if json:

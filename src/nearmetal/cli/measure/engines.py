@@ -7,15 +7,15 @@ from pathlib import Path
 
 import typer
 
-from ..api.engines import Fleet, cancel_workers, worker_states
-from ..api.results import open_results
-from ..engines import State, engine_names, load_engine, parse_options
-from ..errors import ExitCode, UsageError
-from ..records import ResultsDirectory
-from ..records.claims import LEASE
-from ..report.text import plural
-from .common import complain, duration
-from .options import Parent
+from ...api.engines import Fleet, cancel_workers, worker_states
+from ...api.results import open_results
+from ...engines import State, engine_names, load_engine, parse_options
+from ...errors import ExitCode, UsageError
+from ...records import ResultsDirectory
+from ...records.claims import LEASE
+from ...report.text import plural
+from ..common import complain, duration
+from ..options import Parent
 
 
 def lease_of(text: str | None) -> float:

@@ -6,21 +6,21 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from ..host.facts.provenance import cpu_summary
-from ..model.record import JsonValue
-from ..report.forms.json_form import json_form
-from ..report.seen import RecordIndex
-from ..report.tables.answer import absent_environments
-from ..report.tables.inside import inside_of
-from ..samplers import costs_in
-from .common import print_json
+from ...host.facts.provenance import cpu_summary
+from ...model.record import JsonValue
+from ...report.forms.json_form import json_form
+from ...report.seen import RecordIndex
+from ...report.tables.answer import absent_environments
+from ...report.tables.inside import inside_of
+from ...samplers import costs_in
+from ..common import print_json
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..api.results import Results
-    from ..records import ResultsDirectory
-    from ..report.tables.inside import InsideRecord
+    from ...api.results import Results
+    from ...records import ResultsDirectory
+    from ...report.tables.inside import InsideRecord
 
 #: Columns if the standard output is not a terminal.
 PIPE_WIDTH = 220
@@ -60,7 +60,7 @@ def print_result(found: Results, *, json: bool, everything: bool = False) -> Non
 
 
 def _print_answer(found: Results) -> None:
-    from ..report.forms.summary import summary_text
+    from ...report.forms.summary import summary_text
 
     directory = found.stored
     text = summary_text(
@@ -87,9 +87,9 @@ def print_text(text: Text) -> None:
 
 
 def _print_everything(found: Results) -> None:
-    from ..report.forms.terminal import terminal_text
-    from ..report.sheet import text_of
-    from ..report.tables.boot import boot_leaf
+    from ...report.forms.terminal import terminal_text
+    from ...report.sheet import text_of
+    from ...report.tables.boot import boot_leaf
 
     directory, study = found.stored, found.study
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))

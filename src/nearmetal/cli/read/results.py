@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from .. import RESULTS
-from ..api.results import newest_first, open_results, open_series, series_below, write_report
-from ..environments.registry import backend_names
-from ..errors import ExitCode, UsageError
-from ..host.lock import living_runs
-from ..records.disk import resume_line
-from ..records.export import ExportFormat
-from ..records.export import export as exported
-from ..report.text import plural
-from ..studies import names, series_names
-from ..workloads.applications.registry import application_names
-from ..workloads.kernels.registry import kernel_names
-from .common import FailOn, complain, print_json
-from .engines import workers_of
-from .measuring import exit_code
-from .options import All, Json
+from ... import RESULTS
+from ...api.results import newest_first, open_results, open_series, series_below, write_report
+from ...environments.registry import backend_names
+from ...errors import ExitCode, UsageError
+from ...host.lock import living_runs
+from ...records.disk import resume_line
+from ...records.export import ExportFormat
+from ...records.export import export as exported
+from ...report.text import plural
+from ...studies import names, series_names
+from ...workloads.applications.registry import application_names
+from ...workloads.kernels.registry import kernel_names
+from ..common import FailOn, complain, print_json
+from ..measure.engines import workers_of
+from ..measure.measuring import exit_code
+from ..options import All, Json
+from ..series import results as series
+from ..view import analysed
 from .present import print_result
-from .series import results as series
-from .view import analysed
 
 if TYPE_CHECKING:
-    from ..records import Verification
+    from ...records import Verification
 
 Directory = typer.Argument(
     None, metavar="DIR", help="A results directory; without one the newest below results/."

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import typer
 
-from ..errors import UsageError
-from ..model.keys import did_you_mean
-from ..model.study import Attachment
-from ..units import UnitError, parse_size
-from .common import FailOn, complain, duration
-from .options import (
+from ...errors import UsageError
+from ...model.keys import did_you_mean
+from ...model.study import Attachment
+from ...units import UnitError, parse_size
+from ..common import FailOn, complain, duration
+from ..options import (
     All,
     DryRun,
     Fail,
@@ -96,10 +96,10 @@ def weigh(
     require: Require = RequireOption,
     dry_run: bool = DryRun,
 ) -> int:
-    from ..api.measuring import weighed
-    from ..environments.registry import backend_names
+    from ...api.measuring import weighed
+    from ...environments.registry import backend_names
+    from ..separator import missing_separator
     from .measuring import changed, margin_of, measure
-    from .separator import missing_separator
 
     words, command = _split_command(environments)
     names = [name for word in words for name in word.split(",")]

@@ -9,27 +9,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..api.engines import resume_by_engine, run_by_engine
-from ..api.measuring import bounded, checked, checked_again, measured, resumed
-from ..api.results import frozen_study, write_report
-from ..api.studies import study_text
-from ..errors import ExitCode, UsageError
-from ..model.result import Analysis, Verdict
-from ..model.study import Mode, Study
-from ..plan import make_block
-from ..records import completed_blocks
-from ..records.disk import resume_line
-from ..units import UnitError, parse_share
-from .common import FailOn, duration
-from .options import Require
-from .plan_text import Begun, show_plan
-from .present import print_result
-from .view import View, analysed
+from ...api.engines import resume_by_engine, run_by_engine
+from ...api.measuring import bounded, checked, checked_again, measured, resumed
+from ...api.results import frozen_study, write_report
+from ...api.studies import study_text
+from ...errors import ExitCode, UsageError
+from ...model.result import Analysis, Verdict
+from ...model.study import Mode, Study
+from ...plan import make_block
+from ...records import completed_blocks
+from ...records.disk import resume_line
+from ...units import UnitError, parse_share
+from ..common import FailOn, duration
+from ..options import Require
+from ..plan_text import Begun, show_plan
+from ..read.present import print_result
+from ..view import View, analysed
 
 if TYPE_CHECKING:
-    from ..api.engines import Fleet
-    from ..records import ResultsDirectory
-    from ..run.run import Order, Outcome
+    from ...api.engines import Fleet
+    from ...records import ResultsDirectory
+    from ...run.run import Order, Outcome
 
 STARTED = time.time()
 """Unix seconds when the command was started, without the start of Python itself."""
@@ -78,7 +78,7 @@ def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) ->
     text: the study file to store with the results.
     force, overrun: see the options.
     """
-    from ..run.run import Order
+    from ...run.run import Order
 
     return Order(
         parent=results,
