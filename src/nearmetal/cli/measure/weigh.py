@@ -113,7 +113,7 @@ def weigh(
         command=command,
         ranks=ranks,
         instances=instances,
-        attachments=_attachments(attachment),
+        attachments=attachments_in(attachment),
         mpi=mpi,
         image=image,
         lifecycle=lifecycle,
@@ -161,7 +161,7 @@ def _warn_of_signs(command: list[str]) -> None:
         )
 
 
-def _attachments(text: str) -> tuple[Attachment, ...]:
+def attachments_in(text: str) -> tuple[Attachment, ...]:
     """Parse attachments such as 'veth-bridge,macvlan'. Raises UsageError."""
     words = [word.strip() for word in text.split(",")] if text else []
     # An attachment that uses devices needs their names, and the command line has no option for them.
