@@ -414,7 +414,7 @@ def test_a_boot_is_told_by_the_clock_of_the_machine() -> None:
     ms = 1_000_000
     at = {"init": 800 * ms, "modules": 900 * ms, "root": 950 * ms, "network": 960 * ms, "agent": 1000 * ms}
     ahead = Clocks(monotonic=-500 * ms, realtime=0, error=1)  # its clock began 500 ms on the host's
-    phases = boot_phases(100 * ms, 150 * ms, Hello(came=1510 * ms, kernel="6.1", at=at), ahead)
+    phases = boot_phases(100 * ms, 150 * ms, Hello(kernel="6.1", at=at), ahead)
     assert phases == pytest.approx(
         {
             "prepare": 0.05,
