@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..parameter import Choices, Kind, Parameter
-from .contract import Place
+from ...parameter import Choices, Kind, Parameter
+from ..contract import Place
 
 DOUBLE = 8  # bytes
 # Most values of one kind in an input file of HPL (HPL_MAX_PARAM).

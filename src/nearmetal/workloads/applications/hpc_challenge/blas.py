@@ -13,8 +13,8 @@ from collections.abc import Set
 from enum import StrEnum
 from pathlib import Path
 
-from ...model.record import JsonValue
-from ..parameter import AUTO, Choices, Kind, Parameter
+from ....model.record import JsonValue
+from ...parameter import AUTO, Choices, Kind, Parameter
 
 
 class Blas(StrEnum):
