@@ -125,13 +125,13 @@ def test_a_machine_that_is_none_is_said_of_no_environment() -> None:
 
 
 def test_the_kind_of_several_nodes_is_recorded_by_who_makes_them() -> None:
-    place = replace(sample.study().placements[0], name="two", nodes=2, cpus=())
+    place = replace(sample.study().placements[0], name="nodes", nodes=2, cpus=())
     named = tuple(w for w in sample.study().workloads if w.name == "pingpong")
     study = replace(sample.study(), placements=(*sample.study().placements, place), workloads=named)
     machine: Any = OnlyHost(FakeHost(commands={LIBVIRT_STEP: '{"hypervisors": []}'}, name="a machine"))
     found = with_emulation(machine, study, Told())
     kinds = {p.name: p.node_kind for p in found.placements}
-    assert kinds.pop("two") is NodeKind.EMULATED and set(kinds.values()) == {None}
+    assert kinds.pop("nodes") is NodeKind.EMULATED and set(kinds.values()) == {None}
     assert load_text(dump_study(found, catalog()), "s.yaml", None, seed=7).placements == found.placements
 
 
