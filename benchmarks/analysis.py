@@ -40,7 +40,7 @@ def fill(directory: Path, trials: int) -> None:
     from nearmetal.plan import make_plan
     from nearmetal.records import PlanMeta
     from nearmetal.records.codec import to_line
-    from nearmetal.records.directory import plan_form
+    from nearmetal.records.plan_file import plan_form
     from nearmetal.study_file import dump_study
     from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 

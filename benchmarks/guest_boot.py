@@ -22,7 +22,7 @@ from statistics import median
 from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
-from nearmetal.environments.initramfs import initramfs
+from nearmetal.environments.guests.initramfs import initramfs
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host import LocalHost, Process

@@ -21,7 +21,7 @@ from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.run.bounds.dgemm import measure_dgemm
 from nearmetal.run.once import rank_cpus
-from nearmetal.subjects.rank_argv import rank_argv
+from nearmetal.subjects.launches.rank_argv import rank_argv
 from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.hpcc import OUTPUT, Hpcc
 from nearmetal.workloads.parameter import Choices

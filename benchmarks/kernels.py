@@ -19,7 +19,7 @@ from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.subjects.job import Job
+from nearmetal.subjects.launches.job import RankJob
 
 REPETITIONS = 15
 ELEMENTS, SWEEPS, BYTES, TRIPS = 2_000_000, 4, 8, 10_000
@@ -55,7 +55,7 @@ def main(rounds: int) -> None:
 
 def ours(machine: Machine, scratch: str, spec: str, units: int, metric: str) -> float:
     """Median seconds of the slices of one fresh launch of nm-micro."""
-    with tempfile.TemporaryDirectory(dir=scratch) as here, Job(Path(here), 2, Path(here)) as job:
+    with tempfile.TemporaryDirectory(dir=scratch) as here, RankJob(Path(here), 2, Path(here)) as job:
         program = (machine.tools / "nm-micro", "--tokens", here, spec)
         job.launch(machine.host, machine.mpi.launch(mpi_job(machine, program, here)))
         job.ready()

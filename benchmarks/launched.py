@@ -11,7 +11,7 @@ from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine
 from nearmetal.run.once import rank_cpus
-from nearmetal.subjects.rank_argv import Report, rank_argv
+from nearmetal.subjects.launches.rank_argv import Report, rank_argv
 from nearmetal.workloads.protocol import RankReport, parse_report
 
 LIMIT = 3600.0

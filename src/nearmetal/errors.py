@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -37,6 +38,18 @@ class NearmetalError(Exception):
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
         return f"{head}\n  next: {self.remedy}" if self.remedy else head
+
+
+class Mark(NamedTuple):
+    """A position in a text file; line and column count from 1."""
+
+    line: int
+    column: int
+
+    @classmethod
+    def after(cls, before: str) -> Mark:
+        """Return the position behind the first part of a text."""
+        return cls(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 class UsageError(NearmetalError):

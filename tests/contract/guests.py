@@ -13,8 +13,8 @@ import pytest
 from tests.nested.machine import outer_image
 
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
-from nearmetal.environments.guest import GuestInstance
-from nearmetal.environments.initramfs import initramfs
+from nearmetal.environments.guests.guest import GuestInstance
+from nearmetal.environments.guests.initramfs import initramfs
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host import LocalHost

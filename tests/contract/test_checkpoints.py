@@ -43,7 +43,7 @@ from nearmetal.model.environments.environment import Shared
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import image_store
-from nearmetal.subjects.job import Job
+from nearmetal.subjects.launches.job import RankJob
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 
@@ -259,7 +259,7 @@ KERNEL = "ep:class=S"
 
 
 @contextmanager
-def rank(rig: Rig, instance: Instance) -> Iterator[Job]:
+def rank(rig: Rig, instance: Instance) -> Iterator[RankJob]:
     """nm-micro as a rank in the instance, which counts a perf event, at the FIFOs of a job outside."""
     # Alone, without a daemon of MPI, whose connections CRIU would have to hold.
     alone_in_mpi = ["env", "OMPI_MCA_ess_singleton_isolated=1", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self"]
@@ -267,7 +267,7 @@ def rank(rig: Rig, instance: Instance) -> Iterator[Job]:
     alone = rig.backend.command_alone(instance, [*alone_in_mpi, rig.tools / "nm-micro", *words])
     log = rig.shared / "log"
     log.mkdir()
-    with Job(rig.shared, 1, log) as job:
+    with RankJob(rig.shared, 1, log) as job:
         # Its caller ends as soon as the rank runs; for a job, the launch goes on.
         argv = ("sh", "-c", f"{shlex.join(alone)} && exec sleep 3600")
         job.launch(HOST, Launch(argv=argv, env={}, transport={}))

@@ -15,8 +15,8 @@ from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.run.bounds.dgemm import measure_dgemm
 from nearmetal.run.bounds.measuring import MEASURES
-from nearmetal.workloads.applications import blas
-from nearmetal.workloads.applications.blas import Blas
+from nearmetal.workloads.applications.hpc_challenge import blas
+from nearmetal.workloads.applications.hpc_challenge.blas import Blas
 
 
 @pytest.fixture(scope="module")

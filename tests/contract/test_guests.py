@@ -23,9 +23,9 @@ from tests.patience import one_fits, until
 
 from nearmetal.environments import Available, Enclosed, Guest, InstanceRequest, Tools
 from nearmetal.environments.containers.namespaces import Namespaces
-from nearmetal.environments.guest import GuestInstance
-from nearmetal.environments.initramfs import initramfs
-from nearmetal.environments.kvm import kvm_answer
+from nearmetal.environments.guests.guest import GuestInstance
+from nearmetal.environments.guests.initramfs import initramfs
+from nearmetal.environments.guests.kvm import kvm_answer
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed

@@ -17,8 +17,8 @@ from tests.contract.guests import HOST, NEEDED, QEMU, SMALL, booted, request
 from tests.contract.test_network_attachments import PYTHON, SERVER, standing
 
 from nearmetal.environments import Guest, Tools
-from nearmetal.environments.guest import GuestInstance
-from nearmetal.environments.guest_tap import tap_argv
+from nearmetal.environments.guests.guest import GuestInstance
+from nearmetal.environments.guests.tap import tap_argv
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import TrialFailedError

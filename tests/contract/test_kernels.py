@@ -22,7 +22,7 @@ from nearmetal.host.facts.provenance import cpu_flags
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
 from nearmetal.node.machine import cache_directory
-from nearmetal.subjects.profiles import read_profiles
+from nearmetal.subjects.launches.profiles import read_profiles
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters, rows
 from nearmetal.workloads.protocol import (

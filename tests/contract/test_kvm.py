@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nearmetal.environments import Tools
-from nearmetal.environments.kvm import PROBE_SECONDS
+from nearmetal.environments.guests.kvm import PROBE_SECONDS
 from nearmetal.host import LocalHost
 
 HOST = LocalHost()

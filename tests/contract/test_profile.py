@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from nearmetal.host import Completed, LocalHost
-from nearmetal.model.profile import PeerProfile
+from nearmetal.model.workloads.profile import PeerProfile
 from nearmetal.node.machine import cache_directory
 from nearmetal.samplers.profile import LaunchProfile, parse_profile
-from nearmetal.subjects.profiles import read_profiles
+from nearmetal.subjects.launches.profiles import read_profiles
 from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import parse_report
 

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nearmetal.environments.initramfs import modules_of
+from nearmetal.environments.guests.initramfs import modules_of
 from nearmetal.host import cpio
 
 EMPTY = ("proc", "sys", "dev", "lower", "written", "root", "given", "bin", "modules")

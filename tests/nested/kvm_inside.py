@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
-from nearmetal.environments.kvm import kvm_answer
+from nearmetal.environments.guests.kvm import kvm_answer
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host import LocalHost
 from nearmetal.model.environments.guest import MIB, Accelerator, GuestSettings

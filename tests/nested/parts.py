@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.nested.machine import outer_image
 
 from nearmetal.environments import GuestBase, Tools
-from nearmetal.environments.initramfs import initramfs
+from nearmetal.environments.guests.initramfs import initramfs
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 PROGRAMS = ("nm-box", "nm-guest", "nm-init")

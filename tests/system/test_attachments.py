@@ -30,7 +30,7 @@ from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import Node, open_node
 from nearmetal.node.progress import Silent
 from nearmetal.node.survey.available import usable_arms
-from nearmetal.subjects.job import TOKEN_LIMIT
+from nearmetal.subjects.launches.job import TOKEN_LIMIT
 
 pytestmark = pytest.mark.more
 

@@ -13,8 +13,8 @@ from tests.conftest import NAME, NEARMETAL, RealImage, nearmetal
 
 from nearmetal.host import LocalHost
 from nearmetal.host.facts.provenance import cpu_flags
-from nearmetal.workloads.applications.blas import core_for
 from nearmetal.workloads.applications.contract import Output, Place
+from nearmetal.workloads.applications.hpc_challenge.blas import core_for
 from nearmetal.workloads.applications.perftest import Perftest
 from nearmetal.workloads.parameter import Choices
 

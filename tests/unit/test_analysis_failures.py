@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.small_study import RATE, small_study
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.companions import evidence
@@ -19,9 +20,8 @@ from nearmetal.model.change import replace
 from nearmetal.model.plan import GROWING
 from nearmetal.model.record import Status, cause_of
 from nearmetal.model.result import Cell, Verdict
-from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_plan
-from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.testing.simulate import Spread, simulate
 
 INFINITE = st.sampled_from([math.inf, -math.inf])
 SAMPLES = st.lists(st.floats(-5, 5, allow_subnormal=False) | INFINITE, min_size=1, max_size=40).filter(
@@ -83,15 +83,7 @@ def test_companions_bear_infinities() -> None:
 
 
 NAMES = ("native", "box")
-STUDY = Study(
-    name="s",
-    question="",
-    environments=tuple(Environment(name=n, backend="native", placements=("one",)) for n in NAMES),
-    placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(KernelWorkload(name="ep", kernel="ep", params={}),),
-    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=2),
-)
-METRIC = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
+STUDY = small_study(*NAMES)
 
 
 def box(
@@ -105,7 +97,7 @@ def box(
     """The cell of 'box' where its trials, or those of its baseline, failed in some blocks."""
     plan = make_plan(STUDY, blocks=blocks)
     records = simulate(
-        STUDY, plan, metrics=(METRIC,), overheads={"box/one": overhead}, spread=Spread(instance=0.005)
+        STUDY, plan, metrics=(RATE,), overheads={"box/one": overhead}, spread=Spread(instance=0.005)
     )
     lost = {"box/one": failed, "native/one": base_failed}
     told = [

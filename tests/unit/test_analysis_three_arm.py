@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.unit.small_study import RATE, small_study
 
 from nearmetal.analysis import analyse, cells
 from nearmetal.analysis.cells import Statistic
@@ -29,9 +30,8 @@ from nearmetal.model.change import replace
 from nearmetal.model.plan import GROWING
 from nearmetal.model.record import Fold, Status, TrialRecord
 from nearmetal.model.result import Verdict
-from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_plan
-from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.testing.simulate import Spread, simulate
 
 FloatArray = NDArray[np.float64]
 LEVELS = st.sampled_from([0.02, 0.05, 0.1, 0.3])
@@ -123,15 +123,7 @@ def test_a_thousand_blocks_of_fifty_cells_take_seconds() -> None:
 
 
 NAMES = ("native", "box")
-STUDY = Study(
-    name="s",
-    question="",
-    environments=tuple(Environment(name=n, backend="native", placements=("one",)) for n in NAMES),
-    placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(KernelWorkload(name="ep", kernel="ep", params={}),),
-    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=2),
-)
-RATE = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
+STUDY = small_study(*NAMES)
 BOX, A1, A2, ROW = ("box/one", False), ("native/one", False), ("native/one", True), ("ep", "rate")
 PLAN = make_plan(STUDY, blocks=30)
 LIBVIRT_STEP = fold_request(STUDY, three_arms=True)

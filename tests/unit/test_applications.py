@@ -16,7 +16,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Mode, StorageKind, Study
 from nearmetal.node.machine import Hardware
 from nearmetal.node.survey.programs import place_of, require_programs, runs_mpi
-from nearmetal.run.weigh import weigh_study
+from nearmetal.run.adhoc.weigh import weigh_study
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.workloads.applications import registry as applications
 from nearmetal.workloads.applications.contract import Invocation, Metric, Needs, Output, Parsed, Place

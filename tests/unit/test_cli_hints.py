@@ -15,9 +15,9 @@ from tests.golden import sample_analysis as sample
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from nearmetal.cli import series
 from nearmetal.cli.app import application
 from nearmetal.cli.commands import COMMANDS
+from nearmetal.cli.series import planning
 from nearmetal.errors import UnavailableError
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import Study
@@ -138,11 +138,11 @@ def test_a_dry_run_of_a_series_leaves_out_what_cannot_run(monkeypatch: pytest.Mo
             raise UnavailableError(f"{study.name} needs KVM")
         return replace(study, question="checked")
 
-    monkeypatch.setattr(series, "checked_on", checked_on)
+    monkeypatch.setattr(planning, "checked_on", checked_on)
     machine: Any = object()
-    a, b = series.checked_series(own, machine, Silent()).parts
+    a, b = planning.checked_series(own, machine, Silent()).parts
     assert (a.study, a.absent) == (None, "a needs KVM")
     assert b.study is not None and b.study.question == "checked"
     cannot.add("b")
     with pytest.raises(UnavailableError, match="a needs KVM"):
-        series.checked_series(own, machine, Silent())
+        planning.checked_series(own, machine, Silent())

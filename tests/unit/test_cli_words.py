@@ -17,8 +17,8 @@ from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import named_workloads
 from nearmetal.cli.app import plain_signs
 from nearmetal.cli.commands import COMMANDS
+from nearmetal.cli.measure.weigh import SHELL_SIGNS
 from nearmetal.cli.separator import missing_separator
-from nearmetal.cli.weigh import SHELL_SIGNS
 from nearmetal.errors import ExitCode, UsageError
 from nearmetal.model.study import KernelWorkload
 from nearmetal.records.disk import resume_line, try_line

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from nearmetal.api.comparing import compare
-from nearmetal.cli import comparing
 from nearmetal.cli.commands import COMMANDS
 from nearmetal.cli.common import FailOn
+from nearmetal.cli.read import comparing
 from nearmetal.errors import UsageError
 from nearmetal.model.study import Better
 from nearmetal.plan import make_plan

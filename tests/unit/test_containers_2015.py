@@ -12,14 +12,15 @@ from tests.unit.planted_trouble import TROUBLE
 from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import read_series
-from nearmetal.cli.series import SeriesOptions, _open, requested_series
+from nearmetal.cli.series.planning import SeriesOptions, requested_series
+from nearmetal.cli.series.running import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
-from nearmetal.model.profile import RankProfile
 from nearmetal.model.published import Likeness, Quantity
 from nearmetal.model.series import Omission, Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study
+from nearmetal.model.workloads.profile import RankProfile
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
@@ -288,7 +289,7 @@ def test_a_part_whose_time_was_used_up_before_its_first_block_is_not_called_meas
     empty = replace(second, analysis=analyse(second.study, plan, []), records=())
     text = series_text(asked, (first, empty), None)
     assert "1 of 2 parts measured" in text and "Nothing was measured: " in text
-    assert not _open(first.analysis) and _open(empty.analysis)  # type: ignore[arg-type]  # both are there
+    assert not has_open_cells(first.analysis) and has_open_cells(empty.analysis)  # type: ignore[arg-type]  # both are there
 
 
 def test_the_page_names_emulated_nodes_and_shows_the_curve(

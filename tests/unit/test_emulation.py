@@ -17,7 +17,8 @@ from nearmetal.environments.cpuid import hypervisors
 from nearmetal.environments.xen import backend as xen_backend
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.model.environments.guest import GuestSettings
-from nearmetal.model.study import Arm, Attachment, Environment
+from nearmetal.model.environments.placement import NodeKind
+from nearmetal.model.study import Arm, Attachment, Environment, Placement
 from nearmetal.node.progress import Silent
 from nearmetal.node.survey.emulation import with_emulation
 from nearmetal.report.forms.csv_form import csv_text
@@ -27,8 +28,8 @@ from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
 from nearmetal.report.tables.cells import emulation_sentences
 from nearmetal.study_file import dump_study, load_text
-from nearmetal.subjects.job import READY_LIMIT
 from nearmetal.subjects.kernel import ready_limit
+from nearmetal.subjects.launches.job import READY_LIMIT
 from nearmetal.testing.fake_host import Answer, FakeHost
 
 INFO = (
@@ -121,6 +122,24 @@ def test_a_machine_that_is_none_is_said_of_no_environment() -> None:
     machine: Any = OnlyHost(host)
     said = Told()
     assert with_emulation(machine, sample.study(), said) == sample.study() and said.notes == []
+
+
+def test_the_kind_of_several_nodes_is_recorded_by_who_makes_them() -> None:
+    place = replace(sample.study().placements[0], name="nodes", nodes=2, cpus=())
+    named = tuple(w for w in sample.study().workloads if w.name == "pingpong")
+    study = replace(sample.study(), placements=(*sample.study().placements, place), workloads=named)
+    machine: Any = OnlyHost(FakeHost(commands={LIBVIRT_STEP: '{"hypervisors": []}'}, name="a machine"))
+    found = with_emulation(machine, study, Told())
+    kinds = {p.name: p.node_kind for p in found.placements}
+    assert kinds.pop("nodes") is NodeKind.EMULATED and set(kinds.values()) == {None}
+    assert load_text(dump_study(found, catalog()), "s.yaml", None, seed=7).placements == found.placements
+
+
+def test_nodes_are_emulated_by_their_recorded_kind_and_not_by_their_number() -> None:
+    several = Placement(name="n", nodes=3, instances=1, tasks=1)
+    assert several.emulated, "a study from before the kind was recorded"
+    assert not replace(several, node_kind=NodeKind.MACHINE).emulated
+    assert replace(several, nodes=1, node_kind=NodeKind.EMULATED).emulated
 
 
 def test_every_form_says_so() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,25 +36,13 @@ class Batch(FakeHost):
         super().__init__(programs={argv[0]: f"/usr/bin/{argv[0]}" for argv in answers})
         self.answers, self.stdin = answers, list[str | None]()
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        stdin: str | None = None,
-        pass_fds: Sequence[int] = (),
-        each_second: Callable[[], None] | None = None,
-        most: int | None = None,
-    ) -> Completed:
-        self.calls.append(tuple(argv))
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
         self.stdin.append(stdin)
-        words = max((w for w in self.answers if tuple(argv[: len(w)]) == w), key=len)
+        words = max((w for w in self.answers if argv[: len(w)] == w), key=len)
         answer = self.answers[words]
         text, code = (answer, 0) if isinstance(answer, str) else ("", answer)
         stderr = "slurm_load_jobs error: Invalid job id specified" if code else ""
-        return Completed(argv=tuple(argv), returncode=code, stdout=text, stderr=stderr, seconds=0.0)
+        return Completed(argv=argv, returncode=code, stdout=text, stderr=stderr, seconds=0.0)
 
 
 def test_slurm_submits_an_array_whose_script_becomes_the_worker() -> None:

@@ -136,7 +136,7 @@ class Kernel:
     """Moves a process and switches a controller on and off, as the kernel does, in a tree of plain files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cgroups, "_write", self.write)
+        monkeypatch.setattr(cgroups.parents, "write_control", self.write)
         mkdir = Path.mkdir
 
         def made(path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.environments import GuestBase, InstanceRequest, Seat, Tools, Unavailable
-from nearmetal.environments.guest import (
+from nearmetal.environments.guests.guest import (
     GuestInterface,
     boot_phases,
     command_line,
@@ -22,7 +22,9 @@ from nearmetal.environments.guest import (
     require_base,
     tuning,
 )
-from nearmetal.environments.guest_needs import (
+from nearmetal.environments.guests.initramfs import USUAL, initramfs, kernel_version, modules_of
+from nearmetal.environments.guests.kvm import KvmAnswer, kvm_answer
+from nearmetal.environments.guests.needs import (
     congestion_drivers,
     device_helps,
     of_one_machine,
@@ -32,9 +34,7 @@ from nearmetal.environments.guest_needs import (
     require_tree,
     require_vhost,
 )
-from nearmetal.environments.guest_tap import USER_PLACE, place_of, taken_place, tap_argv
-from nearmetal.environments.initramfs import USUAL, initramfs, kernel_version, modules_of
-from nearmetal.environments.kvm import KvmAnswer, kvm_answer
+from nearmetal.environments.guests.tap import USER_PLACE, place_of, taken_place, tap_argv
 from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Sockets, Wire, qemu_argv
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
@@ -414,7 +414,7 @@ def test_a_boot_is_told_by_the_clock_of_the_machine() -> None:
     ms = 1_000_000
     at = {"init": 800 * ms, "modules": 900 * ms, "root": 950 * ms, "network": 960 * ms, "agent": 1000 * ms}
     ahead = Clocks(monotonic=-500 * ms, realtime=0, error=1)  # its clock began 500 ms on the host's
-    phases = boot_phases(100 * ms, 150 * ms, Hello(came=1510 * ms, kernel="6.1", at=at), ahead)
+    phases = boot_phases(100 * ms, 150 * ms, Hello(kernel="6.1", at=at), ahead)
     assert phases == pytest.approx(
         {
             "prepare": 0.05,

@@ -20,8 +20,8 @@ from nearmetal.model.change import replace
 from nearmetal.model.record import RankPlace, TrialRecord
 from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
-from nearmetal.samplers.sampler import _cost
-from nearmetal.subjects.launching import ProgramOutput
+from nearmetal.samplers.sampler import cost_of_samples
+from nearmetal.subjects.launches.launching import ProgramOutput
 from nearmetal.testing.plain import PLAIN
 from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
 
@@ -197,12 +197,12 @@ def line(monotonic: float, own: float) -> str:
 def test_the_cost_of_sampling_is_that_of_its_own_lines(tmp_path: Path) -> None:
     raw = tmp_path / "local.jsonl"
     raw.write_text(line(100.0, 0.001) + line(101.0, 0.0012) + line(110.0, 0.004))
-    found = _cost(raw)
+    found = cost_of_samples(raw)
     assert (found.seconds, found.samples) == (10.0, 3)
     assert found.share == pytest.approx(0.0003)
-    assert _cost(tmp_path / "none.jsonl").share is None
+    assert cost_of_samples(tmp_path / "none.jsonl").share is None
     raw.write_text(line(100.0, 0.001) + '{"time": 1.0, "mono')
-    assert _cost(raw) == SamplingCost(seconds=0.0, cpu=0.0, samples=0)
+    assert cost_of_samples(raw) == SamplingCost(seconds=0.0, cpu=0.0, samples=0)
 
 
 def test_costs_of_several_writers_add_up(tmp_path: Path) -> None:

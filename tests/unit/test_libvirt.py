@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.test_guests_parts import HANGS, TOOLS, plan
 
 from nearmetal.environments import Seat, Unavailable
-from nearmetal.environments.guest import GuestInterface
+from nearmetal.environments.guests.guest import GuestInterface
 from nearmetal.environments.libvirt.backend import Libvirt, require_rights
 from nearmetal.environments.libvirt.daemon import (
     LONGEST_PLACE,

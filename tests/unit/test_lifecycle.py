@@ -27,6 +27,11 @@ MIB, PERIOD = 1 << 20, 0.5e-3
 MOVED = [m for m in Method if m is not Method.AUTO]
 
 
+def within(value: float, share: float) -> Estimate:
+    """Return a value that is known to a share of itself."""
+    return Estimate(value * (1 - share), value, value * (1 + share))
+
+
 def conditions(
     memory: float = 256 * MIB,
     hot: float = 0.0,
@@ -38,11 +43,11 @@ def conditions(
     limit: float = 0.3,
 ) -> Conditions:
     return Conditions(
-        memory=Estimate.within(memory, share),
-        working_set=Estimate.within(hot, share),
-        dirty_rate=Estimate.within(dirty, share),
-        bandwidth=Estimate.within(bandwidth, share),
-        fixed=Estimate.within(fixed, share),
+        memory=within(memory, share),
+        working_set=within(hot, share),
+        dirty_rate=within(dirty, share),
+        bandwidth=within(bandwidth, share),
+        fixed=within(fixed, share),
         downtime_limit=limit,
     )
 
@@ -58,11 +63,8 @@ def test_one_set_of_names() -> None:
 def test_phases_keep_their_order_and_their_record_form() -> None:
     times = PhaseTimes({Phase.REMOVAL: 0.5, Phase.COPY: 1.0, Phase.CONNECT: 0.25})
     assert list(times.record()) == ["connect", "copy", "removal"] and times.total == 1.75
-    assert PhaseTimes.from_record(times.record()).record() == times.record()
     with pytest.raises(ValueError, match="freeze"):
         PhaseTimes({Phase.FREEZE: -1e-9})
-    with pytest.raises(ValueError, match="nap"):
-        PhaseTimes.from_record({"nap": 1.0})
 
 
 def silent(first: int, last: int, number: int = 100, delay: float = 1e-4) -> list[ProbeTimes]:
@@ -105,9 +107,9 @@ def test_the_floor_is_taken_off_and_nothing_is_below_zero() -> None:
     floor, event = evaluate(silent(50, 51, 200), PERIOD), evaluate(silent(40, 59), PERIOD)
     left = without_floor(event, floor)
     assert left.lost == pytest.approx(19 * PERIOD), "two of 200 are one of 100"
-    assert left.gap == pytest.approx(18 * PERIOD) and left.gap_least == pytest.approx(17 * PERIOD)
+    assert left.gap == pytest.approx(18 * PERIOD)
     none = without_floor(floor, event)
-    assert (none.lost, none.gap, none.gap_least, none.delay) == (0, 0, 0, 0)
+    assert (none.lost, none.gap, none.delay) == (0, 0, 0)
     with pytest.raises(ValueError, match="period"):
         without_floor(event, evaluate(silent(0, 0), 2 * PERIOD))
     for times, period in (([], PERIOD), (silent(0, 0), 0.0), (silent(0, 0), math.inf)):
@@ -131,7 +133,7 @@ def test_the_log_of_the_probe_is_read() -> None:
     log = read_probe_log(text)
     assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
     assert log.udp[0].answers[0] == pytest.approx(1.0001) and len(log.tcp[0].answers) == 2
-    assert log.broken == 3.0 and len(log.between(1.0002, 2.0).udp) == 1
+    assert log.broken == 3.0
     for wrong in ("icmp 0 1 2 3", "udp 0 1 2", "udp 0 1 2 x"):
         with pytest.raises(ValueError):
             read_probe_log(wrong)

@@ -16,7 +16,7 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
-from nearmetal.run.weigh_lifecycle import lifecycle_study
+from nearmetal.run.adhoc.weigh_lifecycle import lifecycle_study
 from nearmetal.study_file import load_study, load_text
 from nearmetal.subjects import checkpoint
 from nearmetal.subjects.migrate import MIGRATE, Migrate

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.model.expression import mistake, search
-from nearmetal.model.program import Bounds, interpreter_of, meets, misnamed
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, Reference, VerifySpec
+from nearmetal.model.workloads.script import Bounds, interpreter_of, meets, misnamed
 
 
 @pytest.mark.parametrize(

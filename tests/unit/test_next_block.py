@@ -17,7 +17,7 @@ from nearmetal.model.plan import Block, NextBlock, TrialSpec
 from nearmetal.model.study import KernelWorkload
 from nearmetal.plan import make_block
 from nearmetal.records.next_block import order_from, order_line
-from nearmetal.run.worker import check_order
+from nearmetal.run.workers.worker import check_order
 
 NAMES = st.text(string.ascii_lowercase + '/-_äß"\\ ', min_size=1, max_size=8)
 NUMBERS = st.integers(1, 2**62)
@@ -106,6 +106,7 @@ def test_an_order_has_to_fit_the_run() -> None:
 
 
 def test_a_worker_needs_no_numpy() -> None:
-    program = "import sys, nearmetal.run.worker, nearmetal.records.next_block; print('numpy' in sys.modules)"
+    modules = "nearmetal.run.workers.worker, nearmetal.records.next_block"
+    program = f"import sys, {modules}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

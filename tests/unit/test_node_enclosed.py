@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nearmetal.environments import Enclosed, InstanceRequest
-from nearmetal.environments.kvm import KvmAnswer
+from nearmetal.environments.guests.kvm import KvmAnswer
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import UnavailableError
 from nearmetal.meters.inside import sources_of

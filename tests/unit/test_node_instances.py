@@ -48,11 +48,8 @@ def test_a_running_arm_enters_the_process_that_took_its_instance_over() -> None:
     arm = arm_of(node, first, second)
     with node.instances.holding(arm.group.instances):
         assert arm.instances == (first, second)
-        moved = instance("nearmetal-1-1", 99)
-        node.instances.take_over(moved)
-        assert arm.instances[1].command(["true"]) == ["enter", "99", "--", "true"]
-        assert arm.instances[0] is first
-        with pytest.raises(KeyError):
-            node.instances.take_over(instance("nearmetal-1-2", 12))
+        with node.instances.holding([instance("nearmetal-1-1", 99)]):
+            assert arm.instances[1].command(["true"]) == ["enter", "99", "--", "true"]
+            assert arm.instances[0] is first
     with pytest.raises(KeyError):
         node.instances["nearmetal-1-1"]

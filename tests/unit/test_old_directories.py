@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.unit.small_study import RATE, small_study
 
 from nearmetal.api.results import analysed
 from nearmetal.model.result import Analysis, Cell, Verdict
-from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_plan
 from nearmetal.records import ResultsDirectory
 from nearmetal.records.codec import to_line
-from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.testing.simulate import Spread, simulate
 
 NAMES = ("native", "near", "slow")
 TEXT = """\
@@ -28,15 +28,7 @@ workloads:
   ep: {kernel: ep, class: S}
 design: {baseline: native, margin: 3 %, seed: 2, MORE}
 """
-STUDY = Study(
-    name="s",
-    question="",
-    environments=tuple(Environment(name=n, backend="native", placements=("one",)) for n in NAMES),
-    placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(KernelWorkload(name="ep", kernel="ep", params={}),),
-    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=2),
-)
-METRIC = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
+STUDY = small_study(*NAMES)
 
 
 def old_directory(path: Path, *, blocks: int, expected: int, more: str) -> ResultsDirectory:
@@ -51,7 +43,7 @@ def old_directory(path: Path, *, blocks: int, expected: int, more: str) -> Resul
     records = simulate(
         STUDY,
         make_plan(STUDY, blocks=blocks),
-        metrics=(METRIC,),
+        metrics=(RATE,),
         overheads={"slow/one": 0.1},
         spread=Spread(instance=0.02),
     )

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from nearmetal.environments.guest_needs import VIRTIOFSD, find_virtiofsd
+from nearmetal.environments.guests.needs import VIRTIOFSD, find_virtiofsd
 from nearmetal.errors import UnavailableError
 from nearmetal.images import Image
 from nearmetal.images.forms import Form

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from nearmetal.analysis.papers.check import Finding, check_paper, checks_of
-from nearmetal.cli.app import _run
+from nearmetal.cli.app import run_command
 from nearmetal.errors import PaperFileError
 from nearmetal.model.formula import Formula
 from nearmetal.model.published import Quantity, Rule
@@ -157,7 +157,7 @@ def test_a_planted_error_is_found(
     new = [f for f in check_paper(load(file)) if (f.rule, f.what) not in known]
     assert (rule, source) in {(f.rule, f.source) for f in new}
     monkeypatch.setattr("sys.argv", ["nearmetal", "papers", str(file), "--check", "--json"])
-    assert _run() == 1
+    assert run_command() == 1
     (paper,) = json.loads(capsys.readouterr().out)["papers"]
     told = [f for f in paper["findings"] if (f["rule"], f["where"]) == (rule.value, source)]
     assert told and all(f["low"] <= f["high"] and f["limits"] for f in told)
@@ -168,7 +168,7 @@ def test_papers_lists_and_names_what_it_does_not_know(
 ) -> None:
     def told(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["nearmetal", "papers", *words])
-        code = _run()
+        code = run_command()
         return code, *capsys.readouterr()
 
     code, out, _ = told()

@@ -11,11 +11,11 @@ import pytest
 from tests.unit import test_containers_2015 as containers
 from tests.unit import test_two_vm_2009 as two_vm
 
-from nearmetal.analysis.papers.claims import Answer, Held, OwnOverhead, hold, wanted
+from nearmetal.analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, wanted
 from nearmetal.analysis.papers.differences import OwnConditions, difference
 from nearmetal.analysis.published import rate_loss, speed_gain
 from nearmetal.model.change import replace
-from nearmetal.model.published import Bound, Claim, Conditions, Direction, Quantity
+from nearmetal.model.published import Bound, Direction, MeasurementConditions, PaperClaim, Quantity
 from nearmetal.model.series import Series
 from nearmetal.published import PHASES, published, read
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
@@ -35,9 +35,9 @@ def claim(
     workloads: tuple[str, ...] = ("cg",),
     above: tuple[str, ...] = (),
     cannot: str = "",
-) -> Claim:
+) -> PaperClaim:
     low, high = numbers or (None, None)
-    return Claim(
+    return PaperClaim(
         what="a claim",
         source="section 1",
         quantity=quantity,
@@ -106,7 +106,9 @@ def own(low: float, high: float, workload: str = "cg", margin: float = 0.03) -> 
         (claim(SLOWER), (0.3, 0.2), OPEN),
     ],
 )
-def test_a_claim_is_answered_by_the_interval(asked: Claim, interval: tuple[float, float], held: Held) -> None:
+def test_a_claim_is_answered_by_the_interval(
+    asked: PaperClaim, interval: tuple[float, float], held: Held
+) -> None:
     assert hold(asked, [own(*interval)]).held is held
 
 
@@ -119,7 +121,7 @@ def test_a_number_can_fail_where_its_direction_holds() -> None:
 def test_a_claim_on_several_workloads_is_one_on_each() -> None:
     asked = claim(SLOWER, workloads=("cg", "ft", "is"))
 
-    def answer(*overheads: OwnOverhead) -> Answer:
+    def answer(*overheads: OwnOverhead) -> ClaimAnswer:
         return hold(asked, overheads)
 
     slow = [own(0.1, 0.2, w) for w in asked.workloads]
@@ -158,7 +160,7 @@ def test_the_range_of_a_loss_of_the_whole_rate_is_unbounded() -> None:
     assert low == pytest.approx(9.0) and high == math.inf
 
 
-PAPER = Conditions(
+PAPER = MeasurementConditions(
     ranks=(128, 128),
     nodes=8,
     classes={"cg": "B", "is": "C"},
@@ -172,10 +174,10 @@ PAPER = Conditions(
     ("ours", "sentence"),
     [
         (OwnConditions(conditions=PAPER), ""),
-        (OwnConditions(conditions=Conditions()), ""),
+        (OwnConditions(conditions=MeasurementConditions()), ""),
         (
             OwnConditions(
-                conditions=Conditions(
+                conditions=MeasurementConditions(
                     ranks=(2, 2),
                     nodes=2,
                     classes={"cg": "S", "is": "S", "mg": "S"},
@@ -190,15 +192,17 @@ PAPER = Conditions(
         ),
         # One node has no links that matter.
         (
-            OwnConditions(conditions=Conditions(nodes=1, link=1e9 / 8), guest="TCG, no KVM"),
+            OwnConditions(conditions=MeasurementConditions(nodes=1, link=1e9 / 8), guest="TCG, no KVM"),
             "Here: 1 node instead of 8; TCG, no KVM.",
         ),
         (
-            OwnConditions(conditions=Conditions(nodes=8), emulated=True),
+            OwnConditions(conditions=MeasurementConditions(nodes=8), emulated=True),
             "Here: nodes emulated on one machine.",
         ),
         (
-            OwnConditions(conditions=Conditions(kernel="4.0.9", environment="lxc"), explained="cg: waiting"),
+            OwnConditions(
+                conditions=MeasurementConditions(kernel="4.0.9", environment="lxc"), explained="cg: waiting"
+            ),
             "Our largest overhead, of cg: waiting.",
         ),
     ],

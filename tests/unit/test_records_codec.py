@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
-from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.model.record import Connection, Fold, RankPlace, Row, Status, TrialRecord
 from nearmetal.model.study import Better
+from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.records.codec import Malformed, UnknownSchema, from_line, to_dict, to_line
 from nearmetal.testing.plain import PLAIN
 

@@ -101,9 +101,9 @@ def test_json_holds_records_plan_and_provenance(directory: ResultsDirectory) -> 
 
 
 def test_json_writes_infinite_ends_as_null() -> None:
-    from nearmetal.records.export import _finite
+    from nearmetal.records.export import finite_or_none
 
-    assert _finite({"a": (1.0, math.inf), "b": [math.nan, {"c": -math.inf}]}) == {
+    assert finite_or_none({"a": (1.0, math.inf), "b": [math.nan, {"c": -math.inf}]}) == {
         "a": [1.0, None],
         "b": [None, {"c": None}],
     }

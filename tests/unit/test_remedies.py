@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.model.study import Environment, Limits
-from nearmetal.subjects.remedies import FailedRun, end_remedy, start_remedy
+from nearmetal.subjects.launches.remedies import FailedRun, end_remedy, start_remedy
 
 HERE = Path("/home/me/my job")
 

@@ -19,10 +19,10 @@ from tests.unit.test_report_summary import program
 from nearmetal.analysis import analyse
 from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
-from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.model.record import JsonValue
 from nearmetal.model.result import Analysis, Unused
 from nearmetal.model.study import Study
+from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.plan import make_plan
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.page.bundle import vega_bundle

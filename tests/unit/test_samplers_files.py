@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -47,18 +47,7 @@ class SamplingHost(FakeHost):
         self._process = process
         self._commands = -1
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        stdin: int | None = None,
-        pass_fds: Sequence[int] = (),
-        most: int | None = None,
-    ) -> Process:
+    def start(self, argv: Sequence[str], *, pass_fds: Sequence[int] = (), **_: object) -> Process:
         assert list(argv[:2]) == ["/tools/nm-sample", str(pass_fds[0])]
         self._commands = os.dup(pass_fds[0])
         return self._process
@@ -72,18 +61,7 @@ class SamplingHost(FakeHost):
 class HostWithout(FakeHost):
     """A host that has no nm-sample."""
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        stdin: int | None = None,
-        pass_fds: Sequence[int] = (),
-        most: int | None = None,
-    ) -> Process:
+    def start(self, argv: Sequence[str], **_: object) -> Process:
         raise FileNotFoundError(2, "No such file or directory")
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nearmetal.cli.profile import MOST_PAIRS, profile_lines
 from nearmetal.errors import TrialFailedError
-from nearmetal.model.profile import CallProfile, PeerProfile, RankProfile
+from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.run.once import KernelResult, ProfiledRank
 from nearmetal.samplers.profile import LaunchProfile, parse_profile
-from nearmetal.subjects.profiles import profile_directory, read_profiles
+from nearmetal.subjects.launches.profiles import profile_directory, read_profiles
 
 SEND = {"count": 2, "seconds": 0.25, "bytes": 16}
 RAW = {

@@ -11,9 +11,11 @@ import pytest
 from nearmetal.api import images
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import paper_of, read_series, series_output, write_series_files
-from nearmetal.cli import series as cli
 from nearmetal.cli.common import FailOn
-from nearmetal.cli.series import RequestedSeries, create, frozen_series
+from nearmetal.cli.series import planning, running
+from nearmetal.cli.series.planning import RequestedSeries
+from nearmetal.cli.series.results import frozen_series
+from nearmetal.cli.series.running import create
 from nearmetal.errors import BusyError, ExitCode, StudyError, UnavailableError, UsageError
 from nearmetal.images.build import build_seconds
 from nearmetal.images.store import ImageStore
@@ -370,11 +372,11 @@ def test_a_plan_names_the_images_that_are_built_first(
 ) -> None:
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
     odd = ImageDefinition(name="odd", suite="host", packages=("gcc", "make"))
-    monkeypatch.setattr(cli, "unbuilt_images", lambda _study: {"odd": odd})
-    cli.show_series(series, json=False, blocks=1)
+    monkeypatch.setattr(planning, "unbuilt_images", lambda _study: {"odd": odd})
+    planning.show_series(series, json=False, blocks=1)
     told = capsys.readouterr().out
     assert "image odd is not built and is built first: about 0:00:" in told
-    cli.show_series(series, json=True, blocks=1)
+    planning.show_series(series, json=True, blocks=1)
     assert json.loads(capsys.readouterr().out)["images_to_build"] == {"odd": build_seconds(odd)}
 
 
@@ -404,14 +406,14 @@ def test_an_image_that_another_process_builds_stops_only_its_part(
     def build(study: Study, progress: object) -> None:
         raise BusyError("another process builds image odd", remedy="wait for it")
 
-    monkeypatch.setattr(cli, "build_images", build)
+    monkeypatch.setattr(running, "build_images", build)
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
     made = create(series, tmp_path / "results", "")
 
     def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
         raise AssertionError("nothing starts without its image")
 
-    code = cli.run_parts(made, series, start, seconds=60.0, json=True, fail_on=FailOn.NOTHING)
+    code = running.run_parts(made, series, start, seconds=60.0, json=True, fail_on=FailOn.NOTHING)
     assert code == ExitCode.FAILED_TRIALS
     assert set(made.ends().values()) == {"did not run: another process builds image odd"}
     assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]

@@ -8,7 +8,7 @@ import pytest
 
 from nearmetal.model.study import Pinning, Placement
 from nearmetal.node.cpus import cpus_of_instance, cpus_of_ranks
-from nearmetal.subjects.rank_argv import cpu_list
+from nearmetal.subjects.launches.rank_argv import cpu_list
 
 ORDER = (0, 2, 1, 3)
 """As the topology gives it: cores 0 and 2 before their second threads."""

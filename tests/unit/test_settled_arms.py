@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from tests.unit.small_study import RATE, small_study
+
 from nearmetal.analysis import analyse, settled
 from nearmetal.model.change import replace
 from nearmetal.model.plan import GrowingLooks
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, Verdict
-from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
+from nearmetal.model.study import KernelWorkload
 from nearmetal.plan import make_block, make_plan
 from nearmetal.records import completed_blocks
-from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.testing.simulate import Spread, simulate
 
 NAMES = ("native", "slow", "near")
-STUDY = Study(
-    name="s",
-    question="",
-    environments=tuple(Environment(name=n, backend="native", placements=("one",)) for n in NAMES),
-    placements=(Placement(name="one", instances=1, tasks=1),),
-    workloads=(KernelWorkload(name="ep", kernel="ep", params={}),),
-    design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=2),
-)
-METRIC = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
+STUDY = small_study(*NAMES)
 NOISY = Spread(instance=0.12)
 PLAN = make_plan(STUDY, blocks=24)
 
@@ -29,7 +23,7 @@ PLAN = make_plan(STUDY, blocks=24)
 def run(blocks: int) -> list[TrialRecord]:
     """'slow' is so slow that it is decided at the first look; 'near' is left open by the noise."""
     plan = make_plan(STUDY, blocks=blocks)
-    return simulate(STUDY, plan, metrics=(METRIC,), overheads={"slow/one": 2.0}, spread=NOISY)
+    return simulate(STUDY, plan, metrics=(RATE,), overheads={"slow/one": 2.0}, spread=NOISY)
 
 
 def test_workload_is_settled_if_no_open_comparison_needs_it() -> None:
@@ -43,7 +37,7 @@ def test_workload_is_settled_if_no_open_comparison_needs_it() -> None:
 def test_the_baseline_is_settled_with_the_last_comparison_and_its_own_second_run() -> None:
     """Of two kernels one is decided everywhere; the other is open in one arm, and so in the baseline."""
     study = replace(STUDY, workloads=(*STUDY.workloads, KernelWorkload(name="cg", kernel="cg", params={})))
-    metrics = (METRIC, replace(METRIC, workload="cg"))
+    metrics = (RATE, replace(RATE, workload="cg"))
     quiet = simulate(
         study, make_plan(study, blocks=16), metrics=metrics, overheads={"slow/one": 2.0}, spread=Spread()
     )
@@ -93,7 +87,7 @@ def test_verdict_of_a_settled_arm_stays() -> None:
 def test_workloads_that_are_left_out_one_by_one_keep_their_answers_too() -> None:
     """Kernels share a launch: the trial is there, and says which of them it left out."""
     study = replace(STUDY, workloads=(*STUDY.workloads, KernelWorkload(name="cg", kernel="cg", params={})))
-    both = (METRIC, replace(METRIC, workload="cg"))
+    both = (RATE, replace(RATE, workload="cg"))
     slow = {"slow/one": {"ep.rate": 2.0}}
     plan = make_plan(study, blocks=24)
     whole = simulate(study, plan, metrics=both, overheads=slow, spread=NOISY)

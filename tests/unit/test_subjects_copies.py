@@ -6,8 +6,8 @@ import pytest
 
 from nearmetal.model.record import RankPlace, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
-from nearmetal.subjects.copies import CopyOutput, rows_of_copies
-from nearmetal.subjects.reports import instance_walls
+from nearmetal.subjects.launches.copies import CopyOutput, rows_of_copies
+from nearmetal.subjects.launches.reports import instance_walls
 from nearmetal.workloads.protocol import RankReport
 
 TOOK = MetricSpec(name="took", unit="s", better=Better.LOWER, regex=r"took (\d+)")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.errors import TrialFailedError
-from nearmetal.host.processes.bounded import Bounded, Drain, shortened
+from nearmetal.host.processes.bounded import BoundedOutput, Drain, shortened
 from nearmetal.model.study import CommandWorkload, Reference, VerifySpec
-from nearmetal.subjects.staging import KEPT, compared, fill, read_outputs
+from nearmetal.subjects.launches.staging import KEPT, compared, fill, read_outputs
 
 
 def test_texts_files_and_directories_are_put_there(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_reference_is_compared_with_a_file_or_the_output(tmp_path: Path) -> No
 
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(2, 60))
 def test_kept_output_is_bounded_and_says_how_much_was_left_out(parts: list[bytes], most: int) -> None:
-    bounded, everything = Bounded(most), Bounded(None)
+    bounded, everything = BoundedOutput(most), BoundedOutput(None)
     for part in parts:
         bounded.take(part)
         everything.take(part)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.cli.weigh import _attachments
+from nearmetal.cli.measure.weigh import attachments_in
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import UsageError
 from nearmetal.model.study import Attachment, CommandWorkload, KernelWorkload, StorageKind, Study, Transport
-from nearmetal.run.weigh import weigh_study, with_time_limit
+from nearmetal.run.adhoc.weigh import weigh_study, with_time_limit
 
 PINGPONG = KernelWorkload(name="pingpong", kernel="pingpong", params={})
 
@@ -30,7 +30,7 @@ def weigh(
         margin=0.03,
         seed=1,
         max_time=60.0,
-        attachments=_attachments(attachments),
+        attachments=attachments_in(attachments),
     )
 
 
@@ -86,7 +86,7 @@ def test_the_same_environment_by_two_attachments_is_two() -> None:
 )
 def test_mistakes_on_the_command_line(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        _attachments(text)
+        attachments_in(text)
     assert said in caught.value.what
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,19 +35,7 @@ class Machine(FakeHost):
         self.gcc_version = "gcc 12.2.0"
         self.fails = False
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        stdin: str | None = None,
-        pass_fds: Sequence[int] = (),
-        each_second: Callable[[], None] | None = None,
-        most: int | None = None,
-    ) -> Completed:
-        self.calls.append(tuple(argv))
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
         out, code = "", 0
         if argv[1] == "--version":
             out = self.gcc_version + "\nmore\n"
@@ -62,7 +49,7 @@ class Machine(FakeHost):
                 (programs / name).write_text("")
         else:
             assert argv[1] == "-S", argv
-        return Completed(argv=tuple(argv), returncode=code, stdout=out, stderr="", seconds=0.0)
+        return Completed(argv=argv, returncode=code, stdout=out, stderr="", seconds=0.0)
 
     @property
     def builds(self) -> int:

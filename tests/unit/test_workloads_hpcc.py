@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.workloads.applications import blas
 from nearmetal.workloads.applications.contract import Output, Parsed, Place
+from nearmetal.workloads.applications.hpc_challenge import blas
+from nearmetal.workloads.applications.hpc_challenge.input import GIB, grid, problem_size
 from nearmetal.workloads.applications.hpcc import Hpcc
-from nearmetal.workloads.applications.hpcc_input import GIB, grid, problem_size
 from nearmetal.workloads.applications.hpl import Hpl
 from nearmetal.workloads.applications.several import whole_numbers
 from nearmetal.workloads.parameter import Choices, Value

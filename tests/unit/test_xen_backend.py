@@ -24,7 +24,7 @@ from nearmetal.environments.xen.dom0 import Noted
 from nearmetal.environments.xen.kept import kept_names
 from nearmetal.environments.xen.line import line_of
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
-from nearmetal.environments.xen.xl import Facts, Xl
+from nearmetal.environments.xen.xl import XenFacts, Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed
 from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
@@ -42,7 +42,7 @@ DOMAIN = DomainConfig(
     memory=128 * MIB,
     vcpus=2,
 )
-FACTS = Facts(
+FACTS = XenFacts(
     version="4.17.7",
     cpus=2,
     scheduler=XenScheduler.CREDIT2,

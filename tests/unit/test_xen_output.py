@@ -65,7 +65,7 @@ def test_domains_are_read() -> None:
 def test_virtual_cpus_are_read_with_their_affinities() -> None:
     _, one, two = output.virtual_cpus(VCPUS)
     assert (one.domain, one.number, one.cpu, one.hard) == ("nearmetal-3f9a1c-0-1", 0, 2, "0,2-3")
-    assert (two.cpu, two.hard, two.soft) == (None, "3", "0-1")
+    assert (two.cpu, two.hard) == (None, "3")
 
 
 def test_shares_are_read() -> None:

@@ -18,14 +18,14 @@ from .causes.counted import with_causes
 from .causes.hypervisor import with_hypervisor
 from .causes.network_trouble import with_network
 from .cells import JudgedCell, Question, answer, uses_three_arms, with_discoveries, with_holm
-from .fold.attempts import Clock
+from .fold.attempts import RunTimes
 from .fold.comparisons import Folded, fold
 from .fold.pieces import FoldRequest, fold_request
 from .fold.slices import RowName
 from .noise_floor import disturbances, noise_floor
 
 
-class Each(Protocol):
+class QuestionMap(Protocol):
     """A map() over questions, in their order."""
 
     def __call__(
@@ -57,14 +57,14 @@ def conclude(
     folded: Folded,
     *,
     detail: bool = True,
-    each: Each = map,
+    each: QuestionMap = map,
 ) -> Analysis:
     """Return the same as analyse() for a run whose records are already folded.
 
     heads: the heads of all records of the run.
     each: answers the questions, which do not depend on each other, as map() does; possibly in threads.
     """
-    clock = Clock(heads, plan.started)
+    clock = RunTimes(heads, plan.started)
     questions = _questions(study, folded)
 
     def answered(question: Question) -> JudgedCell | None:

@@ -137,7 +137,7 @@ def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools:
 
 def _kvm(host: Host, tools: Tools) -> Check:
     """Check step by step whether KVM can actually run guests."""
-    from ..environments.kvm import kvm_answer
+    from ..environments.guests.kvm import kvm_answer
 
     answer = kvm_answer(host, tools)
     steps = ", ".join(f"{step}: {text}" for step, text in answer.steps)
@@ -164,7 +164,7 @@ def _criu(host: Host) -> Iterator[Check]:
 
 def _guest_devices() -> Iterator[Check]:
     """Check what the devices of this machine can do for guests."""
-    from ..environments.guest_needs import device_helps
+    from ..environments.guests.needs import device_helps
 
     for what, lacks in device_helps().items():
         yield _unless(lacks, what)

@@ -25,7 +25,7 @@ from .results import frozen_study
 if TYPE_CHECKING:
     from ..node.progress import Progress
     from ..run.run import Order, Outcome
-    from ..run.worker import BlockRun
+    from ..run.workers.worker import BlockRun
 
 SUBMITTED, LOGS = "engine.json", "workers"
 """Names in a results directory: the workers that were submitted, and their output."""
@@ -93,7 +93,7 @@ def _coordinated(
     from ..node.machine import new_label
     from ..run.interrupt import interruptible
     from ..run.run import Outcome
-    from ..run.shared import coordinate, coordinating
+    from ..run.workers.shared import coordinate, coordinating
 
     engine, host = load_engine(fleet.engine), LocalHost()
     label = new_label()
@@ -263,7 +263,7 @@ def serve_here(
 
     seconds: time limit of this worker; None for none.
     """
-    from ..run.serving import TOOLS, Terms, serve
+    from ..run.workers.serving import TOOLS, Terms, serve
 
     begin = time.monotonic()
     for name in ("study.yaml", "plan.json", "provenance.json"):

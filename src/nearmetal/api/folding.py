@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
-from ..analysis.fold.attempts import Choice, choose
+from ..analysis.fold.attempts import ChosenTrials, choose
 from ..analysis.fold.comparisons import Folded, joined_pieces
 from ..analysis.fold.pieces import FoldRequest, Piece, fold_piece
 from ..errors import NearmetalError
@@ -107,7 +107,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _tasks(choice: Choice, trials: Trials, piece: int) -> Iterator[_Task]:
+def _tasks(choice: ChosenTrials, trials: Trials, piece: int) -> Iterator[_Task]:
     none = trials.some(())
     for blocks in _batches(choice.used, trials, piece):
         yield _Task(used=trials.some(blocks), others=none)

@@ -165,7 +165,7 @@ def weighed(
 
     Raises UsageError, or UnavailableError if the image was not built.
     """
-    from ..run.weigh import weigh_study, with_time_limit
+    from ..run.adhoc.weigh import weigh_study, with_time_limit
 
     if len(set(environments)) != len(environments):
         raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
@@ -212,7 +212,7 @@ def _lifecycle(
     seed: int | None,
     image: str,
 ) -> Study:
-    from ..run.weigh_lifecycle import lifecycle_study
+    from ..run.adhoc.weigh_lifecycle import lifecycle_study
 
     study = lifecycle_study(
         {name: named_backend(name) for name in environments},

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import UsageError
 from ..host import LocalHost
 from ..lifecycle import Method
-from ..model.keys import Kind as KeyKind
-from ..model.keys import ValueMistake, did_you_mean, keys_of
+from ..model.keys import ValueMistake, ValueType, did_you_mean, keys_of
 from ..model.study import ApplicationWorkload, EventSubject, KernelWorkload, Study, Workload
 from ..node.machine import hardware_of
 from ..study_file.catalog import KnownApplication, ParamType
@@ -73,7 +72,7 @@ def named_lifecycle(text: str, memory: int | None) -> EventSubject:
         if key in values:
             raise UsageError(f"--lifecycle {name}: {key} is given by its option too")
         field, kind = readers[key]
-        assert isinstance(kind, KeyKind)
+        assert isinstance(kind, ValueType)
         try:
             values[field] = kind.read(value)
         except ValueMistake as e:

@@ -76,7 +76,7 @@ def _reader_gone() -> int:
 
 def main() -> None:
     """Entry point. Exit codes: errors.ExitCode."""
-    sys.exit(int(_run()))
+    sys.exit(int(run_command()))
 
 
 #: Replacements for signs that the output cannot encode.
@@ -113,7 +113,7 @@ def _encode_all() -> None:
             stream.reconfigure(errors="plain-signs")
 
 
-def _run() -> int:
+def run_command() -> int:
     _encode_all()
     words = sys.argv[1:] or ["--help"]
     for command in COMMANDS:

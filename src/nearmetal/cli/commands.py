@@ -64,16 +64,16 @@ _ANALYZE = "Print estimates and verdicts from the records on disk."
 COMMANDS = (
     Command(
         "quick",
-        "runs:quick",
+        "measure.runs:quick",
         "Compare a container with bare metal here, in about 90 seconds.\n\n"
         "It needs no file and no argument. Where there is only one CPU, no messages are measured.",
     ),
-    Command("run", "runs:run", "Run a study: a file, or a built-in study."),
-    Command("resume", "runs:resume", _RESUME),
-    Command("continue", "runs:resume", _RESUME, hidden=True),
+    Command("run", "measure.runs:run", "Run a study: a file, or a built-in study."),
+    Command("resume", "measure.runs:resume", _RESUME),
+    Command("continue", "measure.runs:resume", _RESUME, hidden=True),
     Command(
         "run-block",
-        "run_block:run_block",
+        "measure.run_block:run_block",
         "Run rounds of a run, and analyse nothing.\n\n"
         "Rounds given by number run whole. Without numbers it runs what `nearmetal run --engine` orders, "
         "until its time is near: engines start it on their nodes. With --stdin, rounds are JSON values, one "
@@ -82,13 +82,13 @@ COMMANDS = (
     ),
     Command(
         "cancel",
-        "engines:cancel",
+        "measure.engines:cancel",
         "Tell the workers of a run to end.\n\n"
         "Each gives its round back and removes what it made. `nearmetal resume DIR --engine ENGINE` goes on.",
     ),
     Command(
         "weigh",
-        "weigh:weigh",
+        "measure.weigh:weigh",
         "Compare environments now, without a study file.\n\n"
         "For example: nearmetal weigh native podman -w cg, or ... -- ./my_app in.txt. "
         "The first environment is the baseline. A command runs in the present directory, which every "
@@ -97,20 +97,20 @@ COMMANDS = (
     ),
     Command(
         "calibrate",
-        "calibrate:calibrate",
+        "measure.calibrate:calibrate",
         "Plant known costs, and check that nearmetal finds them.\n\n"
         "It also checks that no cost is found where none was planted.",
     ),
     Command(
         "status",
-        "results:status",
+        "read.results:status",
         "Print how far a run is, and whether its files are intact.",
     ),
-    Command("analyze", "results:analyze", _ANALYZE),
-    Command("analyse", "results:analyze", _ANALYZE, hidden=True),
+    Command("analyze", "read.results:analyze", _ANALYZE),
+    Command("analyse", "read.results:analyze", _ANALYZE, hidden=True),
     Command(
         "compare",
-        "comparing:compare",
+        "read.comparing:compare",
         "Did an upgrade hurt? Compare runs from before and after it.\n\n"
         "They are compared boot by boot. --before and --after take results directories, or directories "
         "with results directories in them.",
@@ -118,22 +118,22 @@ COMMANDS = (
     ),
     Command(
         "report",
-        "results:report",
+        "read.results:report",
         "Write the report anew: HTML, Markdown, LaTeX, CSV, figures.",
     ),
     Command(
         "export",
-        "results:export",
+        "read.results:export",
         "Write the records as CSV, JSON, Parquet or Go benchmarks.",
     ),
     Command(
         "papers",
-        "papers:papers",
+        "read.papers:papers",
         "List papers with their numbers and claims, and check them.\n\n"
         "--check prints the statements that do not follow from the paper's own numbers, with what follows "
         "instead. A file has the format that --schema describes.",
     ),
-    Command("list", "results:list_", "List studies, environments, kernels and results."),
+    Command("list", "read.results:list_", "List studies, environments, kernels and results."),
     Command(
         "check",
         "machine:check",
@@ -178,7 +178,7 @@ COMMANDS = (
     ),
     Command(
         "try",
-        "trying:try_",
+        "measure.trying:try_",
         "Measure whether a change that a result suggests helps.\n\n"
         "The environment runs as it was, beside itself with the suggested change.",
     ),

@@ -18,7 +18,7 @@ from ..study_file import SCHEMA_NAME, json_schema, template
 from ..study_file import explain as explanation
 from .common import complain, duration, in_parts, print_json
 from .plan_text import show_plan
-from .series import SeriesOptions, planned_series, show_series
+from .series.planning import SeriesOptions, planned_series, show_series
 
 
 def init(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..model.profile import calls_together
+from ..model.workloads.profile import calls_together
 from ..units import show
 
 if TYPE_CHECKING:

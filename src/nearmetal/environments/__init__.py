@@ -14,24 +14,18 @@ from .contract import (
     Accounted,
     Available,
     Backend,
-    Checkpoints,
-    Criu,
-    Dump,
     Elsewhere,
     Enclosed,
     Guest,
     GuestBase,
     Instance,
     InstanceRequest,
-    Migrates,
-    Moved,
-    MoveRequest,
-    Predictable,
     Seated,
     Tools,
     Tuned,
     Unavailable,
 )
+from .moving import Checkpoints, Criu, Dump, Migrates, Moved, MoveRequest, Predictable
 
 __all__ = [
     "BARE_ATTACHMENTS",

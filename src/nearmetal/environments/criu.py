@@ -1,5 +1,5 @@
 """Command lines, files and processes of CRIU. Common part of the backends that implement
-contract.Checkpoints."""
+moving.Checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
 from ..model.environments.image import HOST
 from ..model.study import Environment
-from .contract import Criu, Dump, InstanceRequest, Tools, Unavailable
+from .contract import InstanceRequest, Tools, Unavailable
+from .moving import Criu, Dump
 from .program import log_failure, read_pid
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)

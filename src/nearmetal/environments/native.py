@@ -19,7 +19,7 @@ from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
 from ..model.environments.image import HOST
 from ..model.study import Attachment, Environment
 from . import criu as criu_of
-from .contract import Available, Criu, Dump, Instance, InstanceRequest, Tools, Unavailable
+from .contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
@@ -31,6 +31,7 @@ from .instance import (
     occupied,
     seconds,
 )
+from .moving import Criu, Dump
 from .probe import probe
 from .tree import in_tree
 
@@ -63,23 +64,23 @@ class Native:
     checkpoints_by = criu_of.METHODS
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         return criu_of.refuses(host, environment) or criu_of.refuses_image(environment)
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         assert isinstance(instance, BoxInstance)
         return criu_of.alone((*instance.enter, "--"), argv)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         del tools, request
         return criu_of.dump_argv(criu, instance.pid, dump, ())
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
 
     def restored(
         self,
@@ -89,7 +90,7 @@ class Native:
         request: InstanceRequest,
         images: Path,
     ) -> AbstractContextManager[BoxInstance]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         return _restored(host, tools, criu, request, images)
 
 

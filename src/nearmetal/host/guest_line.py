@@ -47,12 +47,10 @@ class FrameKind(IntEnum):
 class Hello:
     """The message by which a guest reports that it is ready.
 
-    came: time of arrival, by CLOCK_MONOTONIC of the host, in ns.
     kernel: version of the guest's kernel.
     at: time of each step of the guest's start, by CLOCK_MONOTONIC of the guest, in ns.
     """
 
-    came: int
     kernel: str
     at: dict[str, int]
 
@@ -122,7 +120,7 @@ class GuestLine:
         self._send(FrameKind.AWAIT)
         payload = self._wait(FrameKind.HELLO, time.monotonic() + timeout)
         fields = json.loads(payload[8:])
-        return Hello(came=struct.unpack_from("=Q", payload)[0], kernel=str(fields.pop("kernel")), at=fields)
+        return Hello(kernel=str(fields.pop("kernel")), at=fields)
 
     def clocks(self, *, tries: int = 5, timeout: float = 60.0) -> Clocks:
         """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips."""

@@ -49,11 +49,3 @@ class PhaseTimes:
     def record(self) -> dict[str, float]:
         """Return the form in a record, in the order of the phases."""
         return {phase.value: self.seconds[phase] for phase in Phase if phase in self.seconds}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, float]) -> PhaseTimes:
-        """Return the phases of a record.
-
-        Raises ValueError for a name that is no phase.
-        """
-        return cls({Phase(name): float(spent) for name, spent in record.items()})

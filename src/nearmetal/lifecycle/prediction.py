@@ -28,11 +28,6 @@ class Estimate:
     def exactly(cls, value: float) -> Estimate:
         return cls(value, value, value)
 
-    @classmethod
-    def within(cls, value: float, share: float) -> Estimate:
-        """Return a value that is known to a share of itself, such as 0.1 for 10 %."""
-        return cls(value * (1 - share), value, value * (1 + share))
-
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(self.low + other.low, self.value + other.value, self.high + other.high)
 

@@ -87,13 +87,11 @@ class Unanswered:
 
     lost: lost requests × period.
     gap: longest time without an answer.
-    gap_least: shortest silence that fits this gap and the floor's, since each is known to one period only.
     delay: longest delay of an answer that did come.
     """
 
     lost: float
     gap: float
-    gap_least: float
     delay: float
 
 
@@ -111,7 +109,6 @@ def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
     return Unanswered(
         lost=max(event.lost - usual, 0.0) * event.period,
         gap=max(event.gap - floor.gap, 0.0),
-        gap_least=max(event.gap - event.period - floor.gap, 0.0),
         delay=max(delays, 0.0) if math.isfinite(delays) else 0.0,
     )
 
@@ -127,15 +124,6 @@ class ProbeLog:
     udp: tuple[ProbeTimes, ...]
     tcp: tuple[ProbeTimes, ...]
     broken: float | None
-
-    def between(self, begin: float, end: float) -> ProbeLog:
-        """Return the part whose requests were sent between two times, in seconds of the client's
-        CLOCK_MONOTONIC."""
-        return ProbeLog(
-            udp=tuple(t for t in self.udp if begin <= t.sent < end),
-            tcp=tuple(t for t in self.tcp if begin <= t.sent < end),
-            broken=self.broken,
-        )
 
 
 def read_probe_log(text: str) -> ProbeLog:

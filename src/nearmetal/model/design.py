@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..units import Dimension
-from .keys import COUNT, COUNT_OR_NONE, NAME, SECONDS, SOME_TEXT, TRUTH, Each, key, one_of, quantity, whole
+from .keys import COUNT, COUNT_OR_NONE, NAME, SECONDS, SOME_TEXT, TRUTH, ListOf, key, one_of, quantity, whole
 
 
 class Mpi(StrEnum):
@@ -64,7 +64,7 @@ class Design:
 
     baselines: tuple[str, ...] = field(
         metadata=key(
-            Each(NAME, least=1),
+            ListOf(NAME, least=1),
             "several of them instead; the further ones are compared with environments of the same transport",
             ["native", "native-tcp"],
             optional=True,
@@ -218,7 +218,7 @@ class Design:
     primary: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            Each(SOME_TEXT),
+            ListOf(SOME_TEXT),
             "workload.metric names of a confirmatory study; exploratory if omitted",
             ["cg.rate"],
         ),

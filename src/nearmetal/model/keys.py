@@ -25,7 +25,7 @@ class ValueMistake(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class ValueType:
     """The type of values that a key accepts.
 
     read: converts the text, number or truth value of a file. Raises ValueMistake.
@@ -45,14 +45,14 @@ class Kind:
 
 
 @dataclass(frozen=True, eq=False)
-class Each:
+class ListOf:
     """A list of values.
 
     item: type of its items.
     least: smallest number of items.
     """
 
-    item: Kind
+    item: ValueType
     least: int = 0
 
 
@@ -64,8 +64,8 @@ class Pairs:
     values: type of its values.
     """
 
-    names: Kind
-    values: Kind
+    names: ValueType
+    values: ValueType
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Named:
     entry: type[Any]
 
 
-KeyKind = Kind | Each | Pairs | Named | type[Any]
+KeyKind = ValueType | ListOf | Pairs | Named | type[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,8 +181,8 @@ def _texts(value: object) -> tuple[str, ...]:
     return texts
 
 
-def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> Kind:
-    """Return the Kind of a key whose value is a text that matches a regular expression.
+def matching(expression: str, what: str, *, numbers: bool = False, shown: bool = True) -> ValueType:
+    """Return the type of a key whose value is a text that matches a regular expression.
 
     what: description of such a text, for messages.
     numbers: whether a text that looks like a number is accepted too.
@@ -197,11 +197,11 @@ def matching(expression: str, what: str, *, numbers: bool = False, shown: bool =
         return text
 
     kind: dict[str, Any] = {"type": ["string", "integer"] if numbers else "string"}
-    return Kind(read, kind | ({"pattern": expression} if shown else {}), plain=False)
+    return ValueType(read, kind | ({"pattern": expression} if shown else {}), plain=False)
 
 
-def whole(low: int, high: int) -> Kind:
-    """Return the Kind of a key whose value is a whole number between two limits, in decimal or hexadecimal
+def whole(low: int, high: int) -> ValueType:
+    """Return the type of a key whose value is a whole number between two limits, in decimal or hexadecimal
     digits."""
 
     def read(value: object) -> int:
@@ -213,11 +213,11 @@ def whole(low: int, high: int) -> Kind:
             raise ValueMistake(f"{number} is not between {low} and {high}")
         return number
 
-    return Kind(read, {"type": "integer", "minimum": low, "maximum": high})
+    return ValueType(read, {"type": "integer", "minimum": low, "maximum": high})
 
 
-def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool = False) -> Kind:
-    """Return the Kind of a key whose value is a number with a unit, converted to base units.
+def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool = False) -> ValueType:
+    """Return the type of a key whose value is a number with a unit, converted to base units.
 
     open_ends: whether low and high themselves are excluded.
     """
@@ -237,7 +237,7 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
     def write(value: float) -> str:
         return exact(value, dimension)
 
-    return Kind(read, {"type": "string", "pattern": pattern(dimension)}, write, unit=True)
+    return ValueType(read, {"type": "string", "pattern": pattern(dimension)}, write, unit=True)
 
 
 def real(value: object) -> float:
@@ -270,13 +270,13 @@ def factor(value: object, low: float, high: float) -> float:
     return number
 
 
-def one_of(words: type[StrEnum]) -> Kind:
-    """Return the Kind of a key whose value is a word of an enumeration."""
+def one_of(words: type[StrEnum]) -> ValueType:
+    """Return the type of a key whose value is a word of an enumeration."""
     return one_word(tuple(words), words)
 
 
-def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
-    """Return the Kind of a key whose value is one of these words.
+def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> ValueType:
+    """Return the type of a key whose value is one of these words.
 
     made: converts the word to its value.
     """
@@ -288,11 +288,11 @@ def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> Kind:
             raise ValueMistake(f'unknown value "{text[:40]}"{did_you_mean(text, names)}')
         return made(text)
 
-    return Kind(read, {"enum": list(names)}, words=names)
+    return ValueType(read, {"enum": list(names)}, words=names)
 
 
-def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
-    """Return the Kind of a key whose value is true or false, written as two words."""
+def either(yes: str, no: str, schema: Mapping[str, Any]) -> ValueType:
+    """Return the type of a key whose value is true or false, written as two words."""
 
     def read(value: object) -> bool:
         text = scalar(value)
@@ -300,18 +300,20 @@ def either(yes: str, no: str, schema: Mapping[str, Any]) -> Kind:
             raise ValueMistake(f'"{text[:40]}": write {yes} or {no}')
         return text == yes
 
-    return Kind(read, schema, lambda value: yes if value else no)
+    return ValueType(read, schema, lambda value: yes if value else no)
 
 
 NAME_PATTERN = r"^\w[\w-]{0,199}$"
 """Pattern of all names."""
 _ANY_TEXT = {"type": ["string", "number", "boolean"]}
-TEXT = Kind(scalar, _ANY_TEXT, plain=False)
-SOME_TEXT = Kind(_some_text, {**_ANY_TEXT, "minLength": 1}, plain=False)
-TEXTS = Kind(_texts, {"anyOf": [_ANY_TEXT, {"type": "array", "items": _ANY_TEXT, "minItems": 1}]}, ", ".join)
+TEXT = ValueType(scalar, _ANY_TEXT, plain=False)
+SOME_TEXT = ValueType(_some_text, {**_ANY_TEXT, "minLength": 1}, plain=False)
+TEXTS = ValueType(
+    _texts, {"anyOf": [_ANY_TEXT, {"type": "array", "items": _ANY_TEXT, "minItems": 1}]}, ", ".join
+)
 NAME = matching(NAME_PATTERN, "a name: letters, digits, - and _, not starting with -", numbers=True)
 TRUTH = either("true", "false", {"type": "boolean"})
-REAL = Kind(real, {"type": "number"}, repr)
+REAL = ValueType(real, {"type": "number"}, repr)
 SWITCH = either("on", "off", {"enum": ["on", "off"]})
 COUNT = whole(1, 100_000)
 COUNT_OR_NONE = whole(0, 100_000)

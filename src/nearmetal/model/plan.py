@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -122,3 +123,9 @@ class NextBlock:
     def verifies(self, arm: str, workload: str) -> bool:
         """Return whether an arm verifies this kernel workload in the block."""
         return workload in self.verified.get(arm, frozenset())
+
+
+def draw(purpose: str, seed: int, number: int, name: str) -> bytes:
+    """Return 32 pseudo-random bytes for one purpose, block number and name, identical on every machine and
+    Python version. Different inputs give independent bytes."""
+    return hashlib.sha256(f"nearmetal-{purpose}-1/{seed}/{number}/{name}".encode()).digest()

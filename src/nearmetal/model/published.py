@@ -47,7 +47,7 @@ class Likeness(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class MeasurementConditions:
     """The conditions under which something was measured, as far as they are recorded. A missing value is 0 or
     an empty text.
 
@@ -80,7 +80,7 @@ class Paper:
     year: int
     where: str
     setting: str
-    conditions: Conditions = Conditions()
+    conditions: MeasurementConditions = MeasurementConditions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ class Bound(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class PaperClaim:
     """A statement of a paper that a measurement can support or contradict.
 
     part: part of the study that asks it; '' if no study does.
@@ -223,7 +223,7 @@ class Claim:
     printed: str = ""
     differs: str = ""
     cannot: str = ""
-    conditions: Conditions = Conditions()
+    conditions: MeasurementConditions = MeasurementConditions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,12 +269,12 @@ class Published:
     numbers: Mapping[str, PrintedNumber] = field(default_factory=dict)
     derivations: tuple[Derivation, ...] = ()
     significances: tuple[Significance, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[PaperClaim, ...] = ()
 
     def of_part(self, part: str) -> tuple[PublishedFigure, ...]:
         """Return the figures that belong to one part of a study."""
         return tuple(f for f in self.figures if f.part == part)
 
-    def claims_of(self, part: str) -> tuple[Claim, ...]:
+    def claims_of(self, part: str) -> tuple[PaperClaim, ...]:
         """Return the claims that one part of a study asks."""
         return tuple(c for c in self.claims if c.part == part)

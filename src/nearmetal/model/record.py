@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from .profile import RankProfile
 from .study import Better
+from .workloads.profile import RankProfile
 
 if TYPE_CHECKING:
     JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .metric import Better
 from .record import JsonValue
+from .workloads.metric import Better
 
 TRIAD, LATENCY, BANDWIDTH, DGEMM = "triad", "latency", "bandwidth", "dgemm"
 SOCKETS = "sockets"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..units import Dimension
-from .keys import NAME, SECONDS, SOME_TEXT, TEXTS, Each, Named, Pairs, key, matching, one_of, quantity
+from .keys import NAME, SECONDS, SOME_TEXT, TEXTS, ListOf, Named, Pairs, key, matching, one_of, quantity
 from .series import Figure, Scale
 from .study import Study
 
@@ -109,7 +109,7 @@ class PartEntry:
         metadata=key(_FILE, "its study file, in the same directory", "memory.yaml", usual="<part>.yaml"),
     )
     notes: tuple[str, ...] = field(
-        default=(), metadata=key(Each(SOME_TEXT), "sentences for the reader of the part", ["One node."])
+        default=(), metadata=key(ListOf(SOME_TEXT), "sentences for the reader of the part", ["One node."])
     )
     places: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict,
@@ -122,12 +122,12 @@ class PartEntry:
     )
     needs: tuple[str, ...] = field(
         default=(),
-        metadata=key(Each(NAME), "environments without which the part is not measured", ["container-ovs"]),
+        metadata=key(ListOf(NAME), "environments without which the part is not measured", ["container-ovs"]),
     )
     figures: tuple[Figure, ...] = field(
         default=(Figure.OVERHEADS,),
         metadata=key(
-            Each(one_of(Figure)),
+            ListOf(one_of(Figure)),
             "charts: overheads, or packing, which shows the places called '<n> per node'",
             ["overheads"],
         ),
@@ -164,7 +164,7 @@ class SeriesFile:
         metadata=key(SECONDS, "usual duration of all parts; --time replaces it", "15 min", usual="15 min"),
     )
     notes: tuple[str, ...] = field(
-        default=(), metadata=key(Each(SOME_TEXT), "sentences for the reader", ["Kernels are boot states."])
+        default=(), metadata=key(ListOf(SOME_TEXT), "sentences for the reader", ["Kernels are boot states."])
     )
     narrow: Narrowing = field(
         default_factory=Narrowing,

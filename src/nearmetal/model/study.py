@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from .design import Design, Mode, Mpi, Reach, SingleCopy, Starts
 from .environments.environment import (
+    STORAGE,
+    STORAGE_VARIABLE,
     Attachment,
     Companion,
     Environment,
@@ -19,23 +21,12 @@ from .environments.environment import (
 )
 from .environments.image import ImageDefinition
 from .environments.placement import NodeLink, Pinning, Placement
-from .metric import Better, MetricSpec
-from .program import Bounds, Reference, VerifySpec
-from .workload import (
-    IDS,
-    RANKS,
-    STORAGE,
-    STORAGE_VARIABLE,
-    ApplicationWorkload,
-    CommandWorkload,
-    EventSubject,
-    KernelWorkload,
-    Load,
-    Pages,
-    SubjectFacts,
-    Workload,
-    quantiles_of,
-)
+from .workloads import Workload, quantiles_of
+from .workloads.event import EventSubject, Load, SubjectFacts
+from .workloads.kernel import KernelWorkload, Pages
+from .workloads.metric import Better, MetricSpec
+from .workloads.programs import IDS, RANKS, ApplicationWorkload, CommandWorkload
+from .workloads.script import Bounds, Reference, VerifySpec
 
 __all__ = [
     "IDS",

@@ -32,7 +32,7 @@ class NetworkRequest:
     """The network that the instances of one arm need.
 
     devices: devices of the machine selected for the instances, in their order, if they use any.
-    nodes: number of nodes; more than one node is emulated. Instances are in the order of the nodes. Without
+    nodes: number of nodes to emulate; 1 for none. Instances are in the order of the nodes. Without
         an attachment, the instances are the nodes themselves.
     link: properties of each node's link.
     """

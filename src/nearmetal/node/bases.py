@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..environments import Backend, GuestBase
 from ..environments.contract import Accelerated
-from ..environments.guest_needs import (
+from ..environments.guests.initramfs import USUAL, WANTED, initramfs, kernel_version
+from ..environments.guests.needs import (
     congestion_drivers,
     find_virtiofsd,
     of_one_machine,
@@ -20,7 +21,6 @@ from ..environments.guest_needs import (
     require_tree,
     require_vhost,
 )
-from ..environments.initramfs import USUAL, WANTED, initramfs, kernel_version
 from ..errors import UnavailableError
 from ..host import Host
 from ..images import Image, in_use, require_image

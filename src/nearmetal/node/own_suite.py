@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..environments.guest_needs import VIRTIOFSD_REMEDY
+from ..environments.guests.needs import VIRTIOFSD_REMEDY
 from ..errors import UnavailableError
 from ..images import Image, in_use
 from ..images.build import build

@@ -130,7 +130,9 @@ def all_software(
         stack.enter_context(in_use(image))
         require_programs(study, name, partial(find_program, image))
         if _needs_mpi(study, name):
-            found[name] = _compiled(machine, image, study.design.mpi, scratch, user_namespace, progress)
+            found[name] = compiled_software(
+                machine, image, study.design.mpi, scratch, user_namespace, progress
+            )
         else:  # nearmetal's own programs need nothing from an image
             found[name] = replace(found[HOST], image=image)
     return found
@@ -147,7 +149,7 @@ def _needs_mpi(study: Study, image: str) -> bool:
     )
 
 
-def _compiled(
+def compiled_software(
     machine: Machine,
     image: Image,
     wanted: Mpi | None,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import NearmetalError
 from ..model.plan import TrialSpec
-from ..model.profile import RankProfile
 from ..model.record import JsonValue, RankPlace, Row
 from ..model.study import Arm, Workload
+from ..model.workloads.profile import RankProfile
 from ..network.build import Network
 from .arms.seats import slot
 

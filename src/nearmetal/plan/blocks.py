@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ..model.draw import draw
-from ..model.plan import GROWING, Block, Plan, Schedule, TrialSpec
+from ..model.plan import GROWING, Block, Plan, Schedule, TrialSpec, draw
 from ..model.study import Study
 
 

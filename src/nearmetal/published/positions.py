@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from ..errors import Mark
 
 Path = tuple[str | int, ...]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -17,13 +18,6 @@ _STRINGS = (
     re.compile(r'"(?:[^"\\]|\\.)*"'),
     re.compile(r"'[^']*'"),
 )
-
-
-class Mark(NamedTuple):
-    """A position in a text; line and column count from 1."""
-
-    line: int
-    column: int
 
 
 class Positions:
@@ -55,8 +49,7 @@ class Positions:
         return self._mark(self._values[at]) if at else Mark(1, 1)
 
     def _mark(self, at: int) -> Mark:
-        before = self._text[:at]
-        return Mark(before.count("\n") + 1, at - before.rfind("\n"))
+        return Mark.after(self._text[:at])
 
     def _read(self) -> None:
         table: Path = ()

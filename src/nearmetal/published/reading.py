@@ -9,22 +9,22 @@ from decimal import Decimal
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import PaperFileError, StudyProblem, UsageError
+from ..errors import Mark, PaperFileError, StudyProblem, UsageError
 from ..model.formula import Formula
 from ..model.keys import did_you_mean
 from ..model.published import (
-    Claim,
-    Conditions,
     Derivation,
     Likeness,
+    MeasurementConditions,
     Paper,
+    PaperClaim,
     PrintedNumber,
     Published,
     PublishedFigure,
     Quantity,
     Significance,
 )
-from .positions import Mark, Path, Positions
+from .positions import Path, Positions
 
 if TYPE_CHECKING:
     from . import sections as s
@@ -62,8 +62,7 @@ def load(path: FilePath) -> Published:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         before = raw[: e.start].decode("utf-8-sig", errors="replace")
-        mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        _stop(str(path), mark, f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
+        _stop(str(path), Mark.after(before), f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
     return read(text, str(path))
 
 
@@ -75,11 +74,11 @@ def read(text: str, name: str) -> Published:
     """
     from pydantic import ValidationError
 
-    from .sections import TopSection
+    from .sections import PaperFile
 
     data = _parse(text, name)
     try:
-        top = TopSection.model_validate(data)
+        top = PaperFile.model_validate(data)
     except ValidationError as e:
         where = Positions(text)
         errors = e.errors(include_url=False, include_input=False)
@@ -92,9 +91,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         return tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as e:
         found = _SYNTAX.fullmatch(str(e))
-        last = text.rstrip("\r\n")
-        end = Mark(last.count("\n") + 1, len(last) - last.rfind("\n"))
-        mark = Mark(int(found[2]), int(found[3])) if found else end
+        mark = Mark(int(found[2]), int(found[3])) if found else Mark.after(text.rstrip("\r\n"))
         _stop(name, mark, f"not readable as TOML: {found[1] if found else e}")
     except RecursionError:
         _stop(name, Mark(1, 1), "nested too deep")
@@ -132,12 +129,12 @@ def _keys_at(path: Path) -> Sequence[str]:
     """Return the keys that the section at a path may have."""
     from . import sections as s
 
-    at: type[s.Section] = s.TopSection
+    at: type[s.PaperFileSection] = s.PaperFile
     for part in path:
         if isinstance(part, str):
             annotation = at.model_fields[part].annotation
             inner = getattr(annotation, "__args__", (annotation,))
-            at = next(c for c in inner if isinstance(c, type) and issubclass(c, s.Section))
+            at = next(c for c in inner if isinstance(c, type) and issubclass(c, s.PaperFileSection))
     return tuple(at.model_fields)
 
 
@@ -150,7 +147,7 @@ def _at(name: str, mark: Mark, path: Path, what: str) -> StudyProblem:
 class _Reader:
     """Makes a Published of a file whose keys and values are valid, and checks the names that it uses."""
 
-    def __init__(self, top: s.TopSection, text: str, name: str) -> None:
+    def __init__(self, top: s.PaperFile, text: str, name: str) -> None:
         self.top = top
         self.text, self.name = text, name
         self.numbers: dict[str, PrintedNumber] = {}
@@ -282,7 +279,7 @@ class _Reader:
             self.mistakes.append((path, "needs either other_mean or difference"))
         return Significance(**entry.model_dump())
 
-    def _claim(self, entry: s.ClaimSection, path: Path, usual: Conditions) -> Claim:
+    def _claim(self, entry: s.ClaimSection, path: Path, usual: MeasurementConditions) -> PaperClaim:
         number = next((n for n in self.top.number if n.name == entry.number), None)
         if entry.number and number is None:
             names = tuple(n.name for n in self.top.number)
@@ -295,7 +292,7 @@ class _Reader:
         if number is not None:
             first, last = (_printed("", "", v, "%", "", number.rounding) for v in number.value)
             low, high = first.band[0] / 100, last.band[1] / 100
-        return Claim(
+        return PaperClaim(
             **{k: v for k, v in entry.model_dump().items() if k not in ("number", "conditions")},
             low=low,
             high=high,
@@ -336,9 +333,11 @@ def _unit(table: s.TableSection, row: str, column: str) -> str:
     return table.units.get(column, table.units.get(row, table.unit))
 
 
-def _conditions(section: s.ConditionsSection, usual: Conditions | None = None) -> Conditions:
+def _conditions(
+    section: s.ConditionsSection, usual: MeasurementConditions | None = None
+) -> MeasurementConditions:
     given = section.model_dump(exclude_unset=True)
-    return Conditions(**{**({} if usual is None else vars(usual)), **given})
+    return MeasurementConditions(**{**({} if usual is None else vars(usual)), **given})
 
 
 def _in_base(value: Decimal, unit: str) -> tuple[float, str]:
@@ -390,7 +389,7 @@ def _shown_number(entry: s.NumberSection) -> Iterator[PublishedFigure]:
     )
 
 
-def _shown_claims(claims: Sequence[Claim]) -> Iterator[PublishedFigure]:
+def _shown_claims(claims: Sequence[PaperClaim]) -> Iterator[PublishedFigure]:
     """Yield the number of each claim that a part of a study asks."""
     for claim in claims:
         if claim.part and claim.printed:

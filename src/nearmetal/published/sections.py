@@ -78,11 +78,11 @@ Name = Annotated[str, Field(pattern=r"^[^{}/]{1,80}$")]
 FormulaText = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 
 
-class Section(BaseModel):
+class PaperFileSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ConditionsSection(Section):
+class ConditionsSection(PaperFileSection):
     """The conditions under which the paper measured. They are compared with yours in one sentence."""
 
     ranks: Ranks = Field(default=(0, 0), description="number of processes, or a range of two")
@@ -95,7 +95,7 @@ class ConditionsSection(Section):
     environment: str = Field(default="", description='what the processes ran in, such as "LXC"')
 
 
-class PaperSection(Section):
+class PaperSection(PaperFileSection):
     """The paper itself."""
 
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")] = Field(description="short name")
@@ -109,7 +109,7 @@ class PaperSection(Section):
     )
 
 
-class ShownSection(Section):
+class ShownSection(PaperFileSection):
     """Where a number stands in the report of a study in parts."""
 
     part: Text = Field(description="key of the part that measures the same quantity")
@@ -131,7 +131,7 @@ class ShownTable(ShownSection):
     of: str = Field(default="", description="group of counters that the columns belong to")
 
 
-class DeriveSection(Section):
+class DeriveSection(PaperFileSection):
     """How one column of a table follows from the others."""
 
     rule: Rule
@@ -144,7 +144,7 @@ class DeriveSection(Section):
     note: str = Field(default="", description="explanation, shown if a number does not follow")
 
 
-class TableSection(Section):
+class TableSection(PaperFileSection):
     """A table of printed numbers."""
 
     name: Name = Field(description="a cell is {name/row/column} in formulas")
@@ -160,7 +160,7 @@ class TableSection(Section):
     shown: ShownTable | None = None
 
 
-class NumberSection(Section):
+class NumberSection(PaperFileSection):
     """A number in the text, or a range of two."""
 
     name: Name
@@ -176,7 +176,7 @@ class NumberSection(Section):
     shown: ShownNumber | None = None
 
 
-class FollowsSection(Section):
+class FollowsSection(PaperFileSection):
     """How a printed number follows from others."""
 
     rule: Rule
@@ -186,7 +186,7 @@ class FollowsSection(Section):
     note: str = ""
 
 
-class SignificanceSection(Section):
+class SignificanceSection(PaperFileSection):
     """A statement on whether two means differ. All values are names of numbers."""
 
     what: Text
@@ -205,7 +205,7 @@ class SignificanceSection(Section):
     note: str = ""
 
 
-class ClaimSection(Section):
+class ClaimSection(PaperFileSection):
     """A statement that a measurement can support or contradict."""
 
     what: Text
@@ -226,7 +226,7 @@ class ClaimSection(Section):
     conditions: ConditionsSection = Field(default_factory=ConditionsSection)
 
 
-class TopSection(Section):
+class PaperFile(PaperFileSection):
     """Numbers and claims of one paper."""
 
     paper: PaperSection
@@ -239,6 +239,6 @@ class TopSection(Section):
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of the format."""
-    schema = TopSection.model_json_schema()
+    schema = PaperFile.model_json_schema()
     schema["title"] = "Numbers and claims of a paper, for nearmetal"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,9 +1,10 @@
 """The results directory: the study, the measurements, checksums, export. This package knows no statistics."""
 
 from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim, claimed_attempts, last_holder
-from .directory import PlanMeta, ResultsDirectory, safe_name
+from .directory import ResultsDirectory, safe_name
 from .manifest import Verification
 from .orders import Orders, require_owner
+from .plan_file import PlanMeta
 from .reading import (
     NewTrials,
     Trials,

@@ -3,62 +3,34 @@ closed."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 from ..errors import RecordsError
-from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
+from ..model.plan import GROWING, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
 from ..model.roof import MeasuredRoof, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, resume_line, sync_directory, write_file
+from .json_files import json_bytes, json_object, read_bytes
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
+from .plan_file import PlanMeta, plan_form, read_plan
 from .reading import Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
 ROOFS = "roofs.json"
 NODES = "nodes"
-_SCHEMA, _OLD_SCHEMA = 2, 1
-"""Schemas of plan.json. Plans of schema 1 have no schedule."""
-_GROWING, _EXPECTED = "growing looks", "expected looks"
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 STAMP = "%Y-%m-%dT%H-%M-%S"
 _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanMeta:
-    """The data that, together with the study, determine the order of the trials and when the results are
-    analysed.
-
-    seed: seed of all random orders.
-    arms: names of the arms in the order of the study.
-    created: Unix seconds when the plan was fixed.
-    started: Unix seconds when the command that began the run was started; None in older directories.
-    schedule: when the results are analysed.
-    slices: number of slices in the first block, by kernel workload; empty in older directories.
-    work: units of work in a slice, by kernel workload and number of ranks; empty in older directories.
-    missing: numbers of the blocks that were given up.
-    """
-
-    study: str
-    seed: int
-    arms: tuple[str, ...]
-    created: float
-    started: float | None = None
-    schedule: Schedule = GROWING
-    slices: Mapping[str, int] = field(default_factory=dict)
-    work: Work = field(default_factory=dict)
-    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,25 +180,7 @@ class ResultsDirectory:
                 where=str(self.path),
                 remedy=f"start it afresh: nearmetal run {shlex.quote(str(self.path / STUDY))}",
             )
-        data = json_object(file)
-        require_schema(data, "plan", _OLD_SCHEMA if data.get("schema") == _OLD_SCHEMA else _SCHEMA, file)
-        try:
-            return PlanMeta(
-                study=str(data["study"]),
-                seed=int(data["seed"]),
-                arms=tuple(str(a) for a in data["arms"]),
-                created=float(data["created"]),
-                started=None if (started := data.get("started")) is None else float(started),
-                schedule=_schedule(data),
-                slices={str(k): int(v) for k, v in data.get("slices", {}).items()},
-                work={
-                    str(name): {int(ranks): int(n) for ranks, n in units.items()}
-                    for name, units in data.get("work", {}).items()
-                },
-                missing=tuple(int(n) for n in data.get("missing", ())),
-            )
-        except (ValueError, KeyError, TypeError) as e:
-            raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
+        return read_plan(file)
 
     @property
     def name(self) -> str:
@@ -238,7 +192,7 @@ class ResultsDirectory:
 
         Raises RecordsError.
         """
-        return _bytes(self.path / STUDY).decode()
+        return read_bytes(self.path / STUDY).decode()
 
     @property
     def provenance(self) -> dict[str, JsonValue]:
@@ -377,72 +331,6 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 def safe_name(name: str) -> str:
     """Return the name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
     return _UNSAFE.sub("~", name).lstrip(".") or "unnamed"
-
-
-def json_bytes(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def plan_form(plan: PlanMeta) -> dict[str, Any]:
-    """Return the contents of plan.json."""
-    match plan.schedule:
-        case GrowingLooks(closing=closing):
-            schedule: dict[str, JsonValue] = {"name": _GROWING, "closing": list(closing)}
-        case ExpectedLooks(expected=expected):
-            schedule = {"name": _EXPECTED, "expected": expected}
-        case _ as unknown:
-            assert_never(unknown)
-    known = {k: v for k, v in plan.__dict__.items() if k != "missing" or v}
-    return {"schema": _SCHEMA, **known, "schedule": schedule}
-
-
-def _schedule(data: Mapping[str, Any]) -> Schedule:
-    """Return the schedule of a plan.json. Plans of schema 1 contain only the expected number of blocks.
-
-    Raises ValueError, KeyError, TypeError.
-    """
-    if "schedule" not in data:
-        return ExpectedLooks(expected=int(data["expected_blocks"]))
-    found = data["schedule"]
-    if found["name"] == _GROWING:
-        return GrowingLooks(closing=tuple(int(block) for block in found["closing"]))
-    if found["name"] == _EXPECTED:
-        return ExpectedLooks(expected=int(found["expected"]))
-    raise ValueError(f"schedule {found['name']!r}")
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as e:
-        raise RecordsError(f"cannot be read: {e.strerror}", where=str(file)) from e
-
-
-def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
-    """Check that a file was written by this version of nearmetal.
-
-    Raises RecordsError if it was written by another version.
-    """
-    if data.get("schema") != known:
-        raise RecordsError(
-            f"{what} schema {data.get('schema')!r} is not known to this nearmetal, which reads {known}",
-            where=str(file),
-            remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
-        )
-
-
-def json_object(file: Path) -> dict[str, Any]:
-    """Read a file with one JSON object.
-
-    Raises RecordsError.
-    """
-    try:
-        data = json.loads(_bytes(file))
-    except ValueError as e:
-        raise RecordsError(f"corrupt: {e}", where=str(file), remedy="take it from a copy") from e
-    if type(data) is not dict:
-        raise RecordsError("corrupt: not an object", where=str(file), remedy="take it from a copy")
-    return data
 
 
 def new_directory(parent: Path, name: str) -> Path:

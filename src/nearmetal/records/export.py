@@ -15,7 +15,8 @@ from ..model.record import TrialRecord
 from ..model.result import Cell
 from .benchfmt import benchfmt
 from .codec import to_dict
-from .directory import ResultsDirectory, plan_form
+from .directory import ResultsDirectory
+from .plan_file import plan_form
 from .tables import value_columns
 
 
@@ -65,7 +66,7 @@ def to_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cells: 
         "results_dir": directory.name,
         "plan": plan_form(directory.plan()),
         "provenance": directory.provenance,
-        "cells": [_finite(asdict(c)) for c in cells],
+        "cells": [finite_or_none(asdict(c)) for c in cells],
         "records": [to_dict(r) for r in records],
     }
     return json.dumps(whole, ensure_ascii=False, allow_nan=False).encode() + b"\n"
@@ -87,12 +88,12 @@ def to_parquet(records: Iterable[TrialRecord]) -> bytes:
     return out.getvalue()
 
 
-def _finite(value: Any) -> Any:
+def finite_or_none(value: Any) -> Any:
     """Replace infinite numbers and NaN by None, since JSON cannot represent them."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: finite_or_none(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [finite_or_none(v) for v in value]
     return value

@@ -15,12 +15,12 @@ from ..errors import RunError, UsageError
 from ..host.processes.labelled import LABEL_VARIABLE
 from ..host.runtime import outside_directory
 from ..launchers import MpiJob
-from ..model.profile import RankProfile
 from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
+from ..model.workloads.profile import RankProfile
 from ..node.machine import Machine
-from ..subjects.profiles import profile_directory, read_profiles
-from ..subjects.rank_argv import Report, rank_argv
+from ..subjects.launches.profiles import profile_directory, read_profiles
+from ..subjects.launches.rank_argv import Report, rank_argv
 from ..units import show
 from ..workloads.kernels.registry import argument, counts_operations, kernel, rows, slice_work
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report

@@ -29,12 +29,12 @@ from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
-from .coordinator import Coordinator
 from .interrupt import interruptible
 from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .unlike_storage import storage_remedy
-from .worker import InThisProcess, at_work
+from .workers.coordinator import Coordinator
+from .workers.worker import InThisProcess, at_work
 
 WRITER = "local"
 

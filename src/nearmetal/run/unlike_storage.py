@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from ..model.environments.environment import STORAGE, STORAGE_VARIABLE
 from ..model.record import JsonValue
 from ..model.study import Arm, CommandWorkload, StorageKind, Study
-from ..model.workload import STORAGE, STORAGE_VARIABLE
 from ..node.trial import DiskWrites
 from ..units import show
 

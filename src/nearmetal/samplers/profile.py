@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import TrialFailedError
-from ..model.profile import CallProfile, PeerProfile, RankProfile, calls_together, peers_together
+from ..model.workloads.profile import CallProfile, PeerProfile, RankProfile, calls_together, peers_together
 
 FIRST_LEVEL = 3
 """MPI_Pcontrol level of the first kernel of nm-micro's command line (kernels/common/levels.h)."""

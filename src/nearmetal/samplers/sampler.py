@@ -169,7 +169,7 @@ class Sampler:
     def _compress(self) -> None:
         """Append the raw lines to the compressed file. A new file first gets its header."""
         with contextlib.suppress(OSError):
-            self._add_cost(_cost(self._raw))
+            self._add_cost(cost_of_samples(self._raw))
         frames = FrameWriter(self._path)
         try:
             if not frames.last:
@@ -217,7 +217,7 @@ def costs_in(directory: Path) -> SamplingCost | None:
     )
 
 
-def _cost(raw: Path) -> SamplingCost:
+def cost_of_samples(raw: Path) -> SamplingCost:
     """Return the cost recorded in raw lines.
 
     Raises OSError.

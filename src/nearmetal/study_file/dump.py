@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model.environments.environment import BackendSettings
-from ..model.keys import Each, KeyKind, Kind, Named, Pairs, keys_of, usual
+from ..model.keys import KeyKind, ListOf, Named, Pairs, ValueType, keys_of, usual
 from ..model.study import (
     ApplicationWorkload,
     CommandWorkload,
@@ -84,19 +84,19 @@ def _item(name: str, kind: KeyKind, value: Any) -> tuple[str, str | Tree | None]
     if value is None:
         return name, None
     match kind:
-        case Each():
+        case ListOf():
             return name, f"[{', '.join(_scalar(kind.item, v) for v in value)}]"
         case Pairs():
             return name, {key: _scalar(kind.values, own) for key, own in value.items()}
         case Named():
             return name, {entry.name: _keyed(entry) for entry in value}
-        case Kind():
+        case ValueType():
             return name, _scalar(kind, value)
         case _:
             return name, _keyed(value)
 
 
-def _scalar(kind: Kind, value: Any) -> str:
+def _scalar(kind: ValueType, value: Any) -> str:
     return kind.write(value) if kind.plain else _text(kind.write(value))
 
 

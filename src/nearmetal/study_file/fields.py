@@ -12,14 +12,14 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from ..model.keys import NAME, TEXT, Kind
+from ..model.keys import NAME, TEXT, ValueType
 
 
 @dataclass(frozen=True, eq=False)  # an annotation must be hashable, so compare by identity
 class Taken:
     """A pydantic annotation with the kind that reads and describes the value."""
 
-    kind: Kind
+    kind: ValueType
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self.kind.read, handler(source))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 
-from ..errors import UsageError
+from ..errors import Mark, UsageError
 from ..lifecycle import Method
 from ..model.study import Environment, Placement, Study
 from .catalog import Catalog
@@ -18,7 +18,7 @@ from .environments.inside import check_inside
 from .environments.own_settings import check_own, move_keys, settings_for
 from .environments.storage import check_storage_references
 from .made import frame_of
-from .problems import Mark, Problems
+from .problems import Problems
 from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
 from .validate import read, validate
 from .workloads.applications import check_applications
@@ -52,8 +52,7 @@ def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = No
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         before = raw[: e.start].decode("utf-8-sig", errors="replace")
-        mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        problems.stop(mark, f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
+        problems.stop(Mark.after(before), f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
     return load_text(text, str(path), catalog, seed=seed)
 
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
-from ..errors import StudyError, StudyProblem
+from ..errors import Mark, StudyError, StudyProblem
 
 Path = tuple[str | int, ...]
-
-
-class Mark(NamedTuple):
-    """A position in the text; line and column count from 1."""
-
-    line: int
-    column: int
 
 
 @dataclass

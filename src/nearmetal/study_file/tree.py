@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .problems import Mark, Path, Problems, clip
+from ..errors import Mark
+from .problems import Path, Problems, clip
 
 if TYPE_CHECKING:
     from ruamel.yaml.events import Event, ScalarEvent
@@ -157,8 +158,7 @@ def _mark_of_error(error: Exception, text: str, last: Mark) -> Mark:
         return Mark(mark.line + 1, mark.column + 1)
     position = getattr(error, "position", None)  # raised by ruamel's reader for an unprintable character
     if isinstance(position, int):
-        before = text[:position]
-        return Mark(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+        return Mark.after(text[:position])
     return last
 
 

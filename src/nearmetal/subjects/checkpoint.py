@@ -14,7 +14,7 @@ from ..lifecycle import Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
 from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
-from ..model.workload import LIFECYCLE_KEYS
+from ..model.workloads.event import LIFECYCLE_KEYS
 from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial

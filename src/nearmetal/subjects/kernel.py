@@ -21,10 +21,10 @@ from ..workloads.kernels.registry import argument
 from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .contract import Cost, Subject
-from .job import READY_LIMIT, Job
-from .mpi_job import interface_of, mpi_launch
-from .profiles import read_profiles
-from .rank_argv import event_argv
+from .launches.job import READY_LIMIT, RankJob
+from .launches.mpi_job import interface_of, mpi_launch
+from .launches.profiles import read_profiles
+from .launches.rank_argv import event_argv
 from .rounds import rounds, sound
 
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
@@ -43,7 +43,7 @@ class KernelJob:
     """
 
     def __init__(
-        self, metered: MeteredArm, kernels: Sequence[KernelWorkload], job: Job, profiles: Path | None
+        self, metered: MeteredArm, kernels: Sequence[KernelWorkload], job: RankJob, profiles: Path | None
     ) -> None:
         """Create the job of one arm.
 
@@ -201,7 +201,7 @@ class Kernels(Subject):
         def gone() -> str:
             return (network.trouble() if network is not None else "") or trouble(arm.guests)
 
-        with Job(trial.directory, place.ranks, trial.log, gone) as job:
+        with RankJob(trial.directory, place.ranks, trial.log, gone) as job:
             if arm.guests:
                 into_guests(arm.guests, trial.directory)
                 job.keep(carry_fifos(_fifos(arm.guests, trial.directory, place.tasks)))

@@ -46,7 +46,7 @@ from ..model.change import replace
 from ..model.environments.guest import GuestSettings
 from ..model.record import JsonValue, Row
 from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
-from ..model.workload import MOVING_KEYS
+from ..model.workloads.event import MOVING_KEYS
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from ..meters.groups import MeteredArm
 from ..model.record import Row, Status
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design
-from .application import prepare_application, run_application
-from .command import run_command
 from .contract import Cost, Subject
+from .launches.application import prepare_application, run_application
+from .launches.command import run_command
 from .rounds import rounds, shuffled
 
 PROGRAM = 1.0

@@ -93,14 +93,18 @@ class FakeHost:
         most: int | None = None,
     ) -> Completed:
         key = tuple(argv)
-        if key not in self.commands:
-            raise Unexpected(f"command not in the script: {key!r}")
         self.calls.append(key)
-        answer = self.commands[key]
-        result = answer(key) if callable(answer) else answer
+        result = self.answer(key, stdin)
         if isinstance(result, Completed):
             return replace(result, argv=key)
         return Completed(argv=key, returncode=0, stdout=result, stderr="", seconds=0.0)
+
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> str | Completed:
+        """Return the standard output of a command, or how it ended. Subclasses may answer by other rules."""
+        if argv not in self.commands:
+            raise Unexpected(f"command not in the script: {argv!r}")
+        answer = self.commands[argv]
+        return answer(argv) if callable(answer) else answer
 
     def start(
         self,

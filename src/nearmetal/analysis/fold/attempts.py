@@ -19,7 +19,7 @@ Side = tuple[str, bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ChosenTrials:
     """The trials that count, as indexes into the sequence of all trials.
 
     blocks: the numbers of the complete blocks, ascending.
@@ -38,7 +38,7 @@ class Choice:
     unused: tuple[Unused, ...]
 
 
-def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
+def choose(plan: Plan, heads: Sequence[Head]) -> ChosenTrials:
     """Choose the trials that count. A block counts by its first attempt that contains all trials that the
     block needs, and only if every block before it counts too, or was given up, or was left incomplete by a
     worker that went on with others: no attempt at it is under way any more.
@@ -87,7 +87,7 @@ def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
         Unused(what="trials of rounds that were given up", reason="round lost with its worker", count=lost),
         Unused(what="trials of the rehearsal", reason="rehearsal, discarded by rule", count=rehearsed),
     )
-    return Choice(
+    return ChosenTrials(
         blocks=blocks,
         used=used,
         present=_present(heads, used),
@@ -120,7 +120,7 @@ class _Attempt:
     end: float
 
 
-class Clock:
+class RunTimes:
     """How long the run took.
 
     block_seconds: median seconds from the start of one block to the start of the next of the same worker; 0

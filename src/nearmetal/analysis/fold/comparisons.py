@@ -19,7 +19,7 @@ from ...model.plan import Plan
 from ...model.record import TOO_SHORT, TrialRecord
 from ...model.result import Unused
 from ..intervals.three_arm import Brackets
-from .attempts import Choice, Side, choose
+from .attempts import ChosenTrials, Side, choose
 from .counts import BoolArray, Counts, FloatArray, IntArray, joined
 from .pieces import Compared, FoldRequest, Measured, Piece, fold_piece
 from .slices import RowName
@@ -113,7 +113,7 @@ def fold(request: FoldRequest, plan: Plan, records: Sequence[TrialRecord]) -> Fo
     return joined_pieces(choice, [fold_piece(request, used, (records[at] for at in choice.others))])
 
 
-def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
+def joined_pieces(choice: ChosenTrials, pieces: Iterable[Piece]) -> Folded:
     """Join the folded pieces of a run.
 
     pieces: pieces of different blocks, in any order. Their arrays are removed from them, so that a long run

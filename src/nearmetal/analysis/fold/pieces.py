@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...model.draw import draw
+from ...model.plan import draw
 from ...model.record import STEP, Status, TrialData, TrialRecord
 from ...model.study import Better, Study, quantiles_of
 from ..intervals.variance_components import group_moments

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from scipy import special
 
 from ...model.published import (
-    Claim,
     Derivation,
     Direction,
+    PaperClaim,
     PrintedNumber,
     Published,
     Quantity,
@@ -174,7 +174,7 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
     )
 
 
-def _contradictions(claims: tuple[Claim, ...]) -> Iterator[Finding]:
+def _contradictions(claims: tuple[PaperClaim, ...]) -> Iterator[Finding]:
     """Yield pairs of claims on the same comparison that cannot both be true."""
     for a, b in itertools.combinations(claims, 2):
         same = (a.arm, a.baseline, a.metric, a.quantity) == (b.arm, b.baseline, b.metric, b.quantity)

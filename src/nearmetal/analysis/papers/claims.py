@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...model.published import Bound, Claim, Direction, Quantity
+from ...model.published import Bound, Direction, PaperClaim, Quantity
 
 
 class Held(StrEnum):
@@ -43,7 +43,7 @@ class OwnOverhead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ClaimAnswer:
     """The answer to one claim.
 
     direction: the answer to its direction alone.
@@ -51,14 +51,14 @@ class Answer:
     reason: explanation in a clause.
     """
 
-    claim: Claim
+    claim: PaperClaim
     held: Held
     direction: Held
     each: tuple[tuple[str, Held], ...]
     reason: str
 
 
-def wanted(claim: Claim, margin: float) -> tuple[float, float]:
+def wanted(claim: PaperClaim, margin: float) -> tuple[float, float]:
     """Return the range of overheads for which a claim is true.
 
     A single number is widened by the margin on both sides, since a smaller difference does not matter. If the
@@ -110,7 +110,7 @@ def _direction(direction: Direction, margin: float) -> tuple[float, float]:
             return -margin, margin
 
 
-def hold(claim: Claim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: str = "") -> Answer:
+def hold(claim: PaperClaim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: str = "") -> ClaimAnswer:
     """Return whether a claim holds, by our intervals alone.
 
     A claim on several workloads is a claim on each of them: it holds if it holds for all, and does not hold
@@ -135,11 +135,11 @@ def hold(claim: Claim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: st
         held = Held.OPEN
     finite = all(o.finite for o in own)
     reason = _reason(claim, held, direction, each, missing, finite=finite)
-    return Answer(claim=claim, held=held, direction=direction, each=each, reason=reason)
+    return ClaimAnswer(claim=claim, held=held, direction=direction, each=each, reason=reason)
 
 
-def _without(claim: Claim, held: Held, reason: str) -> Answer:
-    return Answer(claim=claim, held=held, direction=held, each=(), reason=reason)
+def _without(claim: PaperClaim, held: Held, reason: str) -> ClaimAnswer:
+    return ClaimAnswer(claim=claim, held=held, direction=held, each=(), reason=reason)
 
 
 def _within(own: OwnOverhead, region: tuple[float, float], *, material: bool) -> Held:
@@ -163,7 +163,7 @@ def _all(answers: Sequence[Held]) -> Held:
 
 
 def _reason(
-    claim: Claim,
+    claim: PaperClaim,
     held: Held,
     direction: Held,
     each: Sequence[tuple[str, Held]],
@@ -189,7 +189,9 @@ def _reason(
     return "; ".join(out)
 
 
-def _ranking(claim: Claim, own: Sequence[OwnOverhead], others: Sequence[OwnOverhead], why: str) -> Answer:
+def _ranking(
+    claim: PaperClaim, own: Sequence[OwnOverhead], others: Sequence[OwnOverhead], why: str
+) -> ClaimAnswer:
     """Answer a claim that some workloads are affected more than others."""
     if not own or not others:
         return _without(claim, Held.OPEN, why or "not measured")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...model.published import Claim, Conditions
+from ...model.published import MeasurementConditions, PaperClaim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +17,13 @@ class OwnConditions:
     explained: explanation of our largest overhead by its parts and causes; '' if there is none.
     """
 
-    conditions: Conditions
+    conditions: MeasurementConditions
     emulated: bool = False
     guest: str = ""
     explained: str = ""
 
 
-def difference(claim: Claim, own: OwnConditions) -> str:
+def difference(claim: PaperClaim, own: OwnConditions) -> str:
     """Return the sentence; '' if nothing is known to differ.
 
     A rate of links is named only if our ranks are on several nodes, and a class only for the claim's own
@@ -36,7 +36,7 @@ def difference(claim: Claim, own: OwnConditions) -> str:
     return sentence
 
 
-def _parts(claim: Claim, own: OwnConditions) -> Iterator[str]:
+def _parts(claim: PaperClaim, own: OwnConditions) -> Iterator[str]:
     theirs, ours = claim.conditions, own.conditions
     low, high = theirs.ranks
     ranks = ours.ranks[0]

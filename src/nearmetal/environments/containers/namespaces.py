@@ -17,9 +17,9 @@ from ...host import Host, cgroups
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
-from ..contract import Available, Criu, Dump, Instance, InstanceRequest, Tools, Unavailable
-from ..guest import GuestInstance
-from ..in_guest import started_in_guest
+from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ..guests.guest import GuestInstance
+from ..guests.in_guest import started_in_guest
 from ..instance import (
     CONTROLLERS,
     BoxInstance,
@@ -33,6 +33,7 @@ from ..instance import (
     require_seat,
     seconds,
 )
+from ..moving import Criu, Dump
 from ..probe import probe_as_user
 
 
@@ -67,18 +68,18 @@ class Namespaces:
     checkpoints_by = criu_of.METHODS
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         return criu_of.refuses(host, environment)
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         assert isinstance(instance, BoxInstance)
         return criu_of.alone((*instance.enter, "--"), argv)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         del tools
         try:
             mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
@@ -89,7 +90,7 @@ class Namespaces:
         return criu_of.dump_argv(criu, instance.pid, dump, criu_of.external_options(points))
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
 
     def restored(
         self,
@@ -99,7 +100,7 @@ class Namespaces:
         request: InstanceRequest,
         images: Path,
     ) -> AbstractContextManager[BoxInstance]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         return _restored(host, tools, criu, request, images)
 
 

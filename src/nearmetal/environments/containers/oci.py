@@ -18,8 +18,9 @@ from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
-from ..contract import Available, Criu, Dump, Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root, seconds
+from ..moving import Criu, Dump
 from ..program import (
     FirstReport,
     ProgramInstance,
@@ -275,18 +276,18 @@ class CheckpointingOciBackend(OciBackend):
     checkpoints_by = criu_of.METHODS
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         return criu_of.refuses(host, environment)
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         assert isinstance(instance, ProgramInstance)
         return criu_of.alone(instance.enter, argv)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         placed = _placed(self.runtime, tools, request, _state(request), instance.cgroups)
         more = []
         if dump.round:
@@ -301,7 +302,7 @@ class CheckpointingOciBackend(OciBackend):
         return [*placed.wrap(), *checkpoint, request.label]
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See contract.Checkpoints. The runtime freezes the control group of its container."""
+        """See moving.Checkpoints. The runtime freezes the control group of its container."""
         placed = _placed(self.runtime, tools, request, _state(request), instance.cgroups)
         words = [*placed.wrap(), *placed.command("resume", request.label)]
         host.run(words, timeout=DELETE_TIMEOUT, cwd=Path("/"))
@@ -314,7 +315,7 @@ class CheckpointingOciBackend(OciBackend):
         request: InstanceRequest,
         images: Path,
     ) -> AbstractContextManager[ProgramInstance]:
-        """See contract.Checkpoints."""
+        """See moving.Checkpoints."""
         return _restored(self.runtime, host, tools, criu, request, images)
 
 

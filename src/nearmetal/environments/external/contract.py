@@ -11,7 +11,8 @@ from typing import Protocol, runtime_checkable
 from ...errors import RunError
 from ...host import Host
 from ...lifecycle import Costs, Method
-from ..contract import Criu, Unavailable
+from ..contract import Unavailable
+from ..moving import Criu
 
 SECONDS = 600.0
 """Seconds after which a program that checkpoints, restores or moves an instance has failed."""

@@ -13,8 +13,8 @@ from ...host import Host, cgroups, runtime
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import GuestSettings
 from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
-from ..guest_needs import require_memory
+from ..guests.guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
+from ..guests.needs import require_memory
 from ..instance import CONTROLLERS, VERSION_TIMEOUT, control_groups
 from ..qemu.boot import booted
 from ..qemu.guest import (

@@ -19,7 +19,7 @@ from ...host import Host, Process
 from ...host.processes import labelled as processes
 from ...host.processes.foreign import ForeignProcess, process_of_thread
 from ..contract import Tools
-from ..guest import DYING_SECONDS
+from ..guests.guest import DYING_SECONDS
 from ..program import in_groups
 from .daemon import ASK_SECONDS, Daemon, ask, destroy, find_virsh_message, has_failed, virsh_argv
 

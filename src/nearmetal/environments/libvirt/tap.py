@@ -16,7 +16,7 @@ from zlib import crc32
 from ...errors import RunError
 from ...host import Host, namespaces
 from ...model.environments.network import Seat
-from ..guest import GuestInterface
+from ..guests.guest import GuestInterface
 
 BRIDGE = "nmbridge"
 """Name of the bridge that nm-box makes in a guest's network namespace."""

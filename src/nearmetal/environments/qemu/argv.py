@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ...model.environments.guest import MIB, Accelerator, DiskFormat, GuestSettings, MachineType, Nic
-from ..guest import CONSOLE, GuestInterface
+from ..guests.guest import CONSOLE, GuestInterface
 
 TAP_FD, VHOST_FD = 30, 31
 """Numbers of the open descriptors of the tap and of vhost-net, as nm-box tap passes them to QEMU."""

@@ -22,8 +22,8 @@ from ...lifecycle import Method, PageSample
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment, Environment
-from ..contract import Available, Instance, InstanceRequest, Moved, MoveRequest, Tools, Unavailable
-from ..guest import (
+from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ..guests.guest import (
     HYPERVISOR_LOG,
     GuestInstance,
     GuestInterface,
@@ -31,9 +31,10 @@ from ..guest import (
     require_attachment,
     require_base,
 )
-from ..guest_needs import require_memory
-from ..guest_tap import tap_argv
+from ..guests.needs import require_memory
+from ..guests.tap import tap_argv
 from ..instance import CONTROLLERS, control_groups
+from ..moving import Moved, MoveRequest
 from ..program import in_groups
 from . import qmp
 from .argv import GuestPlan, qemu_argv
@@ -106,7 +107,7 @@ class Qemu:
         return migrated(host, tools, instance, request, _running)
 
     def sample_memory(self, instance: Instance) -> PageSample:
-        """See contract.Predictable."""
+        """See moving.Predictable."""
         if not isinstance(instance, QemuGuest) or not instance.threads:
             raise UnavailableError(f"the memory of {instance.label} cannot be seen", remedy="backend: qemu")
         process = process_of_thread(instance.threads[0])

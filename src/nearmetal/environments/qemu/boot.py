@@ -11,7 +11,7 @@ from ...errors import RunError
 from ...host import Process
 from ...host.guest_line import Clocks, GuestLine, Hello
 from ...model.environments.guest import GuestSettings
-from ..guest import CONSOLE, DYING_SECONDS, console_words, ended_words, how_far
+from ..guests.guest import CONSOLE, DYING_SECONDS, console_words, ended_words, how_far
 from ..program import read_log
 
 

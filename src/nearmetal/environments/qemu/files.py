@@ -11,7 +11,7 @@ from ...errors import RunError, UnavailableError
 from ...host import Host
 from ...host.processes import labelled as processes
 from ..contract import InstanceRequest, Tools
-from ..guest_needs import VIRTIOFSD_REMEDY, find_virtiofsd
+from ..guests.needs import VIRTIOFSD_REMEDY, find_virtiofsd
 from ..instance import START_TIMEOUT
 from ..program import in_groups, log_failure
 from .argv import Sockets

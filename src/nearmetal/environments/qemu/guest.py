@@ -17,7 +17,7 @@ from ...host.processes import labelled as processes
 from ...model.environments.guest import Accelerator, GuestSettings, MachineType, StartFrom
 from ...model.study import Attachment
 from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
-from ..guest import (
+from ..guests.guest import (
     FRESH,
     GuestInstance,
     GuestInterface,
@@ -27,9 +27,9 @@ from ..guest import (
     host_cpus_of,
     require_base,
 )
-from ..guest_tap import USER_PLACE, taken_place
+from ..guests.kvm import kvm_answer
+from ..guests.tap import USER_PLACE, taken_place
 from ..instance import START_TIMEOUT, group_notes, missing_tools
-from ..kvm import kvm_answer
 from .argv import AGENT, CONSOLES, GuestPlan, Sockets, Wire
 from .disks import own_disks
 from .files import file_server

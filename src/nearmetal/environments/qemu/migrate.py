@@ -17,9 +17,10 @@ from ...lifecycle import Method, Phase, PhaseTimes
 from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Attachment, Environment
-from ..contract import InstanceRequest, Moved, MoveRequest, Tools, Unavailable
-from ..guest import GuestInstance, ended_words
+from ..contract import InstanceRequest, Tools, Unavailable
+from ..guests.guest import GuestInstance, ended_words
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
+from ..moving import Moved, MoveRequest
 from .argv import GuestPlan, Sockets, qemu_argv
 from .guest import pin, require_program
 from .moving import CAPABILITIES, MoveFigures, MoveProgress, give_up, move
@@ -104,7 +105,7 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
 
 @contextmanager
 def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: Runner) -> Iterator[Moved]:
-    """Move a guest, which runs at its destination until exit. See contract.Migrates.migrate."""
+    """Move a guest, which runs at its destination until exit. See moving.Migrates.migrate."""
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)

@@ -19,7 +19,7 @@ from ...host.guest_line import Clocks, GuestLine
 from ...host.processes.failure import describe_failure
 from ...model.environments.guest import Accelerator, GuestSettings
 from ..contract import GuestBase, InstanceRequest, Tools
-from ..guest import GuestInterface, tuning
+from ..guests.guest import GuestInterface, tuning
 from .qmp import Monitor
 
 TEMPLATE = "nm-template"

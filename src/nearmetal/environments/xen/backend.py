@@ -19,7 +19,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, GUEST_ATTACHMENTS, KERN
 from ...model.environments.guest import GuestSettings
 from ...model.study import Attachment, Environment
 from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
-from ..guest import (
+from ..guests.guest import (
     GuestInstance,
     GuestInterface,
     boot_phases,
@@ -30,7 +30,7 @@ from ..guest import (
     require_attachment,
     require_base,
 )
-from ..guest_tap import taken_place
+from ..guests.tap import taken_place
 from ..instance import missing_tools
 from . import config as xen_config
 from .counters import HypervisorSource, look
@@ -40,7 +40,7 @@ from .kept import kept_names, remove_named
 from .line import PORT, Line, answered, console_read, line_of
 from .nested import nested
 from .settings import NOT_OF_GUEST, XenSettings, XenType, misfits, settings_for
-from .xl import CREATE_SECONDS, Facts, Xl, require_facts
+from .xl import CREATE_SECONDS, XenFacts, Xl, require_facts
 
 BRIDGE = "nmbridge"
 """Name of the bridge that nm-box tap creates in a guest's network namespace."""
@@ -103,7 +103,7 @@ class Xen:
         try:
             with visited(dom0, label) as there:
                 facts = Xl(there).facts()
-                return nested(there, tools, label) if isinstance(facts, Facts) and facts.virtual else ""
+                return nested(there, tools, label) if isinstance(facts, XenFacts) and facts.virtual else ""
         except (RunError, UnavailableError):
             return ""  # no guest can be started there either
 
@@ -114,7 +114,7 @@ class Xen:
         pv guests need no virtualisation support by the processor.
         """
         facts = Xl(host).facts()
-        plain = isinstance(facts, Facts) and lacks(facts, XenSettings().type) is not None
+        plain = isinstance(facts, XenFacts) and lacks(facts, XenSettings().type) is not None
         return XenSettings(type=XenType.PV) if plain else None
 
     def start(
@@ -156,11 +156,11 @@ def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:
     return request.environment.guest or GuestSettings(), settings_for(request.environment)
 
 
-def _notes(facts: Facts) -> tuple[str, ...]:
+def _notes(facts: XenFacts) -> tuple[str, ...]:
     return tuple(f"no {kind} guests: {why}" for kind in XenType if (why := lacks(facts, kind)) is not None)
 
 
-def lacks(facts: Facts, kind: XenType) -> str | None:
+def lacks(facts: XenFacts, kind: XenType) -> str | None:
     """Return why the hypervisor cannot start a guest of this type; None if it can."""
     if kind is XenType.PV:
         return None if "xen-3.0-x86_64" in facts.capabilities else "it was built, or started, without them"
@@ -169,7 +169,7 @@ def lacks(facts: Facts, kind: XenType) -> str | None:
     return None
 
 
-def require_fitting_hypervisor(facts: Facts, request: InstanceRequest) -> None:
+def require_fitting_hypervisor(facts: XenFacts, request: InstanceRequest) -> None:
     """Check that the hypervisor can start the requested guest.
 
     Raises UnavailableError if it cannot.

@@ -16,7 +16,7 @@ from ...host import REPORT_FD, Host, Process
 from ...host.guest_line import Clocks, GuestLine, Hello
 from ...host.processes import labelled as processes
 from ..contract import Tools
-from ..guest import CONSOLE, console_words, how_far
+from ..guests.guest import CONSOLE, console_words, how_far
 from ..instance import START_TIMEOUT
 from .dom0 import Dom0Access
 from .xl import Xl

@@ -47,7 +47,7 @@ class VirtualCpu:
     """One line of `xl vcpu-list`.
 
     cpu: CPU where it runs; None while it is paused.
-    hard, soft: affinities as xl prints them ('all', '0', '0-1').
+    hard: affinity as xl prints it ('all', '0', '0-1').
     """
 
     domain: str
@@ -56,7 +56,6 @@ class VirtualCpu:
     cpu: int | None
     cpu_seconds: float
     hard: str
-    soft: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,7 @@ def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
     found = []
     for line in text.splitlines():
         match = re.fullmatch(
-            r"(\S+)\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9}|-)\s+(\S{1,9})\s+(\d{1,15}\.\d+)\s+(\S+) / (\S+)\s*",
+            r"(\S+)\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9}|-)\s+(\S{1,9})\s+(\d{1,15}\.\d+)\s+(\S+) / \S+\s*",
             line,
         )
         if match:
@@ -106,7 +105,6 @@ def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
                     cpu=None if match[4] == "-" else int(match[4]),
                     cpu_seconds=float(match[6]),
                     hard=match[7],
-                    soft=match[8],
                 )
             )
     return tuple(found)

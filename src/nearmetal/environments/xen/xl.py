@@ -26,7 +26,7 @@ _NOISE = ("Parsing config", "Saving to", "xc: progress", "Loading new save file"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class XenFacts:
     """Properties of the hypervisor.
 
     version: '4.17.3'.
@@ -51,7 +51,7 @@ class Xl:
     def __init__(self, dom0: Host) -> None:
         self.dom0 = dom0
 
-    def facts(self) -> Facts | Unavailable:
+    def facts(self) -> XenFacts | Unavailable:
         """Return the properties from `xl info`, or why there is no hypervisor."""
         if self.dom0.which("xl") is None:
             return Unavailable(
@@ -67,7 +67,7 @@ class Xl:
                 reason=f"xl reaches no hypervisor on {self.dom0.name}: {done.failure(find_xl_message)}",
                 remedy="boot this machine under Xen (the boot menu has an entry), and start xencommons",
             )
-        return Facts(
+        return XenFacts(
             version=version,
             cpus=output.cpus(done.stdout),
             scheduler=output.scheduler(done.stdout),
@@ -199,7 +199,7 @@ def cpu_set(text: str) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def require_facts(found: Facts | Unavailable) -> Facts:
+def require_facts(found: XenFacts | Unavailable) -> XenFacts:
     """Return the facts.
 
     Raises UnavailableError if there is no hypervisor.

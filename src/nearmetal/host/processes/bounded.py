@@ -11,7 +11,7 @@ from pathlib import Path
 _READ = 1 << 16
 
 
-class Bounded:
+class BoundedOutput:
     """Keeps about `most` bytes of its input, half of them from the beginning; None keeps everything."""
 
     def __init__(self, most: int | None) -> None:
@@ -62,7 +62,7 @@ class Drain:
     """A thread that appends the limited output of a pipe to a file. It owns the pipe and closes it."""
 
     def __init__(self, pipe: int, file: Path, most: int) -> None:
-        self._pipe, self._file, self._output = pipe, file, Bounded(most)
+        self._pipe, self._file, self._output = pipe, file, BoundedOutput(most)
         self._thread = threading.Thread(target=self._carry, daemon=True)
         self._thread.start()
 

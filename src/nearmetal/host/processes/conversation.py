@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from .bounded import Bounded
+from .bounded import BoundedOutput
 
 _READ = 1 << 16
 _WRITE = 1 << 12  # a pipe that poll reports as writable accepts this much at once (pipe(7), PIPE_BUF)
@@ -37,7 +37,7 @@ class Conversation:
         most: int | None = None,
     ) -> None:
         self._child = child
-        self._heard = {fd: Bounded(most) for fd in pipes}
+        self._heard = {fd: BoundedOutput(most) for fd in pipes}
         self._unsent = (stdin or "").encode()
         self._poll, self._open = select.poll(), set[int]()
         self._end = os.pidfd_open(child.pid)

@@ -9,11 +9,15 @@ from typing import ClassVar
 
 from ...lifecycle import Method
 from ...units import Dimension
-from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, Each, key, one_of, quantity, whole
-from ..workload import STORAGE, STORAGE_VARIABLE
+from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, ListOf, key, one_of, quantity, whole
 from .guest import GuestSettings
 from .image import HOST
 from .network import NetworkSettings
+
+#: Replaced by the path of its storage in the arguments of a user's own program.
+STORAGE = "{storage}"
+#: The environment variable with the same path.
+STORAGE_VARIABLE = "NEARMETAL_STORAGE"
 
 
 class Transport(StrEnum):
@@ -202,7 +206,7 @@ class Companion:
     backend: str = field(metadata=key(NAME, "what wraps the companion", "namespaces"))
     argv: tuple[str, ...] = field(
         metadata=key(
-            Each(TEXT, least=1),
+            ListOf(TEXT, least=1),
             "what runs in it for as long as the trial does, one item each; no shell reads them",
             ["vmstat", "1"],
             name="command",
@@ -212,7 +216,7 @@ class Companion:
         default_factory=Limits, metadata=key(Limits, "its limits; none if omitted", {"cpu": "10 %"})
     )
     cpus: tuple[int, ...] = field(
-        default=(), metadata=key(Each(CPU), "CPUs that it may use; all of the ranks' if omitted", [1])
+        default=(), metadata=key(ListOf(CPU), "CPUs that it may use; all of the ranks' if omitted", [1])
     )
 
 
@@ -314,7 +318,7 @@ class Environment:
     placements: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            Each(NAME, least=1),
+            ListOf(NAME, least=1),
             "placements it takes part in; every one that its attachment can serve if omitted",
             ["1x2", "2x1"],
             always=True,
@@ -323,7 +327,7 @@ class Environment:
     workloads: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            Each(NAME), "workloads it runs, where not all; the first baseline runs all", ["cg", "latency"]
+            ListOf(NAME), "workloads it runs, where not all; the first baseline runs all", ["cg", "latency"]
         ),
     )
     transport: TransportWish = field(
@@ -338,7 +342,7 @@ class Environment:
     share: tuple[Shared, ...] = field(
         default=(),
         metadata=key(
-            Each(one_of(Shared)),
+            ListOf(one_of(Shared)),
             "namespaces that its instances keep of the machine: both are needed for transport shm"
             " between instances",
             ["ipc", "pid"],

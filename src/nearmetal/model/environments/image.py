@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..keys import Each, key, matching, one_of
+from ..keys import ListOf, key, matching, one_of
 
 #: Name of the image that is the machine's own root, and of the suite that is the machine's own release.
 HOST = "host"
@@ -61,7 +61,7 @@ class ImageDefinition:
     packages: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            Each(_PACKAGE),
+            ListOf(_PACKAGE),
             "packages in it; kernels need a C compiler, make, CMake and an MPI with its headers",
             ["gcc", "libc6-dev", "make", "cmake", "libopenmpi-dev", "openmpi-bin"],
         ),
@@ -84,7 +84,7 @@ class ImageDefinition:
     sources: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            Each(_SOURCE),
+            ListOf(_SOURCE),
             "further package archives, as lines of sources.list",
             ["deb [trusted=yes] file:/srv/own ./"],
         ),

@@ -14,9 +14,9 @@ from ..keys import (
     SOME_TEXT,
     SWITCH,
     WIRE_RATE,
-    Each,
-    Kind,
+    ListOf,
     ValueMistake,
+    ValueType,
     key,
     matching,
     quantity,
@@ -48,7 +48,7 @@ def _read_subnet(value: object) -> str:
 
 _RTO_RANGE = quantity(Dimension.TIME, 1e-3, 120)
 RTO_MIN = replace(_RTO_RANGE, read=_read_rto_min)
-SUBNET = Kind(_read_subnet, {"type": "string"}, plain=False)
+SUBNET = ValueType(_read_subnet, {"type": "string"}, plain=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class NetworkSettings:
     devices: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            Each(INTERFACE),
+            ListOf(INTERFACE),
             "devices of the machine: for phys one for each instance, for sriov the physical functions",
             ["eth1", "eth2"],
         ),

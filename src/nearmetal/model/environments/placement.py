@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...units import Dimension
-from ..keys import COUNT, CPU, SIZE, TRUTH, WIRE_RATE, Each, key, one_of, quantity
+from ..keys import COUNT, CPU, SIZE, TRUTH, WIRE_RATE, ListOf, key, one_of, quantity
 
 
 class Pinning(StrEnum):
@@ -15,6 +15,13 @@ class Pinning(StrEnum):
     RANK = "rank"
     INSTANCE = "instance"
     NONE = "none"
+
+
+class NodeKind(StrEnum):
+    """What the nodes of a placement are: machines, or nodes that one machine emulates."""
+
+    MACHINE = "machine"
+    EMULATED = "emulated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +65,14 @@ class NodeLink:
 class Placement:
     """Numbers of nodes, of instances on each node, and of tasks in each instance.
 
-    Several nodes are emulated: each is a network namespace with CPUs of its own, and links connect them.
+    An emulated node is a network namespace with CPUs of its own; links connect the nodes.
 
     instances: instances on each node.
     tasks: MPI ranks in each instance.
     cpus: the CPU of each rank, by rank.
     oversubscribe: whether ranks may share CPUs. MPI then yields the CPU while it waits.
+    node_kind: recorded when several nodes were made. None in a study that has not run, and in results made
+        before it was recorded; several nodes were then always emulated.
     """
 
     name: str
@@ -85,7 +94,7 @@ class Placement:
     cpus: tuple[int, ...] = field(
         default=(),
         metadata=key(
-            Each(CPU),
+            ListOf(CPU),
             "the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
             " each core first, socket by socket",
             [0, 1],
@@ -104,11 +113,21 @@ class Placement:
         default=False,
         metadata=key(TRUTH, "more ranks than CPUs: they take turns, and MPI yields while it waits", True),
     )
+    node_kind: NodeKind | None = field(
+        default=None,
+        metadata=key(
+            one_of(NodeKind),
+            "what its nodes are; written by nearmetal, into the study of a results directory",
+            "emulated",
+        ),
+    )
 
     @property
     def emulated(self) -> bool:
-        """Whether the nodes are emulated on this machine."""
-        return self.nodes > 1
+        """Whether the nodes are emulated on one machine."""
+        if self.node_kind is None:
+            return self.nodes > 1
+        return self.node_kind is NodeKind.EMULATED
 
     @property
     def all_instances(self) -> int:

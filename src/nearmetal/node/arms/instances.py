@@ -16,7 +16,11 @@ class Instances:
 
     @contextmanager
     def holding(self, instances: Iterable[Instance]) -> Iterator[None]:
-        """Register these instances until exit."""
+        """Register these instances until exit.
+
+        An instance that was restored or moved is another process under the same label, and replaces the one
+        that was registered.
+        """
         labels = [i.label for i in instances]
         self._by_label |= {i.label: i for i in instances}
         try:
@@ -24,15 +28,6 @@ class Instances:
         finally:
             for label in labels:
                 self._by_label.pop(label, None)
-
-    def take_over(self, instance: Instance) -> None:
-        """Replace the instance of the same label by this one.
-
-        An instance that was restored or moved is another process, and continues under the same label.
-        """
-        if instance.label not in self._by_label:
-            raise KeyError(instance.label)
-        self._by_label[instance.label] = instance
 
     def __getitem__(self, label: str) -> Instance:
         return self._by_label[label]

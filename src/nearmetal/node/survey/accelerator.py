@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...environments.contract import Accelerated
-from ...environments.kvm import KvmAnswer, kvm_answer
+from ...environments.guests.kvm import KvmAnswer, kvm_answer
 from ...environments.registry import get_backend
 from ...errors import UnavailableError
 from ...model.environments.guest import Accelerator, GuestSettings

@@ -52,7 +52,7 @@ def wanted_by(arm: Arm) -> NetworkRequest | None:
         attachment=e.attachment,
         settings=e.network,
         instances=arm.placement.all_instances,
-        nodes=arm.placement.nodes,
+        nodes=arm.placement.nodes if arm.placement.emulated else 1,
         link=arm.placement.link,
     )
 

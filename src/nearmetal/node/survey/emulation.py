@@ -8,14 +8,18 @@ from dataclasses import replace
 from ...environments.contract import Nested
 from ...environments.cpuid import emulator
 from ...environments.registry import get_backend
+from ...model.environments.placement import NodeKind
 from ...model.study import Environment, Study
 from ..machine import Machine
 from ..progress import Progress
 
 
 def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
-    """Return the study with the emulator under each environment: that of its machine, or the outer hypervisor
-    of its hypervisor."""
+    """Return the study with the emulator under each environment, and the kind of nodes of each placement.
+
+    The emulator is that of the machine, or the outer hypervisor of its hypervisor. The nodes of a run on one
+    machine are emulated if there are several.
+    """
     itself = emulator(machine.host, machine.tools)
     by_name = {e.name: e for e in study.environments}
     environments = tuple(
@@ -25,7 +29,10 @@ def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
     for text in dict.fromkeys(e.emulated for e in environments if e.emulated):
         names = ", ".join(e.name for e in environments if e.emulated == text)
         progress.note(f"warning: {names}: {text}; every figure is of that, not of a machine")
-    return replace(study, environments=environments)
+    placements = tuple(
+        replace(p, node_kind=NodeKind.EMULATED) if p.nodes > 1 else p for p in study.placements
+    )
+    return replace(study, environments=environments, placements=placements)
 
 
 def _nested(machine: Machine, environment: Environment) -> str:

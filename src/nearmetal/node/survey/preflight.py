@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...environments.guest import FRESH
+from ...environments.guests.guest import FRESH
 from ...errors import UsageError
 from ...host import Host
 from ...model.environments.image import HOST

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analysis.papers.claims import Answer, Held, OwnOverhead, hold
+from ...analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold
 from ...analysis.papers.differences import OwnConditions, difference
-from ...model.published import Claim, Conditions
+from ...model.published import MeasurementConditions, PaperClaim
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Verdict
 from ...model.series import Part
@@ -31,7 +31,7 @@ class ClaimHere:
     differs: the sentence on what differs and matters.
     """
 
-    answer: Answer
+    answer: ClaimAnswer
     cells: tuple[Cell, ...]
     differs: str
 
@@ -75,7 +75,7 @@ def _finite(value: float) -> float | None:
 
 
 def claims_here(
-    claims: Sequence[Claim],
+    claims: Sequence[PaperClaim],
     part: Part,
     study: Study | None,
     analysis: Analysis | None,
@@ -91,7 +91,7 @@ def claims_here(
 
 
 def _one(
-    claim: Claim,
+    claim: PaperClaim,
     part: Part,
     study: Study | None,
     analysis: Analysis | None,
@@ -115,7 +115,7 @@ def _one(
     return ClaimHere(answer=answer, cells=cells, differs=one_line(difference(claim, own)))
 
 
-def _cannot(claim: Claim, part: Part, study: Study | None) -> str:
+def _cannot(claim: PaperClaim, part: Part, study: Study | None) -> str:
     """Return why a claim cannot be asked on this machine; '' if it can."""
     if study is None:
         return part.absent or "this part has no study here"
@@ -148,7 +148,7 @@ def _conditions(
     texts = [(abs(c.overhead), c.workload, c.attribution.sentence) for c in cells if c.attribution]
     _, workload, sentence = max((t for t in texts if t[2]), default=(0.0, "", ""))
     return OwnConditions(
-        conditions=Conditions(
+        conditions=MeasurementConditions(
             ranks=(place.ranks, place.ranks),
             nodes=place.nodes,
             classes={kernel: " and ".join(sizes) for kernel, sizes in classes.items()},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ...analysis.papers.check import Finding, check_paper, checks_of
-from ...model.published import Bound, Claim, PrintedNumber, Published, Quantity, Relation
+from ...model.published import Bound, PaperClaim, PrintedNumber, Published, Quantity, Relation
 from ...model.record import JsonValue
 from ..sheet import Grid, Words
 from ..text import one_line, plural
@@ -59,7 +59,7 @@ def finding_json(f: Finding) -> dict[str, JsonValue]:
     }
 
 
-def claim_text(claim: Claim) -> str:
+def claim_text(claim: PaperClaim) -> str:
     """Return what a claim states: 'at most 13.04 %', 'loss of rate 8.7 %', 'slower'."""
     if not claim.printed:
         return claim.direction.value
@@ -96,7 +96,7 @@ def _number_json(n: PrintedNumber) -> dict[str, JsonValue]:
     }
 
 
-def _claim_json(c: Claim) -> dict[str, JsonValue]:
+def _claim_json(c: PaperClaim) -> dict[str, JsonValue]:
     return {
         "what": c.what,
         "where": c.source,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from ...model.profile import RankProfile, calls_together
+from ...model.workloads.profile import RankProfile, calls_together
 from ...units import show
 from ...workloads.kernels.registry import workload_title
 from ..seen import RecordIndex

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import UnavailableError
 from ...host import MissingValue
 from ...node.machine import Machine
-from ...workloads.applications.blas import Blas, core_for, library, package, variables
+from ...workloads.applications.hpc_challenge.blas import Blas, core_for, library, package, variables
 from ...workloads.peak import Peak, parse_peak
 
 _LIMIT = 120.0

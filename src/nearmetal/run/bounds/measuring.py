@@ -32,7 +32,7 @@ from ...network.build import Network
 from ...node.machine import Machine, cache_directory
 from ...node.progress import Progress
 from ...records.disk import write_file
-from ...workloads.applications.blas import Blas, package
+from ...workloads.applications.hpc_challenge.blas import Blas, package
 from ..once import run_once
 from .dgemm import measure_dgemm
 from .disk import by_fio

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ...model.environments.environment import BackendSettings
-from ...model.keys import Each, Key, KeyKind, Kind, Named, Pairs, keys_of
+from ...model.keys import Key, KeyKind, ListOf, Named, Pairs, ValueType, keys_of
 from ..fields import Name, Taken
 
 
@@ -81,9 +81,9 @@ def _own(own: Own) -> dict[str, Any]:
 
 def _taken(kind: KeyKind) -> Any:
     match kind:
-        case Kind():
+        case ValueType():
             return Annotated[Any, Taken(kind)]
-        case Each():
+        case ListOf():
             return list[Annotated[Any, Taken(kind.item)]]
         case Pairs():
             return dict[Annotated[str, Taken(kind.names)], Annotated[Any, Taken(kind.values)]]
@@ -110,7 +110,7 @@ def _described(name: str, key: Key) -> dict[str, Any]:
 
 def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
     more = _described(f.name, key)
-    if isinstance(key.kind, Each) and key.kind.least:
+    if isinstance(key.kind, ListOf) and key.kind.least:
         more["min_length"] = key.kind.least
     if key.optional or (f.default == () and more.get("min_length")):
         return _optional(key.kind), Field(None, **more)
@@ -124,7 +124,7 @@ def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
     if f.default is dataclasses.MISSING:
         return taken, Field(**more)
     words = key.usual
-    if words is None and isinstance(key.kind, Kind) and key.kind.unit and f.default is not None:
+    if words is None and isinstance(key.kind, ValueType) and key.kind.unit and f.default is not None:
         words = key.kind.write(f.default)
     if words is not None:
         more["json_schema_extra"] = {"default": words}
@@ -157,7 +157,7 @@ def _values(section: Section, kind: type[Any]) -> dict[str, Any]:
         elif isinstance(key.kind, Named) and value is not None:
             values[f.name] = tuple(made(entry, name=name) for name, entry in value.items())
         elif value is not None:
-            values[f.name] = tuple(value) if isinstance(key.kind, Each) else value
+            values[f.name] = tuple(value) if isinstance(key.kind, ListOf) else value
     return values
 
 

@@ -12,10 +12,12 @@ from ..problems import Path, Problems
 from ..tree import MapNode, mark_of
 from ..validate import validate
 from .kernels import read_params
-from .sweep import Piece
+from .sweep import ExpandedWorkload
 
 
-def read_application(piece: Piece, catalog: Catalog | None, problems: Problems) -> ApplicationWorkload | None:
+def read_application(
+    piece: ExpandedWorkload, catalog: Catalog | None, problems: Problems
+) -> ApplicationWorkload | None:
     """Return the workload of an entry; None if the entry has mistakes, which are added to problems."""
     from ..sections import ApplicationSection, made
 
@@ -46,7 +48,7 @@ def read_application(piece: Piece, catalog: Catalog | None, problems: Problems) 
 
 def check_applications(
     frame: Study,
-    pieces: Iterable[Piece],
+    pieces: Iterable[ExpandedWorkload],
     workloads: Mapping[str, Workload | None],
     catalog: Catalog,
     problems: Problems,

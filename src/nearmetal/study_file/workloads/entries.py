@@ -20,12 +20,12 @@ from .methods import METHOD, METHODS, with_methods_apart
 from .npb import NasProgram, NpbEntry, find_program, misfits, npb_command
 from .programs import read_program
 from .subjects import subject_facts
-from .sweep import Piece, expand
+from .sweep import ExpandedWorkload, expand
 
 
-def workload_pieces(root: MapNode, problems: Problems) -> tuple[Piece, ...]:
+def workload_pieces(root: MapNode, problems: Problems) -> tuple[ExpandedWorkload, ...]:
     """Return all workloads with sweeps expanded. If two have the same name, the first is kept."""
-    out: dict[str, Piece] = {}
+    out: dict[str, ExpandedWorkload] = {}
     for name, (mark, node) in entries_of(root, "workloads").items():
         for piece in expand(name, mark, with_methods_apart(name, node, problems), problems):
             if piece.name in out:
@@ -40,7 +40,7 @@ _KINDS = ("kernel", "application", "command", "script", "npb", SUBJECT)
 
 
 def read_workload(
-    piece: Piece,
+    piece: ExpandedWorkload,
     catalog: Catalog | None,
     programs: dict[str, NasProgram],
     methods: dict[str, tuple[Method, ...]],
@@ -74,7 +74,9 @@ def read_workload(
     return _event(piece, methods, problems)
 
 
-def _event(piece: Piece, methods: dict[str, tuple[Method, ...]], problems: Problems) -> EventSubject | None:
+def _event(
+    piece: ExpandedWorkload, methods: dict[str, tuple[Method, ...]], problems: Problems
+) -> EventSubject | None:
     from ..sections import EventSection, made
 
     section = validate(EventSection, piece.node, piece.path, problems)
@@ -104,7 +106,7 @@ def _event(piece: Piece, methods: dict[str, tuple[Method, ...]], problems: Probl
     return event
 
 
-def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
+def _kernel(piece: ExpandedWorkload, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
     from ..sections import KernelSection, made
 
     before = problems.added
@@ -124,7 +126,9 @@ def _kernel(piece: Piece, catalog: Catalog | None, problems: Problems) -> Kernel
     return None if problems.added > before else replace(workload, params=params)
 
 
-def _npb(piece: Piece, programs: dict[str, NasProgram], problems: Problems) -> CommandWorkload | None:
+def _npb(
+    piece: ExpandedWorkload, programs: dict[str, NasProgram], problems: Problems
+) -> CommandWorkload | None:
     from ..sections import NpbWorkloadSection, made
 
     before = problems.added
@@ -171,7 +175,7 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
 
 
 def check_kernel(
-    kernel: str, metrics: Iterable[str], piece: Piece, catalog: Catalog, problems: Problems
+    kernel: str, metrics: Iterable[str], piece: ExpandedWorkload, catalog: Catalog, problems: Problems
 ) -> None:
     """Check that the kernel exists and has the requested metrics."""
     if kernel not in catalog.kernels:
@@ -191,7 +195,7 @@ def check_kernel(
 
 
 def check_programs(
-    frame: Study, pieces: Iterable[Piece], programs: Mapping[str, NasProgram], problems: Problems
+    frame: Study, pieces: Iterable[ExpandedWorkload], programs: Mapping[str, NasProgram], problems: Problems
 ) -> None:
     """Check that every NAS benchmark can run on the numbers of ranks of its placements."""
     at: Path = ("npb", "benchmark")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...lifecycle import Method
-from ...model.keys import Each, Key, one_of
+from ...model.keys import Key, ListOf, one_of
 from ...model.study import Environment, Study, Workload
 from ..problems import Problems
 from ..tree import ListNode, MapNode, Node, mark_of
@@ -14,7 +14,7 @@ from ..tree import ListNode, MapNode, Node, mark_of
 METHOD, METHODS = "method", "methods"
 
 METHODS_KEY = Key(
-    kind=Each(one_of(Method), least=1),
+    kind=ListOf(one_of(Method), least=1),
     doc="checkpoint, migrate: methods to compare with each other: every environment that runs the workload"
     " becomes one for each method that it can, such as qemu-precopy; the first takes its place as baseline;"
     " method in matrix means the same",

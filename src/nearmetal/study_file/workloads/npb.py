@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ...model.keys import SOME_TEXT, key, one_of
 from ...model.study import RANKS, Arm, Better, CommandWorkload, MetricSpec, VerifySpec
-from ...model.workload import ENVIRONMENT, TIME_LIMIT, Ranks
+from ...model.workloads.kernel import Ranks
+from ...model.workloads.programs import ENVIRONMENT, TIME_LIMIT
 
 
 class Benchmark(StrEnum):

@@ -6,16 +6,18 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ...model.expression import mistake
-from ...model.program import SCRIPT, interpreter_of, meets
 from ...model.study import Bounds, CommandWorkload, MetricSpec, VerifySpec
+from ...model.workloads.script import SCRIPT, interpreter_of, meets
 from ..catalog import Catalog
 from ..problems import Path, Problems
 from ..tree import MapNode, mark_of
 from ..validate import validate
-from .sweep import Piece
+from .sweep import ExpandedWorkload
 
 
-def read_program(piece: Piece, catalog: Catalog | None, problems: Problems) -> CommandWorkload | None:
+def read_program(
+    piece: ExpandedWorkload, catalog: Catalog | None, problems: Problems
+) -> CommandWorkload | None:
     """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
 
     Paths are relative to the current directory and are made absolute, since a run may be resumed from another
@@ -75,7 +77,7 @@ def _absolute(path: str) -> str:
 class _Checks:
     """The checks of one program. Every mistake is added to problems with its position."""
 
-    def __init__(self, written: CommandWorkload, piece: Piece, problems: Problems) -> None:
+    def __init__(self, written: CommandWorkload, piece: ExpandedWorkload, problems: Problems) -> None:
         self._written, self._piece, self._problems = written, piece, problems
         self._brought = [*written.files.values(), *([SCRIPT] if written.script is not None else [])]
 

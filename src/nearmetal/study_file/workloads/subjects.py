@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import plugins
 from ...errors import UsageError
 from ...model.study import SubjectFacts
-from ...model.workload import KERNELS, PROGRAMS
+from ...model.workloads.base import KERNELS, PROGRAMS
 
 
 def subject_names() -> tuple[str, ...]:

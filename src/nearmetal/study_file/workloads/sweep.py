@@ -11,7 +11,8 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from ..problems import Mark, Path, Problems
+from ...errors import Mark
+from ..problems import Path, Problems
 from ..tree import ListNode, MapNode, Node, Scalar
 
 MAX_COMBINATIONS = 1000
@@ -19,7 +20,7 @@ _FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # keys that a sweep 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class ExpandedWorkload:
     """One workload after the expansion.
 
     mark: position of its key in the file.
@@ -37,10 +38,10 @@ class Piece:
 Row = tuple[tuple[str, Mark, Scalar], ...]
 
 
-def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[Piece, ...]:
+def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[ExpandedWorkload, ...]:
     """Return the workloads of one entry; the entry itself if it has no sweep. Mistakes are added to
     problems."""
-    whole = Piece(name=name, mark=mark, node=node)
+    whole = ExpandedWorkload(name=name, mark=mark, node=node)
     if not isinstance(node, MapNode):
         return (whole,)
     if "kernel" in node.entries or "subject" in node.entries:
@@ -55,7 +56,9 @@ def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[Piece
     )
 
 
-def _expand(whole: Piece, node: MapNode, path: Path, problems: Problems) -> tuple[Piece, ...]:
+def _expand(
+    whole: ExpandedWorkload, node: MapNode, path: Path, problems: Problems
+) -> tuple[ExpandedWorkload, ...]:
     """Expand the sweep in a node.
 
     node: node of the whole piece, which contains the sweep.
@@ -87,11 +90,11 @@ def _expand(whole: Piece, node: MapNode, path: Path, problems: Problems) -> tupl
 
 def _piece(
     name: str, mark: Mark, node_mark: Mark, rest: dict[str, tuple[Mark, Node]], rows: tuple[Row, ...]
-) -> Piece:
+) -> ExpandedWorkload:
     cells = [cell for row in rows for cell in row]
     entries = rest | {key: (key_mark, value) for key, key_mark, value in cells}
     full = "-".join([name, *(_part(value.text) for _, _, value in cells)])
-    return Piece(name=full, mark=mark, node=MapNode(mark=node_mark, entries=entries))
+    return ExpandedWorkload(name=full, mark=mark, node=MapNode(mark=node_mark, entries=entries))
 
 
 def _part(text: str) -> str:

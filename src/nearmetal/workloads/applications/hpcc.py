@@ -1,6 +1,6 @@
 """HPCC, the HPC Challenge benchmark (Luszczek and others): Debian's package, all its parts in one run.
 
-A size is given, or follows from the memory: hpcc_input.problem_size.
+A size is given, or follows from the memory: hpc_challenge.input.problem_size.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
 from ..reading import number
-from . import blas, hpcc_input
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
-from .hpcc_output import faults, hpl_fault, section, solved, summary
+from .hpc_challenge import blas
+from .hpc_challenge import input as hpcc_input
+from .hpc_challenge.output import faults, hpl_fault, section, solved, summary
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
 

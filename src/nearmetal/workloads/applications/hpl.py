@@ -10,10 +10,11 @@ from pathlib import PurePath
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
-from . import blas, hpcc_input
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
+from .hpc_challenge import blas
+from .hpc_challenge import input as hpcc_input
+from .hpc_challenge.output import Solved, hpl_fault, section, solved
 from .hpcc import INPUT, OUTPUT, input_facts, needs_of
-from .hpcc_output import Solved, hpl_fault, section, solved
 from .several import program_problem, whole_numbers
 
 _OWN_INPUT = "HPL.dat"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...model.study import Better
-from ...model.workload import Ranks as Ranks
+from ...model.workloads.kernel import Ranks as Ranks
 from ..parameter import Choices, Parameter
 
 CLASSES = ("S", "W", "A", "B", "C")

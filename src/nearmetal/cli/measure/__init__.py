@@ -1,0 +1,1 @@
+"""Commands that measure. They parse and print; run does the work."""

@@ -1,0 +1,76 @@
+"""The command calibrate. It checks that no difference is found where there is none, and that a planted cost
+is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ...api.measuring import checked, measured
+from ...api.results import write_report
+from ...api.studies import study_from, study_text
+from ...errors import ExitCode
+from ...model.study import Mode
+from ..common import FailOn, complain, duration, print_json
+from ..options import DryRun, Force, Json, Margin, Parent, Seed
+from ..plan_text import show_plan
+from ..view import View, analysed
+from .measuring import changed, finish, order_of
+
+if TYPE_CHECKING:
+    from ...run.calibration import PlantedCheck
+
+#: Study, mode and share of the budget. Plain trials are the alternative design to slices.
+CALIBRATION = (
+    ("calibrate", Mode.SLICES, 0.55),
+    ("calibrate", Mode.PLAIN, 0.25),
+    ("calibrate-quota", Mode.PLAIN, 0.2),
+)
+
+
+def calibrate(
+    time: str = typer.Option("5m", "--time", metavar="TIME", help="Time budget, such as 5m."),
+    margin: str = Margin,
+    seed: int = Seed,
+    results: Path = Parent,
+    json: bool = Json,
+    force: bool = Force,
+    dry_run: bool = DryRun,
+) -> int:
+    from ...run.calibration import judge, table
+
+    budget = duration(time) or 300.0
+    if dry_run:
+        with View(quiet=json) as view:
+            # Two of the three studies have the same environments. The plan is that of the first.
+            for name in ("calibrate-quota", "calibrate"):
+                study = checked(changed(study_from(name, seed, complain), time=time, margin=margin), view)
+        show_plan(study, json=json, blocks=None)
+        return int(ExitCode.DONE)
+    checks: list[PlantedCheck] = []
+    directories: list[str] = []
+    for name, mode, share in CALIBRATION:
+        study = changed(study_from(name, seed, complain), time=None, margin=margin)
+        study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
+        with View(quiet=json) as view:
+            order = order_of(results, study_text(study), force=force)
+            outcome = measured(study, order, view)
+        if outcome.interrupted or outcome.directory is None:
+            return finish(outcome, json=json, fail_on=FailOn.NOTHING)
+        found = analysed(outcome.directory, quiet=json)
+        write_report(found)
+        outcome.directory.close()
+        directories.append(str(outcome.directory.path))
+        checks += judge(found.study, found.analysis, mode)
+    passed = all(c.passed for c in checks)
+    if json:
+        print_json(
+            {"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": list(directories)}
+        )
+    else:
+        print(table(checks, 1 - study.design.confidence))
+        print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
+    return int(ExitCode.DONE if passed else ExitCode.FINDING)

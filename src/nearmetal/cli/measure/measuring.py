@@ -1,0 +1,220 @@
+"""Code that all commands that measure share: the order of a run, its start and resumption, how it ends."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...api.engines import resume_by_engine, run_by_engine
+from ...api.measuring import bounded, checked, checked_again, measured, resumed
+from ...api.results import frozen_study, write_report
+from ...api.studies import study_text
+from ...errors import ExitCode, UsageError
+from ...model.result import Analysis, Verdict
+from ...model.study import Mode, Study
+from ...plan import make_block
+from ...records import completed_blocks
+from ...records.disk import resume_line
+from ...units import UnitError, parse_share
+from ..common import FailOn, duration
+from ..options import Require
+from ..plan_text import Begun, show_plan
+from ..read.present import print_result
+from ..view import View, analysed
+
+if TYPE_CHECKING:
+    from ...api.engines import Fleet
+    from ...records import ResultsDirectory
+    from ...run.run import Order, Outcome
+
+STARTED = time.time()
+"""Unix seconds when the command was started, without the start of Python itself."""
+
+
+def changed(
+    study: Study,
+    *,
+    time: str | None,
+    mode: Mode | None = None,
+    width: str | None = None,
+    margin: str | None = None,
+) -> Study:
+    """Return the study with the values that the command line overrides."""
+    design = study.design
+    seconds = duration(time)
+    if seconds is not None:
+        design = replace(design, max_time=seconds)
+    if mode is not None:
+        design = replace(design, mode=mode)
+    if width is not None:
+        design = replace(design, target_width=_share("--width", width))
+    if margin is not None:
+        design = replace(design, margin=margin_of(margin))
+    return replace(study, design=design)
+
+
+def margin_of(text: str) -> float:
+    """Return the option --margin as a fraction. Raises UsageError."""
+    margin = _share("--margin", text)
+    if not 0 < margin < 1:
+        raise UsageError("--margin: must lie between 0 % and 100 %")
+    return margin
+
+
+def _share(option: str, text: str) -> float:
+    try:
+        return parse_share(text)
+    except UnitError as e:
+        raise UsageError(f"{option}: {e}") from e
+
+
+def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) -> Order:
+    """Return the order of a run.
+
+    text: the study file to store with the results.
+    force, overrun: see the options.
+    """
+    from ...run.run import Order
+
+    return Order(
+        parent=results,
+        text=text,
+        command=shlex.join(["nearmetal", *sys.argv[1:]]),
+        started=STARTED,
+        force=force,
+        overrun=overrun,
+    )
+
+
+def measure(
+    study: Study,
+    results: Path,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+    overrun: bool = False,
+    require: Require | None = None,
+    everything: bool = False,
+    fleet: Fleet | None = None,
+) -> int:
+    """Run a study to its end and show its result, or with dry_run its plan. Returns the exit code.
+
+    fleet: workers that run the rounds; None if this process does.
+    """
+    if dry_run:
+        with View(quiet=json) as view:
+            study = checked(study, view, require_kvm=require is Require.KVM)
+        show_plan(bounded(study, max_blocks), json=json, blocks=None)
+        return int(ExitCode.DONE)
+    order = order_of(results, study_text(study), force=force, overrun=overrun)
+    with View(quiet=json) as view:
+        if fleet is not None:
+            outcome = run_by_engine(study, order, fleet, view, max_blocks=max_blocks)
+        else:
+            outcome = measured(study, order, view, max_blocks=max_blocks, require_kvm=require is Require.KVM)
+    return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+
+
+def resume_measuring(
+    found: ResultsDirectory,
+    results: Path,
+    max_blocks: int | None,
+    *,
+    time: str | None,
+    margin: str | None,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+    overrun: bool,
+    everything: bool,
+    fleet: Fleet | None = None,
+) -> int:
+    """Resume a run and show its result, or with dry_run its plan. Returns the exit code.
+
+    fleet: as in measure().
+    """
+    study = changed(frozen_study(found), time=time)
+    _same_margin(study, margin, found)
+    if dry_run:
+        with View(quiet=json) as view:
+            study = checked_again(study, found, view)
+        show_plan(bounded(study, max_blocks), json=json, blocks=None, begun=_begun(study, found))
+        return int(ExitCode.DONE)
+    with View(quiet=json) as view:
+        order = order_of(results, found.study_yaml, force=force, overrun=overrun)
+        if fleet is None:
+            outcome = resumed(study, found, order, view, max_blocks=max_blocks)
+        else:
+            outcome = resume_by_engine(study, found, order, fleet, view, max_blocks=max_blocks)
+    return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+
+
+def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
+    """Check that no other margin than that of the run is given: it would be chosen after the data were
+    measured.
+
+    Raises UsageError if one is.
+    """
+    if given is not None and margin_of(given) != study.design.margin:
+        again = f"nearmetal run {shlex.quote(str(found.path / 'study.yaml'))} --margin {shlex.quote(given)}"
+        raise UsageError(
+            f"--margin: the run was begun with a margin of {study.design.margin * 100:.3g} %, and a margin is"
+            " fixed before the data",
+            where=str(found.path),
+            remedy=f"for another margin measure anew: {again}",
+        )
+
+
+def _begun(study: Study, found: ResultsDirectory) -> Begun:
+    records = list(found.trials())
+    return Begun(
+        schedule=found.plan().schedule,
+        done=frozenset(completed_blocks(records, len(make_block(study, 0).trials))),
+        block_seconds=analysed(found, quiet=True).analysis.block_seconds,
+    )
+
+
+def finish(outcome: Outcome, *, json: bool, fail_on: FailOn, everything: bool = False) -> int:
+    """Analyse the records on disk, write the report, and print the result and how to continue. Returns the
+    exit code."""
+    directory = outcome.directory
+    if directory is None:
+        print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+    found = analysed(directory, quiet=json)
+    analysis = found.analysis
+    if analysis.blocks:
+        write_report(found)
+    if analysis.blocks or json:
+        print_result(found, json=json, everything=everything)
+    if not analysis.blocks and not outcome.interrupted:
+        again = f"{resume_line(directory.path)} --time 10m"
+        print(f"no round was measured in that time. Go on with:  {again}", file=sys.stderr)
+    if not outcome.interrupted:
+        directory.close()
+        print(f"stopped: {outcome.stopped}", file=sys.stderr)
+        return int(exit_code(analysis, fail_on))
+    saved = "1 round is" if analysis.blocks == 1 else f"{analysis.blocks} rounds are"
+    print(
+        f"interrupted; {saved} saved. Go on with:  {resume_line(directory.path)}",
+        file=sys.stderr,
+    )
+    return int(ExitCode.INTERRUPTED)
+
+
+def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:
+    """Return the exit code: 0, 1 if a condition of --fail-on holds, or 4 if trials failed."""
+    material = any(c.verdict in (Verdict.SLOWER, Verdict.FASTER) for c in analysis.cells)
+    if fail_on is FailOn.MATERIAL and material:
+        return ExitCode.FINDING
+    if fail_on is FailOn.UNDECIDED and analysis.undecided:
+        return ExitCode.FINDING
+    return ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE

@@ -1,0 +1,189 @@
+"""The command weigh. It measures environments without a study file."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import typer
+
+from ...errors import UsageError
+from ...model.keys import did_you_mean
+from ...model.study import Attachment
+from ...units import UnitError, parse_size
+from ..common import FailOn, complain, duration
+from ..options import (
+    All,
+    DryRun,
+    Fail,
+    Force,
+    Json,
+    Overrun,
+    Parent,
+    Require,
+    RequireOption,
+    Seed,
+    Width,
+)
+
+SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
+"""Words that only a shell understands."""
+
+
+def weigh(
+    environments: list[str] = typer.Argument(
+        ...,
+        metavar="BASELINE ENVIRONMENT... [-- COMMAND...]",
+        help="Environments, as nearmetal list names them, and a command behind --.",
+    ),
+    workload: list[str] = typer.Option(
+        [],
+        "--workload",
+        "-w",
+        metavar="NAMES",
+        help="Kernels and applications: cg, npb:ep.S, hpl:nb=32..512; repeatable.",
+    ),
+    ranks: int = typer.Option(
+        None, "--ranks", metavar="N", min=1, help="MPI ranks: 2 for kernels, 1 for a command."
+    ),
+    instances: int = typer.Option(
+        None,
+        "--instances",
+        metavar="N",
+        min=1,
+        help="Instances that the ranks are spread over: 1, or with --attachment one for each rank.",
+    ),
+    attachment: str = typer.Option(
+        "",
+        "--attachment",
+        metavar="NAMES",
+        help="Each environment with every one it can have, such as veth-bridge,macvlan,host.",
+    ),
+    lifecycle: str = typer.Option(
+        "",
+        "--lifecycle",
+        metavar="NAME",
+        help="Checkpoints or moves of instances: checkpoint, migrate, migrate:load=idle,bandwidth=1GiB/s.",
+    ),
+    methods: list[str] = typer.Option(
+        [],
+        "--methods",
+        metavar="NAMES",
+        help="By which methods: precopy,postcopy,criu; all that an environment can by default.",
+    ),
+    memory: str = typer.Option(
+        "", "--memory", metavar="SIZE", help="Of the guest or process that is moved, such as 256MiB."
+    ),
+    mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
+    image: str = typer.Option("host", "--image", metavar="NAME", help="The image that all of them run in."),
+    margin: str = typer.Option("3 %", "--margin", metavar="SHARE", help="What counts as material."),
+    width: str = Width,
+    time: str = typer.Option("90s", "--time", metavar="TIME", help="Time budget, such as 90s or 10m."),
+    time_limit: str = typer.Option(
+        "1h",
+        "--time-limit",
+        metavar="TIME",
+        help="A run of a program that takes longer is ended, and has failed.",
+    ),
+    seed: int = Seed,
+    results: Path = Parent,
+    json: bool = Json,
+    everything: bool = All,
+    fail_on: FailOn = Fail,
+    force: bool = Force,
+    overrun: bool = Overrun,
+    require: Require = RequireOption,
+    dry_run: bool = DryRun,
+) -> int:
+    from ...api.measuring import weighed
+    from ...environments.registry import backend_names
+    from ..separator import missing_separator
+    from .measuring import changed, margin_of, measure
+
+    words, command = _split_command(environments)
+    names = [name for word in words for name in word.split(",")]
+    unknown = [name for name in names if name not in backend_names()]
+    if unknown and (line := missing_separator(sys.argv[1:])):
+        raise UsageError(f"{unknown[0]} is not an environment", remedy=line)
+    _warn_of_signs(command)
+    study = weighed(
+        names,
+        workloads=workload,
+        command=command,
+        ranks=ranks,
+        instances=instances,
+        attachments=attachments_in(attachment),
+        mpi=mpi,
+        image=image,
+        lifecycle=lifecycle,
+        methods=methods,
+        memory=_size(memory),
+        margin=margin_of(margin),
+        time=duration(time) or 90.0,
+        time_limit=duration(time_limit, "--time-limit"),
+        seed=seed,
+    )
+    study = changed(study, time=None, width=width)
+    return measure(
+        study,
+        results,
+        None,
+        json=json,
+        fail_on=fail_on,
+        force=force,
+        dry_run=dry_run,
+        overrun=overrun,
+        require=require,
+        everything=everything,
+    )
+
+
+def _size(text: str) -> int | None:
+    """Return the option --memory in bytes; None if it is not given. Raises UsageError."""
+    try:
+        size = parse_size(text) if text else None
+    except UnitError as e:
+        raise UsageError(f"--memory: {e}") from e
+    if size is not None and size < 1:
+        raise UsageError("--memory: must be above zero")
+    return size
+
+
+def _warn_of_signs(command: list[str]) -> None:
+    """Warn that no shell interprets the command, if it has words with shell syntax."""
+    signs = [word for word in command if word in SHELL_SIGNS]
+    if signs:
+        words = " ".join(word if word in SHELL_SIGNS else shlex.quote(word) for word in command)
+        complain(
+            f"{command[0]} gets {shlex.quote(signs[0])} as an argument, since no shell reads the command; "
+            f"for a shell: -- sh -c {shlex.quote(words)}"
+        )
+
+
+def attachments_in(text: str) -> tuple[Attachment, ...]:
+    """Parse attachments such as 'veth-bridge,macvlan'. Raises UsageError."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    # An attachment that uses devices needs their names, and the command line has no option for them.
+    known = [a.value for a in Attachment if not a.on_device]
+    for i, word in enumerate(words):
+        if word not in known:
+            raise UsageError(f'--attachment: unknown "{word[:40]}"{did_you_mean(word, known)}')
+        if word in words[:i]:
+            raise UsageError(f"--attachment: {word} is named twice")
+    return tuple(Attachment(word) for word in words)
+
+
+def _split_command(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the environment names and the command after '--'.
+
+    The parser removes '--', so its position is determined from the arguments of the process.
+    """
+    if "--" not in sys.argv:
+        return words, []
+    count = len(sys.argv) - sys.argv.index("--") - 1
+    if count == 0:
+        raise UsageError(
+            "there is no command after --", remedy="nearmetal weigh native namespaces -- ./my_app"
+        )
+    return words[:-count], words[-count:]

@@ -1,0 +1,1 @@
+"""Commands that read results directories. They measure nothing."""

@@ -1,0 +1,99 @@
+"""The command compare: did an upgrade hurt?"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import typer
+
+from ...errors import ExitCode, UsageError
+from ...report.forms.upgrade import upgrade_text
+from ...report.tables.upgrade import Upgrade, UpgradeAnswer, upgrade_json
+from ..common import FailOn, complain, print_json
+from ..measure.measuring import margin_of
+from ..options import Json
+from ..view import analysed
+from .present import PIPE_WIDTH, print_text
+
+
+def compare(
+    before: list[Path] = typer.Option([], "--before", metavar="DIR...", help="Runs from before the upgrade."),
+    after: list[Path] = typer.Option([], "--after", metavar="DIR...", help="Runs from after it."),
+    margin: str = typer.Option(
+        None,
+        "--margin",
+        metavar="SHARE",
+        help="What counts as material; exploratory unless the studies have the same.",
+    ),
+    fail_on: FailOn = typer.Option(
+        FailOn.NOTHING, "--fail-on", help="What ends with exit code 1: a material slowdown, or no verdict."
+    ),
+    against: list[str] = typer.Option(
+        [],
+        "--pair",
+        metavar="BEFORE=AFTER",
+        help="Compare one environment before with another one after; repeatable.",
+    ),
+    html: Path = typer.Option(
+        None, "--html", metavar="FILE", help="Write the answer as a page to this file."
+    ),
+    everything: bool = typer.Option(False, "--all", help="Show every comparison."),
+    json: bool = Json,
+    unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),
+) -> int:
+    from ...api.comparing import compare as compared
+
+    if unnamed or not before or not after:
+        raise UsageError("name the runs of both sides", remedy=_line(before, after, unnamed or []))
+    u = compared(
+        before,
+        after,
+        margin=None if margin is None else margin_of(margin),
+        against=[_pair(text) for text in against],
+        note=complain,
+        analyse=lambda directory: analysed(directory, quiet=json),
+    )
+    page = None if html is None else str(html)
+    if html is not None:
+        from ...report.page.upgrade import upgrade_page
+
+        _write(html, upgrade_page(u))
+    if json:
+        print_json(upgrade_json(u, page=page))
+    else:
+        width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+        print_text(upgrade_text(u, page=page, width=width, everything=everything))
+    return int(_exit_code(u, fail_on))
+
+
+def _line(before: list[Path], after: list[Path], unnamed: list[Path]) -> str:
+    """Return the command line with names for both sides, given one unnamed directory for each side."""
+    missing = iter(unnamed)
+    sides = [side or [next(missing, Path("DIR"))] for side in (before, after)]
+    old, new = (" ".join(shlex.quote(str(p)) for p in side) for side in sides)
+    return f"nearmetal compare --before {old} --after {new}"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, _, second = text.partition("=")
+    if not first or not second or "=" in second:
+        raise UsageError(f'--pair: "{text[:60]}" is not BEFORE=AFTER', remedy="--pair bare=pv")
+    return first, second
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise UsageError(f"cannot be written: {e.strerror}", where=os.fspath(file)) from e
+
+
+def _exit_code(u: Upgrade, fail_on: FailOn) -> ExitCode:
+    if fail_on is FailOn.MATERIAL and u.answer is UpgradeAnswer.YES:
+        return ExitCode.FINDING
+    if fail_on is FailOn.UNDECIDED and u.answer in (UpgradeAnswer.OPEN, UpgradeAnswer.IMPOSSIBLE):
+        return ExitCode.FINDING
+    return ExitCode.FAILED_TRIALS if u.failed_trials else ExitCode.DONE

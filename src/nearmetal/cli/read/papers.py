@@ -1,0 +1,56 @@
+"""The command papers: numbers and claims of papers, and which of them do not follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from ...analysis.papers.check import check_paper
+from ...errors import ExitCode, UsageError
+from ...model.keys import did_you_mean
+from ...model.published import Published
+from ...published import load, paper_keys, published
+from ...published.sections import json_schema
+from ...report.tables.papers import content_lines, finding_lines, head_lines, paper_json
+from ..common import print_json
+
+
+def papers(
+    name: str = typer.Argument(None, metavar="[NAME|FILE]", help="A paper listed without it, or a file."),
+    check: bool = typer.Option(
+        False, "--check", help="Print what does not follow; exit code 1 if there is anything."
+    ),
+    schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema of such a file."),
+    json: bool = typer.Option(False, "--json", help="The result as JSON on standard output."),
+) -> int:
+    if schema:
+        print_json(json_schema())
+        return int(ExitCode.DONE)
+    found = [_paper(key) for key in ([name] if name else paper_keys())]
+    if json:
+        print_json({"papers": [paper_json(p, findings=check) for p in found]})
+    else:
+        print("\n\n".join("\n".join(_lines(p, check, alone=name is not None)) for p in found))
+    return int(ExitCode.FINDING if check and any(map(check_paper, found)) else ExitCode.DONE)
+
+
+def _paper(name: str) -> Published:
+    """Return a built-in paper, or that of a file.
+
+    Raises UsageError or PaperFileError.
+    """
+    if name in paper_keys() and not Path(name).exists():
+        paper = published(name)
+        assert paper is not None, "the key is one of them"
+        return paper
+    if not Path(name).exists() and not name.endswith(".toml"):
+        raise UsageError(f'no paper "{name}"{did_you_mean(name, paper_keys())}', remedy="nearmetal papers")
+    return load(Path(name))
+
+
+def _lines(paper: Published, check: bool, *, alone: bool) -> list[str]:
+    out = list(head_lines(paper))
+    if check:
+        return [out[0], *finding_lines(paper)]
+    return [*out, *content_lines(paper)] if alone else out

@@ -1,0 +1,109 @@
+"""Prints the result as a table or as JSON."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from ...host.facts.provenance import cpu_summary
+from ...model.record import JsonValue
+from ...report.forms.json_form import json_form
+from ...report.seen import RecordIndex
+from ...report.tables.answer import absent_environments
+from ...report.tables.inside import inside_of
+from ...samplers import costs_in
+from ..common import print_json
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ...api.results import Results
+    from ...records import ResultsDirectory
+    from ...report.tables.inside import InsideRecord
+
+#: Columns if the standard output is not a terminal.
+PIPE_WIDTH = 220
+
+
+def result_json(found: Results) -> dict[str, JsonValue]:
+    """Return the result as JSON values, with the environments that were not measured and why."""
+    form = json_form(
+        found.study,
+        found.analysis,
+        results_dir=str(found.directory),
+        report=_page(found.stored),
+        inside=_inside(found.stored),
+    )
+    absent = absent_environments(found.stored.provenance)
+    return {**form, "not_measured": [{"environment": name, "reason": why} for name, why in absent.items()]}
+
+
+def _page(directory: ResultsDirectory) -> str | None:
+    page = directory.path / "report.html"
+    return str(page) if page.exists() else None
+
+
+def _inside(directory: ResultsDirectory) -> InsideRecord:
+    return inside_of(directory.provenance, costs_in(directory.path / "samples"))
+
+
+def print_result(found: Results, *, json: bool, everything: bool = False) -> None:
+    """Print the answer on one screen; with `everything`, each figure and its cause; with `json`, the same as
+    JSON."""
+    if json:
+        print_json(result_json(found))
+    elif everything:
+        _print_everything(found)
+    else:
+        _print_answer(found)
+
+
+def _print_answer(found: Results) -> None:
+    from ...report.forms.summary import summary_text
+
+    directory = found.stored
+    text = summary_text(
+        found.study,
+        found.analysis,
+        machine=cpu_summary(directory.provenance),
+        when=found.day,
+        results_dir=str(directory.path),
+        report=_page(directory),
+        width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
+        absent=absent_environments(directory.provenance),
+    )
+    print_text(text)
+
+
+def print_text(text: Text) -> None:
+    """Print a text on standard output, with its styles only on a terminal."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        Console().print(text, soft_wrap=True, end="")
+    else:
+        print(text.plain, end="")
+
+
+def _print_everything(found: Results) -> None:
+    from ...report.forms.terminal import terminal_text
+    from ...report.sheet import text_of
+    from ...report.tables.boot import boot_leaf
+
+    directory, study = found.stored, found.study
+    arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
+    print(f"{cpu_summary(directory.provenance)} · {arms} · seed {study.design.seed:x}")
+    text = terminal_text(
+        study,
+        found.analysis,
+        results_dir=str(directory.path),
+        report=_page(directory),
+        width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
+        inside=_inside(directory),
+    )
+    print_text(text)
+    print()
+    boots = boot_leaf(study, RecordIndex(found.trials), directory.provenance)
+    if boots is not None:
+        print(f"\n{text_of(boots)}")

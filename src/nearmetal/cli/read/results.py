@@ -1,0 +1,212 @@
+"""Commands that read results: status, analyze, report, export, list."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ... import RESULTS
+from ...api.results import newest_first, open_results, open_series, series_below, write_report
+from ...environments.registry import backend_names
+from ...errors import ExitCode, UsageError
+from ...host.lock import living_runs
+from ...records.disk import resume_line
+from ...records.export import ExportFormat
+from ...records.export import export as exported
+from ...report.text import plural
+from ...studies import names, series_names
+from ...workloads.applications.registry import application_names
+from ...workloads.kernels.registry import kernel_names
+from ..common import FailOn, complain, print_json
+from ..measure.engines import workers_of
+from ..measure.measuring import exit_code
+from ..options import All, Json
+from ..series import results as series
+from ..view import analysed
+from .present import print_result
+
+if TYPE_CHECKING:
+    from ...records import Verification
+
+Directory = typer.Argument(
+    None, metavar="DIR", help="A results directory; without one the newest below results/."
+)
+Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories are.")
+
+
+def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
+    several = open_series(directory, results, complain)
+    if several is not None:
+        return series.status(several, json=json)
+    found = open_results(directory, results, complain)
+    own = analysed(found, quiet=json)
+    analysis, records = own.analysis, own.trials
+    running, workers = living_runs(), workers_of(found)
+    sums = found.verify() if found.closed else None
+    if json:
+        print_json(
+            {
+                "results_dir": str(found.path),
+                "closed": found.closed,
+                "blocks": analysis.blocks,
+                "torn_blocks": analysis.torn_blocks,
+                "trials": len(records),
+                "failed_trials": analysis.failed_trials,
+                "decided": len(analysis.cells) - len(analysis.undecided),
+                "cells": len(analysis.cells),
+                "running": [asdict(r) for r in running],
+                "workers": workers,
+                "missing_blocks": found.plan().missing,
+                "nodes": {run: node["node"] for run, node in found.nodes().items()},
+                "checksums": asdict(sums) if sums else None,
+            }
+        )
+        return int(ExitCode.DONE)
+
+    print(f"{found.path}: {'closed' if found.closed else 'open'}")
+    if sums is not None:
+        print(_checksums(sums))
+    print(
+        f"{plural(analysis.blocks, 'round')}, {len(records)} trials"
+        f" ({analysis.failed_trials} failed), {plural(analysis.torn_blocks, 'incomplete round')}"
+    )
+    print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
+    for r in running:
+        print(f"running now: {r.run} (pid {r.pid}: {r.command})")
+    for worker, state in workers.items():
+        print(f"worker {worker}: {state}")
+    if not running and (not found.closed or analysis.undecided):
+        print(f"go on with:  {resume_line(found.path)}")
+    return int(ExitCode.DONE)
+
+
+def _checksums(sums: Verification) -> str:
+    touched = [*sums.changed, *(f"{name} (gone)" for name in sums.missing)]
+    added = [f"{name} (added)" for name in sums.unlisted]
+    if not touched and not added:
+        return f"all {sums.checked} files are as they were when it was closed"
+    return f"not as they were when it was closed: {', '.join(touched + added)}"
+
+
+def analyze(
+    directory: Path = Directory,
+    results: Path = Parent,
+    json: bool = Json,
+    everything: bool = All,
+    fail_on: FailOn = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1."),
+) -> int:
+    several = open_series(directory, results, complain)
+    if several is not None:
+        return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
+    found = open_results(directory, results, complain)
+    own = analysed(found, quiet=json)
+    print_result(own, json=json, everything=everything)
+    return int(exit_code(own.analysis, fail_on))
+
+
+def report(
+    directory: Path = Directory,
+    results: Path = Parent,
+    figures: bool = typer.Option(False, "--figures", help="Each figure as SVG, PNG and PDF as well."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be reported, and write nothing."),
+    json: bool = typer.Option(False, "--json", help="The files' paths as JSON on standard output."),
+) -> int:
+    several = open_series(directory, results, complain)
+    if several is not None:
+        return series.report(several, figures=figures, dry_run=dry_run, json=json)
+    found = open_results(directory, results, complain)
+    own = analysed(found, quiet=json)
+    if not own.analysis.blocks:
+        raise UsageError(
+            "no complete round yet: nothing to report", where=str(found.path), remedy=resume_line(found.path)
+        )
+    if dry_run:
+        paths = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
+        if json:
+            print_json(paths)
+        else:
+            print("\n".join(paths))
+        return int(ExitCode.DONE)
+    files = write_report(own, figures=figures)
+    if found.closed:
+        found.close()
+    if json:
+        print_json([str(f) for f in files])
+    else:
+        print("\n".join(map(str, files)))
+    return int(ExitCode.DONE)
+
+
+def export(
+    directory: Path = Directory,
+    format: str = typer.Option("csv", "--format", metavar="FORMAT", help="csv, json, parquet or benchfmt."),
+    output: Path = typer.Option(
+        None, "--output", "-o", metavar="FILE", help="A file; without one, standard output."
+    ),
+    results: Path = Parent,
+) -> int:
+    try:
+        kind = ExportFormat(format)
+    except ValueError:
+        raise UsageError(
+            f"--format: {format!r} is none of {', '.join(f.value for f in ExportFormat)}"
+        ) from None
+    found = open_results(directory, results, complain)
+    data = exported(found, analysed(found).cells, kind)
+    if output is None:
+        if kind is ExportFormat.PARQUET and sys.stdout.isatty():
+            raise UsageError("Parquet is binary, and this is a terminal", remedy="--output results.parquet")
+        sys.stdout.buffer.write(data)
+    else:
+        try:
+            output.write_bytes(data)
+        except OSError as e:
+            raise UsageError(f"cannot be written: {e.strerror}", where=str(output)) from e
+    return int(ExitCode.DONE)
+
+
+def list_(results: Path = Parent, json: bool = Json) -> int:
+    found, several = newest_first(results, complain), series_below(results)
+    empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
+    if json:
+        print_json(
+            {
+                "studies": [*names(), *series_names()],
+                "environments": list(backend_names()),
+                "kernels": list(kernel_names()),
+                "applications": list(application_names()),
+                "ended_before_first_block": [str(p) for p in empty],
+                "results": [
+                    {
+                        "results_dir": str(d.path),
+                        "study": d.plan().study,
+                        "created": d.plan().created,
+                        "closed": d.closed,
+                    }
+                    for d in found
+                ],
+                "in_parts": [str(d.path) for d in several],
+            }
+        )
+        return int(ExitCode.DONE)
+    print("studies       " + ", ".join((*names(), *series_names())))
+    print("environments  " + ", ".join(backend_names()))
+    print("kernels       " + ", ".join(kernel_names()))
+    print("applications  " + ", ".join(application_names()))
+    print("results")
+    for d in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))
+        print(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
+    for s in several:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(s.created))
+        print(f"  {s.path}  {when}  in parts")
+    for path in empty:
+        print(f"  {path}  ended before its first round; its logs say why")
+    if not found and not empty and not several:
+        print("  none yet: nearmetal quick")
+    return int(ExitCode.DONE)

@@ -1,0 +1,208 @@
+"""Runs and resumes a study of several parts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...api.catalog import catalog
+from ...api.images import build_images
+from ...api.measuring import bounded, fitted, machine_here
+from ...api.results import frozen_study, write_report
+from ...api.studies import study_text
+from ...errors import BusyError, DiskFullError, ExitCode, NearmetalError, UnavailableError
+from ...model.series import Part, Series
+from ...model.study import Study
+from ...records import SeriesDirectory
+from ...records.disk import resume_line
+from ...study_file import dump_study
+from ..common import FailOn, duration
+from ..measure.measuring import order_of
+from ..view import View, analysed
+from .planning import SeriesOptions, checked_series, requested_series, show_series, with_time
+from .results import frozen_series, tell
+
+if TYPE_CHECKING:
+    from ...model.result import Analysis
+    from ...node.machine import Machine
+    from ...records import ResultsDirectory, SeriesDirectory
+    from ...run.run import Outcome
+
+NO_TIME = "no time was left for it"
+Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
+"""A function that runs one part, or resumes it if it has a results directory."""
+
+
+def create(series: Series, results: Path, table: str) -> SeriesDirectory:
+    """Make the directory of a series, with the frozen studies of its parts.
+
+    table: text of a published table of the user's; '' for none.
+    """
+    texts = {p.key: dump_study(p.study, catalog()) for p in series.parts if p.study is not None}
+    return SeriesDirectory.create(results, series, texts, table)
+
+
+def run_series(
+    options: SeriesOptions,
+    results: Path,
+    max_blocks: int | None,
+    *,
+    shown: str,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+    require_kvm: bool,
+) -> int:
+    """Run a study in parts and show its result, or with dry_run its plan. Returns the exit code.
+
+    shown: the series as named on the command line.
+    """
+    from ...run.series import offer_here
+
+    found = requested_series(options)
+    with View(quiet=json) as view:
+        machine = machine_here(view, None)
+        series = found.narrowed(offer_here(found.files, machine, view, options.backend))
+        if dry_run:
+            series = checked_series(series, machine, view, require_kvm=require_kvm)
+    if dry_run:
+        show_series(series, json=json, blocks=None, shown=shown)
+        return int(ExitCode.DONE)
+    return run_parts(
+        create(series, results, found.files.table),
+        series,
+        _part_runner(machine, max_blocks, json=json, force=force, require_kvm=require_kvm),
+        seconds=series.max_time,
+        json=json,
+        fail_on=fail_on,
+    )
+
+
+def resume_series(
+    directory: SeriesDirectory,
+    time: str | None,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    fail_on: FailOn,
+    force: bool,
+    dry_run: bool,
+) -> int:
+    """Resume a study in parts and show its result, or with dry_run its plan. Returns the exit code."""
+    series = frozen_series(directory)
+    seconds = duration(time) or series.max_time
+    with View(quiet=json) as view:
+        machine = machine_here(view, None)
+        if dry_run:
+            series = checked_series(replace(series, max_time=seconds), machine, view)
+    if dry_run:
+        show_series(series, json=json, blocks=None)
+        return int(ExitCode.DONE)
+    start = _part_runner(machine, max_blocks, json=json, force=force)
+    return run_parts(directory, series, start, seconds=seconds, json=json, fail_on=fail_on)
+
+
+def _part_runner(
+    machine: Machine,
+    max_blocks: int | None,
+    *,
+    json: bool,
+    force: bool,
+    require_kvm: bool = False,
+) -> Start:
+    """Return a function that runs or resumes one part of a series below its directory."""
+    from ...run.run import resume_run, start_run
+
+    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        with View(quiet=json) as view:
+            fitting, study = fitted(machine, study, view, require_kvm=require_kvm)
+            if found is None:
+                order = order_of(into.path, study_text(study), force=force, overrun=False)
+                return start_run(fitting, bounded(study, max_blocks), order, view)
+            frozen = frozen_study(found)
+            again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
+            order = order_of(into.path, found.study_yaml, force=force, overrun=False)
+            return resume_run(fitting, bounded(again, max_blocks), found, order, view)
+
+    return start
+
+
+def run_parts(
+    directory: SeriesDirectory, series: Series, start: Start, *, seconds: float, json: bool, fail_on: FailOn
+) -> int:
+    """Run every part that is not done yet. If all are done, run those without a verdict again.
+
+    A part that cannot run here is reported, recorded and skipped. Returns the exit code.
+    """
+    from ...run.series import budget
+
+    begin = time.monotonic()
+    waiting = _waiting(directory, series)
+    while waiting:
+        part = waiting[0]
+        assert part.study is not None
+        left = seconds - (time.monotonic() - begin)
+        study = with_time(part.study, budget(part, waiting, left))
+        waiting = waiting[1:]
+        if left <= 0:
+            directory.ended(part.key, NO_TIME)
+            print(f"{part.key}: {NO_TIME}", file=sys.stderr)
+            continue
+        print(f"{part.key}: {part.title}", file=sys.stderr)
+        try:
+            begin += _built(part.study, json=json)
+            outcome = start(study, directory, directory.part(part))
+        except (BusyError, DiskFullError):
+            raise
+        except NearmetalError as e:
+            print(f"{part.key} did not run: {e}", file=sys.stderr)
+            directory.ended(part.key, f"did not run: {e.what}")
+            continue
+        directory.ended(part.key, outcome.stopped)
+        if outcome.directory is not None:
+            own = analysed(outcome.directory)
+            if own.analysis.blocks:
+                write_report(own)
+            if not outcome.interrupted:
+                outcome.directory.close()
+        if outcome.interrupted:
+            tell(directory, series, json=json, fail_on=fail_on)
+            print(
+                f"interrupted. Go on with:  {resume_line(directory.path)}",
+                file=sys.stderr,
+            )
+            return int(ExitCode.INTERRUPTED)
+    return int(tell(directory, series, json=json, fail_on=fail_on))
+
+
+def _built(study: Study, *, json: bool) -> float:
+    """Build the images that a study needs. Returns the seconds that this took: the time limit of a series
+    does not include them.
+
+    Raises UnavailableError or RunError.
+    """
+    begin = time.monotonic()
+    with View(quiet=json) as view:
+        try:
+            build_images(study, view.phase)
+        except BusyError as e:  # another process builds the image: only this part cannot run
+            raise UnavailableError(e.what, where=e.where, remedy=e.remedy) from e
+    return time.monotonic() - begin
+
+
+def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
+    """Return the parts that are not closed; if all are closed, those with cells that have no verdict."""
+    own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
+    left = [p for p, found in own if found is None or not found.closed]
+    return left or [p for p, found in own if found is not None and has_open_cells(analysed(found).analysis)]
+
+
+def has_open_cells(analysis: Analysis) -> bool:
+    """Return whether more blocks could give further verdicts. Without any block there is no comparison
+    yet."""
+    return bool(analysis.undecided) or not analysis.blocks

@@ -1,0 +1,361 @@
+"""Code shared by the backends of virtual machines: a running guest with nm-guest as its first process, its
+kernel's command line, and its boot step by step. Knows no hypervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from ...errors import RunError, UnavailableError
+from ...host import Host, Process, cpio
+from ...host.counters.sources import Source, VcpuSource, exit_sources
+from ...host.guest_line import Clocks, GuestLine, Hello, answers
+from ...host.processes import labelled as processes
+from ...host.processes.failure import (
+    MOST_SHOWN,
+    describe_end,
+    describe_failure,
+    find_error_line,
+    find_message,
+)
+from ...host.processes.ranks import RankHolds, parse_holdings
+from ...model.capabilities import GUEST_ATTACHMENTS, Capabilities
+from ...model.environments.network import NetworkSettings
+from ...model.record import JsonValue
+from ...model.scope import EXITS, VCPU, Scope
+from ...model.study import Attachment
+from ..contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
+from ..program import ProgramInstance, read_log
+
+COPY_TIMEOUT = 120.0
+DYING_SECONDS = 3.0
+MOST_COPIED = 256 << 20
+"""Most bytes that are copied into a guest's memory."""
+FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
+"""Directories that are private to each guest. What the image contains there is not visible in guests."""
+LONGEST_COMMAND_LINE = 2047
+"""COMMAND_LINE_SIZE of x86, without the final zero."""
+CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
+"""Files in the directory of an instance."""
+_STEP = re.compile(r"nm-step: ([^\n]*)")
+_POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
+_PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestInstance(ProgramInstance):
+    """A running guest; see contract.Guest.
+
+    socket: socket of the multiplexer.
+    ahead: offsets of its clocks when it was ready.
+    scratch: directory for the output of FIFO relays.
+    threads: thread IDs of its CPUs on the machine.
+    """
+
+    host: Host
+    tools: Tools
+    socket: Path
+    scratch: Path
+    process: Process
+    ahead: Clocks
+    threads: tuple[int, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        vcpus = VcpuSource(
+            name=str(Scope(kind=VCPU, name=self.hostname)), host=self.host, threads=self.threads
+        )
+        exits = exit_sources(str(Scope(kind=EXITS, name=self.hostname)), self.host, self.threads)
+        return (*((vcpus,) if self.threads else ()), *exits)
+
+    def copy_in(self, paths: Sequence[Path]) -> None:
+        self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))
+
+    def copy_out(self, paths: Sequence[Path]) -> None:
+        for member in cpio.unpack(self._run(["nm-guest", "get", *map(str, paths)])):
+            path = Path("/", member.name)
+            if not any(path.is_relative_to(p) for p in paths) or ".." in path.parts:
+                raise RunError(f"{self.label} gave {path}, which was not requested")
+            if stat.S_ISREG(member.mode):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(member.data)
+
+    def carry(self, fifo: Path, *, inward: bool) -> Process:
+        what = ("--stdin", str(fifo)) if inward else ("--stdout", str(fifo))
+        output = self.scratch / "carriers.txt"
+        return self.host.start(
+            [
+                *(self.tools / "nm-box", "guest", str(self.socket), *what),
+                *("--", "nm-guest", "fill" if inward else "drain", str(fifo)),
+            ],
+            stdout=output,
+            stderr=output,
+            env={processes.LABEL_VARIABLE: self.label},
+            cwd=Path("/"),
+        )
+
+    def on_host(self, nanoseconds: int) -> int:
+        return nanoseconds - self.ahead.monotonic
+
+    def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
+        return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
+
+    def network(self, interface: str) -> dict[str, JsonValue]:
+        return dict(json.loads(self._run(["nm-guest", "network", interface])))
+
+    def trouble(self) -> str:
+        if self.process.poll() is None and answers(self.socket):
+            return ""
+        with contextlib.suppress(TimeoutError):
+            self.process.wait(DYING_SECONDS)  # the connection closes before the process has ended
+        return f"guest {self.hostname} has ended: {ended_words(self.scratch, self.process.poll())}"
+
+    def console(self) -> str:
+        return read_log(self.scratch / CONSOLE)
+
+    def clocks(self) -> Clocks:
+        with GuestLine(self.socket) as line:
+            return line.clocks()
+
+    def _run(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
+        with GuestLine(self.socket) as line:
+            done = line.run(argv, stdin, timeout=COPY_TIMEOUT)
+        if done.status != 0:
+            failure = describe_failure(" ".join(argv[:2]), done.status, done.stderr.decode(errors="replace"))
+            raise RunError(f"{self.label}: {failure}")
+        return done.stdout
+
+
+def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
+    """Yield these paths and all below directories. Only files, directories, links and FIFOs are included.
+
+    Raises RunError if they are larger than a guest can hold.
+    """
+    waiting, size = [(path, path) for path in paths], 0
+    while waiting:
+        path, top = waiting.pop()
+        try:
+            found = path.lstat()
+            name = str(path).lstrip("/")
+            if stat.S_ISDIR(found.st_mode):
+                yield cpio.directory(name, stat.S_IMODE(found.st_mode))
+                waiting += [(below, top) for below in sorted(path.iterdir(), reverse=True)]
+            elif stat.S_ISREG(found.st_mode):
+                size += found.st_size
+                if size > MOST_COPIED:
+                    raise RunError(
+                        f"{top} is too large: at most {MOST_COPIED >> 20} MiB are copied into a guest",
+                        remedy="start nearmetal in a directory that holds only what the program needs, or put"
+                        " the program into the guest's image",
+                    )
+                yield cpio.file(name, path.read_bytes(), stat.S_IMODE(found.st_mode))
+            elif stat.S_ISLNK(found.st_mode):
+                yield cpio.link(name, str(path.readlink()))
+            elif stat.S_ISFIFO(found.st_mode):
+                yield cpio.fifo(name, stat.S_IMODE(found.st_mode))
+        except FileNotFoundError:
+            continue  # a temporary file that has been removed since
+
+
+def entered_guest(tools: Tools, socket: Path) -> tuple[str, ...]:
+    """Return the words to put in front of a command that runs in the guest."""
+    return (tools / "nm-box", "guest", str(socket), "--")
+
+
+def require_base(request: InstanceRequest) -> GuestBase:
+    """Return the base of a request.
+
+    Raises UnavailableError if the request has none, or if it asks for a shared namespace.
+    """
+    if request.base is None:
+        raise UnavailableError(
+            f"environment {request.environment.name}: no kernel for a guest",
+            remedy="nearmetal image build debian-kernel",
+        )
+    if request.environment.share:
+        raise UnavailableError(
+            f"environment {request.environment.name}: a guest shares no namespace with the machine",
+            remedy="take share out of the environment",
+        )
+    return request.base
+
+
+def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> None:
+    """Check that a guest can have the attachment of a request, and that the seat matches it.
+
+    Raises UnavailableError if not.
+    """
+    attachment = request.environment.attachment
+    if attachment not in GUEST_ATTACHMENTS:
+        host = "it has no interface in common with the machine"
+        ipvlan = "ipvlan delivers by the addresses of the machine's own interface"
+        raise UnavailableError(
+            f"environment {request.environment.name}: a guest cannot have attachment {attachment.value}: "
+            f"{host if attachment is Attachment.HOST else ipvlan}",
+            remedy="attachment: veth-bridge, or none",
+        )
+    if attachment.seated != (request.seat is not None) or not (
+        attachment.seated or attachment in capabilities.attachments
+    ):
+        raise UnavailableError(
+            f"environment {request.environment.name}: attachment {attachment.value} "
+            f"{'without' if request.seat is None else 'with'} an address on a network",
+            remedy="none, loopback and user take no address; all others need one for each instance",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestInterface:
+    """The network interface inside a guest.
+
+    mac, address, mask: those of the seat that it uses.
+    routes: its routes with gateways, as text for nm.net.
+    """
+
+    interface: str
+    mac: str
+    address: str
+    mask: str
+    mtu: int
+    routes: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """Return the value of nm.net on the kernel's command line."""
+        prefix = IPv4Network(f"0.0.0.0/{self.mask}").prefixlen
+        return ",".join([self.interface, f"{self.address}/{prefix}", str(self.mtu), *self.routes])
+
+
+def tuning(network: NetworkSettings) -> str:
+    """Return the settings that nm-guest applies to its interface and routes (kernels/guest/tune.c); rto_min
+    in ms."""
+    words = [f"rto_min={round(network.rto_min * 1000)}"] if network.rto_min is not None else []
+    words += [f"congestion_control={network.congestion_control}"] if network.congestion_control else []
+    words += [f"queue_length={network.queue_length}"] if network.queue_length is not None else []
+    return ",".join([*words, *(f"{name}={int(on)}" for name, on in network.offloads.requested().items())])
+
+
+def command_line(
+    request: InstanceRequest,
+    tools: Tools,
+    *,
+    root: str,
+    port: str,
+    consoles: Sequence[str],
+    place: GuestInterface | None = None,
+    upper: str = "",
+    swap: str = "",
+    more: Sequence[str] = (),
+) -> str:
+    """Return the command line for the kernel and nm-guest (kernels/guest/guest.h).
+
+    Raises UnavailableError if it is longer than a kernel accepts.
+    """
+    given = {
+        "name": request.hostname,
+        "root": root,
+        "upper": upper,
+        "swap": swap,
+        "tools": str(tools.directory.resolve()),
+        "net": place.words() if place is not None else "",
+        "tune": tuning(request.environment.network) if place is not None else "",
+        "port": port,
+    }
+    # After a panic the guest ends, so that nobody waits for it in vain.
+    words = [*(f"console={c}" for c in consoles), "panic=-1", "net.ifnames=0", *more]
+    words += [f"nm.{name}={value}" for name, value in given.items() if value]
+    text = " ".join(words)
+    if len(text) > LONGEST_COMMAND_LINE or any(set(w) & set(" \t\n\"'") for w in words):
+        raise UnavailableError(
+            f"environment {request.environment.name}: the kernel's command line would be {len(text)} long, "
+            "or has a space in a word",
+            remedy="fewer routes, or a cache directory of a shorter and plainer path",
+        )
+    return text
+
+
+def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[str, float]:
+    """Return the seconds by step of a boot.
+
+    begin: time of the request.
+    spawned: start of the hypervisor's process. Both are in ns of the host's CLOCK_MONOTONIC.
+
+    The kernel's entry is the moment at which its clock starts.
+    """
+    at = {name: value - ahead.monotonic for name, value in hello.at.items()}
+    marks = {
+        "prepare": spawned,
+        "firmware": -ahead.monotonic,
+        "kernel": at["init"],
+        "modules": at["modules"],
+        "root": at["root"],
+        "network": at["network"],
+        "agent": at["agent"],
+    }
+    out, last = {}, begin
+    for name, mark in marks.items():
+        out[name] = max(mark - last, 0) / 1e9
+        last = max(mark, last)
+    return {**out, "first_instruction": (last - begin) / 1e9}
+
+
+def first_command(socket: Path) -> dict[str, float]:
+    """Run a first, nearly empty command in a guest, and return its duration as a phase after the start.
+
+    Raises RunError.
+    """
+    begin = time.monotonic_ns()
+    with GuestLine(socket) as line:
+        line.run(["nm-guest", "network", "lo"], timeout=COPY_TIMEOUT)
+    return {FIRST_COMMAND: (time.monotonic_ns() - begin) / 1e9}
+
+
+def console_words(text: str) -> str:
+    """Return the line of a console that best explains why the guest ended."""
+    error, panic = find_error_line(text), _PANIC.search(text)
+    if error is not None:
+        return str(error)
+    if panic:
+        return panic[0].strip()[:MOST_SHOWN]
+    lines = [line.strip() for line in _STEP.sub("", text.replace("\r", "")).splitlines() if line.strip()]
+    return lines[-1][:MOST_SHOWN] if lines else "its console is empty"
+
+
+def ended_words(state: Path, status: int | None) -> str:
+    """Return why a hypervisor ended: the message in its log, or else in its guest's console.
+
+    state: directory of the instance.
+    status: exit status of the hypervisor; None if it is not known.
+    """
+    message = find_message(read_log(state / HYPERVISOR_LOG))
+    if not message:
+        return console_words(read_log(state / CONSOLE))
+    return f"its hypervisor {describe_end(status)}: {message}" if status else message
+
+
+def how_far(text: str, registers: str = "") -> str:
+    """Return the step of the boot that a silent guest has reached, from its console, or else from its CPU's
+    instruction pointer.
+
+    A kernel is in the upper half of the addresses (Documentation/arch/x86/x86_64/mm.rst).
+    registers: output of QEMU.
+    """
+    if steps := _STEP.findall(text):
+        return f"in its init, at {steps[-1].strip()}"
+    if "nm-guest" in text:
+        return "in its init"
+    at = _POINTER.search(registers)
+    if at is None:
+        return "in its kernel" if text.strip() else "in its firmware, or its kernel says nothing"
+    return "in its kernel" if int(at[1], 16) >> 63 else "in its firmware, or where its kernel begins"
+
+
+def host_cpus_of(request: InstanceRequest, vcpus: int) -> tuple[int, ...]:
+    """Return the CPU of the machine for each vCPU; empty if the instance may use any."""
+    return tuple(request.cpus[i % len(request.cpus)] for i in range(vcpus)) if request.cpus else ()

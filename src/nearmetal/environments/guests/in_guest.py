@@ -1,0 +1,113 @@
+"""A container made by the kernel alone inside a running guest.
+
+The guest's agent starts it by nm-box, over an overlay of the guest's root. It thus runs on the guest's
+kernel, with the files of the guest's image, and in no control group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import UnavailableError
+from ...host import REPORT_FD, Launched
+from ...host.processes import labelled as processes
+from ...model.environments.image import HOST
+from ..contract import InstanceRequest, Tools
+from ..instance import BOX_REPORTS, box_argv, box_phases, seconds
+from .guest import GuestInstance
+
+IN_GUEST_TIMEOUT = 120.0
+"""Seconds after which a start has failed. In an emulated guest, it normally takes tenths of a second."""
+END_SECONDS = 60.0
+STDOUT = 1
+"""The descriptor for nm-box's reports in a guest: the agent forwards no other one."""
+
+
+@contextmanager
+def started_in_guest(
+    guest: GuestInstance, tools: Tools, request: InstanceRequest, options: Sequence[str], *, alone: bool
+) -> Iterator[GuestInstance]:
+    """Start an instance inside a guest until exit.
+
+    options: options of nm-box start that select its namespaces.
+    alone: whether nothing else runs in the guest, so that the machine's counters of the guest belong to this
+        instance.
+    Raises UnavailableError for limits, which would need a control group, and RunError.
+    """
+    _require_fitting(request)
+    begin = time.monotonic_ns()
+    # The tools are in every guest; other directories of the machine may not be.
+    guest.copy_in([b for b in request.binds if b.resolve() != tools.directory.resolve()])
+    copied = time.monotonic_ns()
+    # Its root is that of the guest, whatever image the guest booted. Its CPUs are all of the guest's.
+    own = replace(
+        request, tree=Path("/"), environment=replace(request.environment, image=HOST), cpus=(), seat=None
+    )
+    start = box_argv(tools, own, options, (), report_fd=STDOUT)
+    *agent, divider = guest.enter
+    launched = guest.host.launch(
+        [*agent, "--stdout", f"/proc/self/fd/{REPORT_FD}", divider, *start],
+        expect=BOX_REPORTS,
+        timeout=IN_GUEST_TIMEOUT,
+        env={processes.LABEL_VARIABLE: request.label},
+    )
+    with _ended(launched):
+        facts = launched.facts
+        enter = (tools / "nm-box", "enter", "--pid", str(facts["pid"]), "--label", request.label, "--")
+        yield GuestInstance(
+            label=request.label,
+            hostname=request.hostname,
+            pid=launched.process.pid,
+            phases={
+                "copy": seconds(begin, copied),
+                "spawn": seconds(copied, guest.on_host(facts["spawn"])),
+                **box_phases(facts),
+                "first_instruction": seconds(begin, guest.on_host(facts["first"])),
+            },
+            cgroups=guest.cgroups if alone else {},
+            enter=(*guest.enter, *enter),
+            host=guest.host,
+            tools=tools,
+            socket=guest.socket,
+            scratch=guest.scratch,
+            process=guest.process,
+            ahead=guest.ahead,
+            threads=guest.threads if alone else (),
+        )
+
+
+def _require_fitting(request: InstanceRequest) -> None:
+    limits, name = request.environment.limits, request.environment.name
+    if (limits.cpu_quota, limits.cpu_shares, limits.memory) != (None, None, None):
+        raise UnavailableError(
+            f"environment {name}: a guest has no control groups that could limit it",
+            remedy="limit the guest, or take limits out of the environment",
+        )
+    if request.seat is not None or request.environment.attachment.seated:
+        raise UnavailableError(
+            f"environment {name}: no network is built inside a guest", remedy="attachment: none, or host"
+        )
+
+
+@contextmanager
+def _ended(launched: Launched) -> Iterator[None]:
+    """On exit, end the launcher in the guest, which also ends its instance, and wait until the agent reports
+    the end.
+
+    The agent kills processes that do not end in time.
+    """
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            if launched.process.poll() is None:
+                os.kill(launched.process.pid, signal.SIGTERM)
+                launched.process.wait(END_SECONDS)
+        launched.process.kill()

@@ -1,0 +1,192 @@
+"""Requirements of a guest that can be checked before its start: drivers of its kernel, an image of the right
+architecture that is not tied to one machine, a device that may be passed through."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ...errors import UnavailableError
+from ...host import Host, MissingValue
+from ...model.environments.guest import GuestSettings, Nic
+from ..contract import Unavailable
+
+_CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000", Nic.RTL8139: "8139cp"}
+VHOST = Path("/dev/vhost-net")
+_MEMINFO = re.compile(r"^(\w+): +(\d+)", re.MULTILINE)
+_X86_64 = 62
+"""e_machine of ELF for x86-64 (System V ABI, AMD64 supplement)."""
+_PROGRAMS = ("bin/sh", "usr/bin/env", "sbin/init")
+_OF_ONE_MACHINE = ("etc/hostname", "etc/machine-id", "etc/udev/rules.d/70-persistent-net.rules")
+VIRTIOFSD_REMEDY = "apt-get install qemu-system-common (Debian 12) or virtiofsd"
+VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd")
+"""Paths outside $PATH where distributions install virtiofsd."""
+
+
+def find_virtiofsd(host: Host) -> str | None:
+    """Return the path of virtiofsd; None if it is not installed."""
+    found = host.which("virtiofsd")
+    return found or next((p for p in VIRTIOFSD if host.which(p) is not None), None)
+
+
+def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the drivers that a kernel has neither as modules nor built in.
+
+    modules: the kernel's lib/modules/<version>.
+    """
+    known: set[str] = set()
+    for name in ("modules.dep", "modules.builtin"):
+        try:
+            lines = (modules / name).read_text().splitlines()
+        except OSError:
+            continue
+        known |= {
+            line.partition(":")[0].rpartition("/")[2].partition(".ko")[0].replace("-", "_") for line in lines
+        }
+    return tuple(w for w in wanted if w not in known) if known else ()
+
+
+def drivers_of(
+    settings: GuestSettings, *, shared_root: bool, network: bool, congestion_control: str = ""
+) -> tuple[str, ...]:
+    """Return the drivers that a guest needs.
+
+    shared_root: whether its root is the machine's.
+    network: whether it has a network card.
+    congestion_control: TCP congestion control of its routes.
+    """
+    root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
+    card = (_CARDS[settings.nic],) if network else ()
+    return ("virtio_console", "overlay", *root, *card, *congestion_drivers(congestion_control))
+
+
+def congestion_drivers(name: str) -> tuple[str, ...]:
+    """Return the module of a TCP congestion control. reno is built into every kernel."""
+    return () if name in ("", "reno") else (f"tcp_{name}",)
+
+
+def require_drivers(
+    modules: Path | None,
+    settings: GuestSettings,
+    *,
+    shared_root: bool,
+    network: bool,
+    congestion_control: str = "",
+) -> None:
+    """Check that a kernel has the drivers that such a guest needs.
+
+    modules: None if the kernel's drivers are unknown.
+
+    Raises UnavailableError if it lacks one.
+    """
+    wanted = drivers_of(
+        settings, shared_root=shared_root, network=network, congestion_control=congestion_control
+    )
+    missing = missing_drivers(modules, wanted) if modules else ()
+    if missing:
+        raise UnavailableError(
+            f"kernel {modules.name if modules else ''} has no driver {', '.join(missing)}",
+            remedy="nearmetal image build debian-kernel-generic, and guest: kernel: debian-kernel-generic",
+        )
+
+
+def require_tree(name: str, tree: Path) -> None:
+    """Check that an image has the architecture of this machine.
+
+    Raises UnavailableError if it has another one.
+    """
+    for program in _PROGRAMS:
+        try:
+            with (tree / program).resolve(strict=True).open("rb") as file:
+                head = file.read(20)
+        except OSError:
+            continue
+        if head[:4] == b"\x7fELF" and int.from_bytes(head[18:20], "little") != _X86_64:
+            raise UnavailableError(
+                f"image {name} is of another architecture ({program})", remedy="an image for x86-64"
+            )
+
+
+def of_one_machine(tree: Path) -> tuple[str, ...]:
+    """Return the files that tie a tree to one machine: its guests would share a name, an identity or a MAC
+    address."""
+    return tuple(f for f in _OF_ONE_MACHINE if (tree / f).is_file() and (tree / f).stat().st_size > 0)
+
+
+def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
+    """Check that the machine has enough free memory.
+
+    what: purpose of the memory, for the message.
+    wanted: bytes.
+    huge: whether the memory must be in huge pages.
+
+    Raises UnavailableError if it has less.
+    """
+    text = host.read("/proc/meminfo")
+    if isinstance(text, MissingValue):
+        return
+    found = {m[1]: int(m[2]) for m in _MEMINFO.finditer(text.decode(errors="replace"))}
+    free = found.get("MemAvailable", wanted) << 10
+    if huge:
+        free = found.get("HugePages_Free", 0) * found.get("Hugepagesize", 0) << 10
+    if wanted > free:
+        raise UnavailableError(
+            f"{what}: {wanted >> 20} MiB of memory are wanted, {free >> 20} MiB "
+            f"{'in huge pages ' if huge else ''}are free",
+            remedy="more huge pages: sysctl vm.nr_hugepages" if huge else "guest: memory, or fewer instances",
+        )
+
+
+def device_helps(
+    vhost: Path = VHOST, groups: Path = Path("/sys/kernel/iommu_groups")
+) -> dict[str, Unavailable | None]:
+    """Return which devices of the machine can be used for guests: None if a device can, else the reason and
+    the remedy."""
+    iommu = groups.is_dir() and any(groups.iterdir())
+    no_iommu = Unavailable(
+        reason="the machine has no IOMMU, or it is switched off",
+        remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
+    )
+    return {
+        "guest nic vhost": _no_vhost(vhost),
+        "guest vfio": None if iommu else no_iommu,
+    }
+
+
+def require_vhost(device: Path = VHOST) -> None:
+    """Check that the kernel can itself move the frames of guests (vhost).
+
+    Raises UnavailableError if it cannot.
+    """
+    lacks = _no_vhost(device)
+    if lacks is not None:
+        raise UnavailableError(f"nic vhost: {lacks.reason}", remedy=lacks.remedy)
+
+
+def _no_vhost(device: Path) -> Unavailable | None:
+    if device.exists():
+        return None
+    remedy = "modprobe vhost_net (a kernel with CONFIG_VHOST_NET), or nic: virtio"
+    return Unavailable(reason=f"there is no {device}", remedy=remedy)
+
+
+def require_device(address: str, devices: Path = Path("/sys/bus/pci/devices")) -> None:
+    """Check that a PCI device can be passed through (Documentation/driver-api/vfio.rst).
+
+    Raises UnavailableError if it cannot.
+    """
+    device = devices / (address if address.count(":") == 2 else f"0000:{address}")
+    what = f"device {address} cannot be passed through: "
+    if not device.exists():
+        raise UnavailableError(what + "there is none", remedy="lspci -D names those that there are")
+    if not (device / "iommu_group").exists():
+        raise UnavailableError(
+            what + "the machine has no IOMMU, or it is switched off",
+            remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
+        )
+    driver = (device / "driver").resolve().name if (device / "driver").exists() else "none"
+    if driver != "vfio-pci":
+        raise UnavailableError(
+            what + f"its driver is {driver}, not vfio-pci",
+            remedy=f"driverctl set-override {device.name} vfio-pci",
+        )

@@ -1,0 +1,59 @@
+"""The network connection of a guest: a tap connects the guest to the interface in a network namespace
+(kernels/box/tap.c), and the guest takes over its addresses."""
+
+from __future__ import annotations
+
+import json
+
+from ...errors import RunError
+from ...host import Host
+from ...model.environments.network import Seat
+from ...model.study import Attachment
+from ..contract import Tools
+from ..instance import START_TIMEOUT
+from .guest import GuestInterface
+
+USER_PLACE = GuestInterface(
+    interface="eth0",
+    mac="02:6e:6d:00:00:02",
+    address="10.0.2.15",
+    mask="255.255.255.0",
+    mtu=1500,
+    routes=("0.0.0.0/0:10.0.2.2",),
+)
+"""The interface behind the router that QEMU emulates in user mode, one for each guest (QEMU's manual, -netdev
+user)."""
+
+
+def tap_argv(tools: Tools, seat: Seat, attachment: Attachment, *, vhost: bool = False) -> list[str]:
+    """Return the nm-box command line that prints the addresses of a seat.
+
+    If a command follows it, nm-box runs this command with the tap as an open descriptor.
+    """
+    argv = [tools / "nm-box", "tap", "--netns", seat.netns, "--interface", seat.interface]
+    argv += ["--macvtap"] if attachment is Attachment.MACVTAP else []
+    return [*argv, *(["--vhost"] if vhost else [])]
+
+
+def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) -> GuestInterface:
+    """Prepare the interface of a seat for the guest's tap, and return its settings.
+
+    Raises RunError.
+    """
+    done = host.run(tap_argv(tools, seat, attachment), timeout=START_TIMEOUT)
+    if not done.ok:
+        raise RunError(f"the guest cannot take {seat.interface}: {done.failure()}")
+    return place_of(done.stdout)
+
+
+def place_of(text: str) -> GuestInterface:
+    """Parse the output of nm-box tap."""
+    facts = json.loads(text)
+    return GuestInterface(
+        interface="eth0",
+        mac=facts["mac"],
+        address=facts["address"],
+        mask=facts["mask"],
+        mtu=facts["mtu"],
+        routes=tuple(facts["routes"]),
+    )

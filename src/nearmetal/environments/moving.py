@@ -1,0 +1,181 @@
+"""Extra interfaces of backends whose instances can be checkpointed, restored and moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from ..host import Host
+from ..lifecycle import Costs, Method, PageSample, PhaseTimes
+from ..model.study import Environment
+from .contract import Instance, InstanceRequest, Tools, Unavailable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criu:
+    """A CRIU that works here.
+
+    argv: its command line.
+    unable: why methods cannot be used on this machine, and what helps.
+    """
+
+    argv: tuple[str, ...]
+    version: str
+    unable: Mapping[Method, Unavailable] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dump:
+    """How an instance is written to files.
+
+    images: an existing directory for the files.
+    server: port, on the loopback interface, of the page server that receives the memory; with `ready`, of the
+        page server that the dump itself becomes. None if the memory is written to files too.
+    ready: descriptor on which the dump reports that its files are complete. The memory then stays at the
+        source until the destination has fetched it. None if all memory is written.
+    previous: directory with the files of the previous round, beside `images`; None in the first round.
+    round: whether this is a round of pre-copy: only memory is written, and the instance goes on.
+    tracked: whether the kernel records which pages are written to from now on.
+    """
+
+    images: Path
+    server: int | None = None
+    ready: int | None = None
+    previous: Path | None = None
+    round: bool = False
+    tracked: bool = False
+
+
+@runtime_checkable
+class Checkpoints(Protocol):
+    """Extra interface of backends whose instances can be written to files and restored from them.
+
+    Only commands that run without a caller (command_alone) are part of a checkpoint.
+
+    checkpoints_by: the methods, all of CRIU.
+    """
+
+    checkpoints_by: tuple[Method, ...]
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        """Return why no instance of an environment can be checkpointed; None if it can."""
+
+    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
+        """Return a command line that starts argv inside the instance and ends as soon as it runs.
+
+        The command must write to files that the instance sees.
+        """
+
+    def dump_command(
+        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
+    ) -> list[str]:
+        """Return the command line that writes a running instance to files, and thereby ends it.
+
+        If the command fails, the instance goes on, if need be after thaw().
+
+        request: the request by which it was started, with a layer.
+        Raises RunError if the instance has ended.
+        """
+
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """Let an instance go on whose dump was interrupted. Harmless if it runs."""
+
+    def restored(
+        self,
+        host: Host,
+        tools: Tools,
+        criu: Criu,
+        request: InstanceRequest,
+        images: Path,
+    ) -> AbstractContextManager[Instance]:
+        """Restore an instance until exit. Nothing may run of the one that was checkpointed.
+
+        request: as for dump_command(); its layer holds what the instance had written to its root.
+        Raises RunError.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveRequest:
+    """How an instance is moved, and where to.
+
+    destination: its place there. The instance keeps its host name, address and label; those of the
+        destination are labels and places of what carries it there.
+    bandwidth: most bytes per second; None for no limit.
+    downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
+    time_limit: seconds after which the move is given up, and the source continues.
+    """
+
+    method: Method
+    destination: InstanceRequest
+    bandwidth: float | None = None
+    downtime_limit: float = 0.3
+    time_limit: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A finished move. Times are in seconds.
+
+    instance: the instance as it runs now, with the label of the one that was moved.
+    total: from the request until the instance ran at the destination and the source was not needed any more.
+    downtime: standstill as the mechanism reports it; None if it reports none.
+    stopped: from the stop at the source to the resumption at the destination.
+    began, ended: of the move, by CLOCK_MONOTONIC of the machine.
+    sent: bytes sent.
+    rounds: times that the memory was gone through.
+    """
+
+    instance: Instance
+    phases: PhaseTimes
+    total: float
+    downtime: float | None
+    stopped: float
+    began: float
+    ended: float
+    sent: int
+    rounds: int
+
+
+@runtime_checkable
+class Migrates(Protocol):
+    """Extra interface of backends whose running instances can be moved to another place.
+
+    moves_by: the methods, without AUTO.
+    """
+
+    moves_by: tuple[Method, ...]
+
+    def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
+        """Return why instances of an environment cannot be moved by a method; None if they can."""
+
+    def migrate(
+        self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
+    ) -> AbstractContextManager[Moved]:
+        """Move an instance that start() or migrate() of this backend returned. On exit, the moved instance
+        ends.
+
+        If the move fails, the instance continues at its source, or the error says that it is lost. There are
+        never two of it. The context of the instance that was moved must stay open.
+        Raises UnavailableError or RunError.
+        """
+
+
+@runtime_checkable
+class Predictable(Protocol):
+    """Extra interface of backends whose moves can be predicted, so that `method: auto` can choose.
+
+    costs: of a move between two places of one machine, with the bandwidth.
+    """
+
+    costs: Costs
+
+    def sample_memory(self, instance: Instance) -> PageSample:
+        """Sample the memory of an instance that start() or migrate() of this backend returned, for at most
+        two seconds.
+
+        Raises UnavailableError or RunError.
+        """

@@ -1,0 +1,64 @@
+"""Control groups of version 1 and 2: directories, limits and member processes. Knows no environment.
+
+Every instance has a directory below the tool's own group; with version 2, below the nearest group that can
+have children. Version 1 is used if cpu, cpuacct, cpuset and memory have hierarchies of their own, and version
+2 if they are in the unified hierarchy.
+"""
+
+from .limits import (
+    DEFAULT_PERIOD_US,
+    SHORTEST_US,
+    GroupLimits,
+    create,
+    quota_us,
+    read_back,
+    settings,
+    unified_weight,
+)
+from .parents import (
+    Parents,
+    at_the_top,
+    directories,
+    find_parents,
+    inside_own_group,
+    machine_parents,
+    of_every_hierarchy,
+    of_process,
+    own_everywhere,
+    path_for_runtime,
+    path_from_top,
+    unescape,
+    unified_beside_version1,
+)
+from .processes import kill_members, members, remove, remove_empty, take, unique, with_children
+
+__all__ = [
+    "DEFAULT_PERIOD_US",
+    "SHORTEST_US",
+    "GroupLimits",
+    "Parents",
+    "at_the_top",
+    "create",
+    "directories",
+    "find_parents",
+    "inside_own_group",
+    "kill_members",
+    "machine_parents",
+    "members",
+    "of_every_hierarchy",
+    "of_process",
+    "own_everywhere",
+    "path_for_runtime",
+    "path_from_top",
+    "quota_us",
+    "read_back",
+    "remove",
+    "remove_empty",
+    "settings",
+    "take",
+    "unescape",
+    "unified_beside_version1",
+    "unified_weight",
+    "unique",
+    "with_children",
+]

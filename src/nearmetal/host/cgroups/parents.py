@@ -1,0 +1,287 @@
+"""Where a process may make control groups, and the paths of groups."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ..base import MissingValue
+from ..counters.block_accounts import counts_blocks
+from .processes import write_control
+
+CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
+UNIFIED_NAMES = {"blkio": "io", "cpuacct": "cpu"}
+"""Names of controllers that differ in version 2, where 'cpu' also counts CPU time."""
+
+UNIFIED = "unified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parents:
+    """The directories in which groups can be made.
+
+    version1: directory by controller, for version 1.
+    unified: directory for version 2, or None.
+    controllers: the controllers that can be used.
+    """
+
+    version1: Mapping[str, Path]
+    unified: Path | None
+    controllers: frozenset[str]
+
+
+def parse_own_groups(text: str) -> dict[str, str]:
+    """Parse /proc/self/cgroup and return our path by controller ('unified' for version 2)."""
+    groups: dict[str, str] = {}
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        for name in controllers.split(",") if controllers else ([UNIFIED] if number == "0" else []):
+            groups[name] = path
+    return groups
+
+
+def parse_mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
+    """Parse /proc/self/mountinfo and return (group at the mount's root, mount point) by controller ('unified'
+    for version 2)."""
+    mounts: dict[str, tuple[str, str]] = {}
+    for names, *place in _all_mounts(mountinfo):
+        mounts.update({name: (place[0], place[1]) for name in names if name in (*CONTROLLERS, UNIFIED)})
+    return mounts
+
+
+def _all_mounts(mountinfo: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield (controllers, group at the mount's root, mount point) for every mount of control groups."""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        if tail[0] in ("cgroup", "cgroup2"):
+            names = (UNIFIED,) if tail[0] == "cgroup2" else tuple(tail[2].split(","))
+            yield names, unescape(fields[3]), unescape(fields[4])
+
+
+def unescape(text: str) -> str:
+    """Undo the escapes of mountinfo, which writes space, tab, newline and backslash as \\ooo."""
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
+
+
+def own_directories(groups: Mapping[str, str], mounts: Mapping[str, tuple[str, str]]) -> dict[str, Path]:
+    """Return the directory of our own group by controller. Groups that no mount shows are left out."""
+    out = {}
+    for name, path in groups.items():
+        if name in mounts:
+            top, point = mounts[name]
+            inside = os.path.relpath(path, top)
+            if not inside.startswith(".."):
+                out[name] = Path(point) / inside
+    return out
+
+
+def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
+    """Return the directory of our own group in every mounted hierarchy, including those whose controllers we
+    do not use."""
+    found = []
+    paths = {}
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths[controllers] = path
+    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        fields, (kind, _, options) = left.split(" "), right.split(" ", 2)
+        for controllers, path in paths.items():
+            of_this = (
+                set(controllers.split(",")) <= set(options.split(",")) if controllers else kind == "cgroup2"
+            )
+            if of_this and kind in ("cgroup", "cgroup2"):
+                inside = os.path.relpath(path, unescape(fields[3]))
+                found.append(root / unescape(fields[4]).lstrip("/") / inside)
+    return tuple(dict.fromkeys(found))
+
+
+def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
+    """Find the directories in which this process may make groups.
+
+    root: root of another directory tree, for tests.
+    """
+    try:
+        groups = parse_own_groups((root / "proc/self/cgroup").read_text())
+        mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
+    except OSError as e:
+        return MissingValue(f"{e.filename}: {e.strerror}")
+    own = {name: root / path.relative_to("/") for name, path in own_directories(groups, mounts).items()}
+    version1 = {name: own[name] for name in CONTROLLERS if name in own and os.access(own[name], os.W_OK)}
+    if "blkio" in version1 and not counts_blocks(version1["blkio"], root):
+        del version1["blkio"]
+    if version1:
+        return Parents(version1=version1, unified=None, controllers=frozenset(version1))
+    if any(name in own for name in CONTROLLERS):
+        return MissingValue("the control groups are not writable for this user")
+    if UNIFIED not in own:
+        return MissingValue("no control groups are mounted")
+    return _unified_parent(own[UNIFIED], root / mounts[UNIFIED][1].lstrip("/"))
+
+
+_found_parents = lru_cache(maxsize=1)(find_parents)
+_within: list[Parents | MissingValue] = []
+"""What the innermost inside_own_group() of this process allows."""
+
+
+def machine_parents() -> Parents | MissingValue:
+    """Return find_parents() of this machine, computed only once. Inside inside_own_group(), return what that
+    allows."""
+    return _within[-1] if _within else _found_parents()
+
+
+@contextlib.contextmanager
+def inside_own_group(root: Path = Path("/")) -> Iterator[Parents | MissingValue]:
+    """Let this process make groups only below the group in which it was started, and yield the parents.
+
+    A batch system ends a job by the processes of the job's group, so no process may leave that group. With
+    version 2, a group whose children have controllers must not contain processes. The processes of our own
+    group, all of them of this job, therefore move to a group below it; they move back on exit.
+
+    root: as in find_parents().
+    """
+    with contextlib.ExitStack() as stack:
+        parents = find_parents(root)
+        if not isinstance(parents, MissingValue) and parents.unified is not None:
+            groups = parse_own_groups((root / "proc/self/cgroup").read_text())
+            mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
+            own = root / own_directories(groups, mounts)[UNIFIED].relative_to("/")
+            if parents.unified != own:
+                parents = _with_room(own, stack)
+        _within.append(parents)
+        stack.callback(_within.pop)
+        yield parents
+
+
+def _with_room(own: Path, stack: contextlib.ExitStack) -> Parents | MissingValue:
+    """Move the processes of a group to a new group below it, and return the group as a parent."""
+    leaf = own / f"nearmetal-worker-{os.getpid()}"
+    try:
+        leaf.mkdir()
+        stack.callback(_without_room, own, leaf)
+        _move_all(own, leaf)
+        enabled = _enable(own)
+    except OSError as e:
+        return MissingValue(f"the control group of this job cannot be divided: {e.filename}: {e.strerror}")
+    if not enabled:
+        return MissingValue("the control group of this job may give its children no controllers")
+    return Parents(version1={}, unified=own, controllers=enabled)
+
+
+def _without_room(own: Path, leaf: Path) -> None:
+    control = own / "cgroup.subtree_control"
+    with contextlib.suppress(OSError):
+        for name in control.read_text().split():
+            write_control(control, f"-{name}")
+        _move_all(leaf, own)
+        leaf.rmdir()
+
+
+def _move_all(source: Path, target: Path) -> None:
+    """Move all processes of a group. A process that starts meanwhile is found by the next reading."""
+    while pids := (source / "cgroup.procs").read_text().split():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                write_control(target / "cgroup.procs", pid)
+
+
+@lru_cache(maxsize=1)
+def _mount_points() -> dict[str, Path]:
+    """Return the mount points of this machine's hierarchies by controller, read only once."""
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    return {name: Path(point) for name, (_, point) in mounts.items()}
+
+
+def _unified_parent(own: Path, mount: Path) -> Parents | MissingValue:
+    """Find the nearest group, from our own upwards, that may have children with controllers.
+
+    The group must be writable, and so must its cgroup.procs, because we move processes across it. It must
+    also contain no processes, unless it is the root group (Documentation/admin-guide/cgroup-v2.rst, 'No
+    Internal Process Constraint').
+    """
+    for directory in (own, *own.parents):
+        with contextlib.suppress(OSError):
+            is_top = not (directory / "cgroup.type").exists()
+            writable = os.access(directory, os.W_OK) and os.access(directory / "cgroup.procs", os.W_OK)
+            if writable and (is_top or not (directory / "cgroup.procs").read_text().strip()):
+                enabled = _enable(directory)
+                if enabled:
+                    return Parents(version1={}, unified=directory, controllers=enabled)
+        if directory == mount:
+            break
+    return MissingValue(
+        "no control group here may be given children with controllers (delegate one, or be root)"
+    )
+
+
+def _enable(directory: Path) -> frozenset[str]:
+    """Enable the controllers for children and return the enabled ones, by their names in version 1."""
+    present = set((directory / "cgroup.controllers").read_text().split())
+    control = directory / "cgroup.subtree_control"
+    enabled = set(control.read_text().split())
+    for name in present.intersection(_unified_name(c) for c in CONTROLLERS) - enabled:
+        with contextlib.suppress(OSError):
+            write_control(control, f"+{name}")
+            enabled.add(name)
+    return frozenset(c for c in CONTROLLERS if _unified_name(c) in enabled)
+
+
+def _unified_name(controller: str) -> str:
+    return UNIFIED_NAMES.get(controller, controller)
+
+
+def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str, Path]:
+    """Return the directories that create() would make, by controller, or {'unified': ...}. No I/O."""
+    if parents.unified is not None:
+        return {UNIFIED: parents.unified / label} if controllers & parents.controllers else {}
+    usable = controllers & parents.controllers
+    return {name: parents.version1[name] / label for name in CONTROLLERS if name in usable}
+
+
+def at_the_top(parents: Parents) -> Parents:
+    """Return the same parents, but for version 1 at the top of their hierarchies."""
+    points = _mount_points()
+    return replace(parents, version1={name: points[name] for name in parents.version1})
+
+
+def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
+    """Return the path by which an OCI runtime finds the groups of create().
+
+    With version 1 the path is relative to the runtime's own groups, which are ours. With version 2 it is
+    absolute, because our own group may be unable to have children.
+    """
+    if UNIFIED not in made:
+        return label
+    return f"/{made[UNIFIED].relative_to(_mount_points()[UNIFIED])}"
+
+
+def path_from_top(made: Mapping[str, Path], label: str) -> str:
+    """Return the path for an OCI runtime, as path_for_runtime() does, for groups at the top of their
+    hierarchies."""
+    return f"/{path_for_runtime(made, label).lstrip('/')}"
+
+
+def of_process(pid: int) -> dict[str, Path]:
+    """Return the groups of a process by controller, or {'unified': ...}."""
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    found = own_directories(parse_own_groups(Path(f"/proc/{pid}/cgroup").read_text()), mounts)
+    return {name: path for name, path in found.items() if name != UNIFIED or len(found) == 1}
+
+
+def unified_beside_version1() -> Path | None:
+    """Return the mount point of version 2 if version 1 is mounted too ('hybrid'), else None."""
+    points = _mount_points()
+    return points.get(UNIFIED) if len(points) > 1 else None
+
+
+def of_every_hierarchy(label: str) -> tuple[Path, ...]:
+    """Return the groups of this name at the top of every hierarchy, including hierarchies that we do not
+    use."""
+    points = [point for *_, point in _all_mounts(Path("/proc/self/mountinfo").read_text())]
+    return tuple(group for point in points if (group := Path(point) / label).is_dir())

@@ -1,0 +1,46 @@
+"""What all workloads have in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+KERNELS, PROGRAMS = "kernels", "programs"
+"""Names of the subjects that measure kernels and programs. A study file does not name them; the
+kind of workload determines them."""
+
+
+class WorkloadBase:
+    """Defaults that hold for most workloads. Subclasses override them where they differ.
+
+    sliced: timed in slices.
+    program: run from start to end, and timed as a whole.
+    event: measures events of the instances themselves.
+    """
+
+    sliced: ClassVar[bool] = False
+    program: ClassVar[bool] = False
+    event: ClassVar[bool] = False
+
+    @property
+    def subject(self) -> str:
+        """The name of the subject that measures it: an entry point of the group nearmetal.subjects."""
+        return PROGRAMS
+
+    @property
+    def ran(self) -> str:
+        """The name of the kernel or application that the workload runs; '' if it runs neither."""
+        return ""
+
+    @property
+    def quantiles(self) -> frozenset[str]:
+        """The metrics for which quantiles are shown."""
+        return frozenset()
+
+    def processes(self, ranks: int) -> int:
+        """Return the number of processes that the workload starts on this many ranks."""
+        return ranks
+
+    def limited_to(self, seconds: float) -> Self:
+        """Return the workload with this time limit for each run; unchanged if it has no time limit."""
+        del seconds
+        return self

@@ -1,0 +1,227 @@
+"""Events of the instances themselves, as workloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import ceil
+from typing import ClassVar, Self
+
+from ...lifecycle import Method
+from ...units import Dimension
+from ..design import Design, Mode
+from ..keys import (
+    COUNT,
+    SIZE,
+    key,
+    keys_of,
+    one_of,
+    quantity,
+)
+from .base import WorkloadBase
+
+#: Starts, stops or commands in a block, if the study does not state a number.
+USUAL_EVENTS = 8
+
+
+class Load(StrEnum):
+    """What a program does in an instance while the instance is moved: hardly anything, or writes to memory.
+    The program verifies its memory afterwards in both cases."""
+
+    IDLE = "idle"
+    DIRTY = "dirty"
+
+
+WORKING_SET, DIRTY_RATE = 16 << 20, float(16 << 20)
+"""Defaults of the load DIRTY: bytes, and bytes of pages per second."""
+
+
+DOWNTIME_LIMIT = 0.3
+"""Default, in seconds."""
+
+
+IDLE_RATE = 1.0
+"""Bytes of pages per second that a program with the load IDLE writes: hardly a page."""
+
+
+LIFECYCLE_KEYS = frozenset({"method", "memory", "load", "working_set", "dirty_rate"})
+"""Keys of a subject that writes instances to files and restores them."""
+
+
+MOVING_KEYS = LIFECYCLE_KEYS | {"bandwidth", "downtime_limit"}
+"""Keys of a subject that moves instances."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectFacts:
+    """Declarations of a subject that measures events of instances; see subjects.contract.
+
+    name: name in study files. It is also the subject's group in the noise floor.
+    metrics: names of its metrics.
+    quantiles: the metrics for which quantiles are shown.
+    usual: default number of events or instances in a block. None: the number of slices of a kernel or, in
+        plain trials, the number of runs of a program.
+    keys: names of the keys that its workloads may have in addition to `count`.
+    """
+
+    name: str
+    metrics: tuple[str, ...]
+    quantiles: frozenset[str] = frozenset()
+    usual: int | None = None
+    keys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventSubject(WorkloadBase):
+    """Events of the instances themselves, measured by a subject.
+
+    facts: facts of the subject.
+    count: how many events or instances; None for the usual number.
+
+    The other fields belong to subjects that name them in SubjectFacts.keys. None stands for a default.
+
+    method: how instances are written to files or moved.
+    memory: bytes of a process that is moved; of a guest, instead of its own setting.
+    load: what a program in the instance does meanwhile.
+    working_set, dirty_rate: of the load DIRTY, in bytes and bytes per second; a rate of 0 has no limit.
+    bandwidth: most bytes per second of a move.
+    downtime_limit: most seconds of downtime, for methods that copy in rounds and for AUTO.
+    """
+
+    event: ClassVar[bool] = True
+
+    name: str
+    facts: SubjectFacts
+    count: int | None = field(
+        default=None,
+        metadata=key(
+            COUNT,
+            "how often in each round, as many times as slices (in mode plain: runs) if omitted;"
+            " density: how many idle instances, 10 if omitted",
+            20,
+        ),
+    )
+    method: Method | None = field(
+        default=None,
+        metadata=key(
+            one_of(Method),
+            "how an instance is written to files (checkpoint: criu if omitted) or moved (migrate: precopy,"
+            " or criu where there is no precopy, if omitted); auto chooses for downtime_limit",
+            "postcopy",
+        ),
+    )
+    memory: int | None = field(
+        default=None,
+        metadata=key(
+            SIZE,
+            "checkpoint, migrate: what is moved: memory of a process, 64 MiB if omitted; of a guest,"
+            " instead of guest: memory",
+            "256 MiB",
+        ),
+    )
+    load: Load | None = field(
+        default=None,
+        metadata=key(
+            one_of(Load),
+            "checkpoint, migrate: what a program in the instance does meanwhile: dirty, writes to memory, if"
+            " omitted; idle",
+            "idle",
+        ),
+    )
+    working_set: int | None = field(
+        default=None,
+        metadata=key(SIZE, "checkpoint, migrate: what load dirty writes to; 16 MiB if omitted", "100 MiB"),
+    )
+    dirty_rate: float | None = field(
+        default=None,
+        metadata=key(
+            quantity(Dimension.RATE, 0, 2**60),
+            "checkpoint, migrate: 4 KiB for each page that load dirty writes to; 0 B/s: as fast as it can;"
+            " 16 MiB/s if omitted",
+            "64 MiB/s",
+        ),
+    )
+    bandwidth: float | None = field(
+        default=None,
+        metadata=key(
+            quantity(Dimension.RATE, 1e3, 2**60),
+            "migrate: the most that a move of a guest may use; no limit if omitted",
+            "128 MiB/s",
+        ),
+    )
+    downtime_limit: float | None = field(
+        default=None,
+        metadata=key(
+            quantity(Dimension.TIME, 1e-3, 2000),
+            "migrate: most downtime of a guest, for precopy, multifd and auto; 300 ms if omitted",
+            "100 ms",
+        ),
+    )
+
+    @property
+    def mpi(self) -> bool:
+        """Whether mpirun starts it."""
+        return False
+
+    @property
+    def own_directory(self) -> bool:
+        """Whether it runs in a directory of its own."""
+        return False
+
+    @property
+    def subject(self) -> str:
+        """The name of the subject that measures it."""
+        return self.facts.name
+
+    @property
+    def quantiles(self) -> frozenset[str]:
+        """The metrics for which quantiles are shown."""
+        return self.facts.quantiles
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the keys that have a value, without `count`."""
+        return tuple(
+            f.name for f, _ in keys_of(type(self)) if f.name != "count" and vars(self)[f.name] is not None
+        )
+
+    @property
+    def dirtied(self) -> tuple[int, int]:
+        """Bytes that the program writes to again and again, and bytes of pages per second; 0 stands for as
+        fast as it can."""
+        size = WORKING_SET if self.working_set is None else self.working_set
+        rate = DIRTY_RATE if self.dirty_rate is None else self.dirty_rate
+        return size, ceil(IDLE_RATE if self.load is Load.IDLE else rate)
+
+    @property
+    def most_downtime(self) -> float:
+        """Most seconds of downtime."""
+        return DOWNTIME_LIMIT if self.downtime_limit is None else self.downtime_limit
+
+    @property
+    def misfit(self) -> tuple[str, str] | None:
+        """The first key whose value contradicts another, and how; None if there is none."""
+        if self.working_set is not None and self.memory is not None and self.working_set > self.memory:
+            return "working_set", "is larger than memory"
+        if self.load is Load.IDLE:
+            own = [name for name in ("working_set", "dirty_rate") if name in self.given]
+            return next(((name, "belongs to load: dirty") for name in own), None)
+        return None
+
+    def by(self, method: Method | None) -> Self:
+        """Return the workload with the method of an environment, unless it has its own or can have none."""
+        own = self.method is not None or "method" not in self.facts.keys
+        return self if own else replace(self, method=method)
+
+    def processes(self, ranks: int) -> int:
+        """Return 0, since it starts no processes of its own."""
+        del ranks
+        return 0
+
+    def count_in(self, design: Design) -> int:
+        """Return how many events or instances there are in a block."""
+        if self.count is not None:
+            return self.count
+        if self.facts.usual is not None:
+            return self.facts.usual
+        return (design.slices or USUAL_EVENTS) if design.mode is Mode.SLICES else design.runs

@@ -1,0 +1,77 @@
+"""Metrics: whether higher or lower is better, and how to find them in the output of a user's program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..keys import SOME_TEXT, ValueType, beside, factor, key, matching, one_of
+from .script import ANYWHERE, FILE_NAME, Bounds
+
+
+class Better(StrEnum):
+    """Whether a higher or a lower value of a metric is better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
+"""A factor beyond these limits is a typing mistake."""
+_SCALE = ValueType(
+    lambda value: factor(value, LEAST_SCALE, MOST_SCALE),
+    {"type": "number", "minimum": LEAST_SCALE, "maximum": MOST_SCALE},
+    repr,
+)
+_JSON_PATH = matching(r"^[^.\s]+(\.[^.\s]+)*$", "a dotted path such as results.0.seconds", numbers=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    """One metric of a user's own program: where its value is in the output, its unit, and whether higher or
+    lower is better.
+
+    Exactly one of regex and json_path is set.
+
+    regex: expression with one group.
+    json_path: keys separated by dots.
+    file: name of the output file; None for the standard output.
+    scale: factor that converts the number to the unit.
+    bounds: limits of the value, in the unit. A run with a value outside them is wrong.
+    """
+
+    name: str
+    regex: str | None = field(
+        default=None,
+        metadata=key(
+            SOME_TEXT,
+            "regular expression (Python's) with one group: the number; the first match counts",
+            r"Loop time of ([\d.]+)",
+        ),
+    )
+    json_path: str | None = field(
+        default=None,
+        metadata=key(_JSON_PATH, "dotted path of the number in JSON output", "jobs.0.read.bw"),
+    )
+    file: str | None = field(
+        default=None,
+        metadata=key(
+            FILE_NAME,
+            "a file that it writes, with the number; its standard output if omitted",
+            "log.lammps",
+        ),
+    )
+    unit: str = field(
+        metadata=key(SOME_TEXT, "unit of the number; s, B, B/s, op/s and FLOP/s are scaled when shown", "s")
+    )
+    scale: float = field(
+        default=1.0,
+        metadata=key(
+            _SCALE,
+            "what the printed number is multiplied by to be in that unit: 1e6 for Mop/s in op/s",
+            1_000_000,
+            usual=1,
+        ),
+    )
+    better: Better = field(metadata=key(one_of(Better), "which way it improves", "lower"))
+    bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))

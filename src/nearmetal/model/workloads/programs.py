@@ -1,0 +1,193 @@
+"""Workloads: kernels, a user's own programs, and events of the instances themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+from ..environments.environment import STORAGE, STORAGE_VARIABLE
+from ..keys import (
+    NAME,
+    SECONDS,
+    SOME_TEXT,
+    TEXT,
+    TRUTH,
+    ListOf,
+    Named,
+    Pairs,
+    key,
+    matching,
+    whole,
+)
+from .base import WorkloadBase
+from .metric import MetricSpec
+from .script import FILE_NAME, SCRIPT, VerifySpec, interpreter_of
+
+#: Replaced by the number of ranks in the arguments of a user's own program.
+RANKS = "{ranks}"
+#: Replaced by the user and group ID that a program runs as, where it runs.
+IDS = "{uid:gid}"
+
+
+_VARIABLE = matching(
+    r"^[A-Za-z_][A-Za-z0-9_]{0,199}$", "the name of an environment variable: letters, digits and _"
+)
+ENVIRONMENT = key(Pairs(_VARIABLE, TEXT), "environment variables", {"OMP_NUM_THREADS": "1"})
+TIME_LIMIT = key(SECONDS, "a run longer than this is ended and counts as failed", "10 min", always=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandWorkload(WorkloadBase):
+    """A user's own program.
+
+    argv: command line, without a shell; empty if there is a script instead.
+    script: text of a script, with its interpreter on its first line.
+    mpi: whether mpirun starts it, with one rank per task.
+    per_task: whether one process is started for each task, without MPI. All start at the same moment.
+    files: files copied into its directory before each run, by path on the machine -> name there.
+    verify: checks of its output; None if every successful run counts.
+    exit_codes: exit statuses of a successful run.
+    time_limit: time limit of each run, in seconds.
+    """
+
+    program: ClassVar[bool] = True
+
+    name: str
+    argv: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            ListOf(TEXT, least=1),
+            f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
+            f" the placement's number of ranks, {STORAGE} the path of its instance's storage, {IDS} who runs"
+            " it there",
+            ["lmp", "-in", "in.lj"],
+            name="command",
+        ),
+    )
+    script: str | None = field(
+        default=None,
+        metadata=key(
+            TEXT,
+            "instead of a command: a text that the interpreter on its first line runs",
+            "#!/bin/sh\ngzip -k input.txt\n",
+        ),
+    )
+    files: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(SOME_TEXT, FILE_NAME),
+            "files and directories of the machine, copied before each run into the directory that it"
+            " then runs in, and their names there",
+            {"./data/large.txt": "input.txt"},
+        ),
+    )
+    mpi: bool = field(
+        default=False,
+        metadata=key(TRUTH, "started by mpirun, one rank per task", True, always=True),
+    )
+    per_task: bool = field(
+        default=False,
+        metadata=key(
+            TRUTH,
+            "a process for each task without MPI, all begun at one moment: wall is until the last has"
+            " ended, instance_wall the median over instances",
+            True,
+        ),
+    )
+    env: Mapping[str, str] = field(default_factory=dict, metadata=ENVIRONMENT)
+    metrics: tuple[MetricSpec, ...] = field(
+        default=(),
+        metadata=key(
+            Named(MetricSpec),
+            "numbers read from its output, besides the time and memory it takes",
+            {"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}},
+        ),
+    )
+    verify: VerifySpec | None = field(
+        default=None,
+        metadata=key(
+            VerifySpec,
+            "what its output must hold; a run without it counts as failed",
+            {"regex": "^converged after"},
+        ),
+    )
+    exit_codes: tuple[int, ...] = field(
+        default=(0,),
+        metadata=key(ListOf(whole(0, 255), least=1), "exit codes of a run that ended well", [0, 3]),
+    )
+    time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
+
+    def argv_on(self, ranks: int) -> tuple[str, ...]:
+        """Return the command line of a launch on this many ranks. Each RANKS in it is replaced by the
+        number."""
+        if self.script is not None:
+            return (*(interpreter_of(self.script) or ()), f"./{SCRIPT}")
+        return tuple(token.replace(RANKS, str(ranks)) for token in self.argv)
+
+    @property
+    def storage_name(self) -> str:
+        """The name by which the program's arguments or script refer to the storage: STORAGE or
+        STORAGE_VARIABLE.
+
+        Empty if they do not refer to it.
+        """
+        words = self.argv if self.script is None else (self.script,)
+        marks = (STORAGE, STORAGE_VARIABLE) if self.script is None else (STORAGE_VARIABLE,)
+        return next((mark for mark in marks if any(mark in word for word in words)), "")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Files that the program writes and nearmetal reads."""
+        named = [m.file for m in self.metrics] + ([self.verify.file] if self.verify is not None else [])
+        return tuple(dict.fromkeys(n for n in named if n is not None))
+
+    @property
+    def own_directory(self) -> bool:
+        """Whether each run has a new, empty working directory instead of the directory where nearmetal was
+        started."""
+        return bool(self.script is not None or self.files or self.outputs)
+
+    def processes(self, ranks: int) -> int:
+        """Return the number of processes that the program starts on this many ranks."""
+        return ranks if self.mpi or self.per_task else 1
+
+    def limited_to(self, seconds: float) -> Self:
+        """Return the workload with this time limit for each run."""
+        return replace(self, time_limit=seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationWorkload(WorkloadBase):
+    """A program from a package, or at a path of the user. nearmetal can write its input and read its output.
+
+    application: name of an entry point.
+    params: the application's own keys, in base units.
+    time_limit: time limit of each run, in seconds.
+    """
+
+    program: ClassVar[bool] = True
+
+    name: str
+    application: str = field(metadata=key(NAME, "which application", "hpcc", "lammps"))
+    params: Mapping[str, str | int | float] = field(default_factory=dict)
+    time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
+
+    @property
+    def mpi(self) -> bool:
+        """Whether mpirun may start it."""
+        return True
+
+    @property
+    def own_directory(self) -> bool:
+        """Whether it runs in a directory of its own."""
+        return True
+
+    @property
+    def ran(self) -> str:
+        """The name of the application that it runs."""
+        return self.application
+
+    def limited_to(self, seconds: float) -> Self:
+        """Return the workload with this time limit for each run."""
+        return replace(self, time_limit=seconds)

@@ -1,0 +1,210 @@
+"""Makes studies from a command line: the study of `weigh A B`, and variants of a study."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...environments import BARE_ATTACHMENTS, Backend
+from ...errors import UsageError
+from ...model.environments.environment import DISKS
+from ...model.environments.guest import GuestSettings
+from ...model.environments.image import HOST
+from ...model.study import (
+    ApplicationWorkload,
+    Attachment,
+    CommandWorkload,
+    Design,
+    Environment,
+    KernelWorkload,
+    Mode,
+    Pages,
+    Placement,
+    Storage,
+    StorageKind,
+    Study,
+    Workload,
+)
+from ...report.text import enumerated
+from ...workloads.applications.registry import needs_storage
+from ...workloads.kernels.registry import kernel, workload_title
+
+DISK = 4 << 30
+"""Size in bytes of the disk of a guest with storage. It takes only as much space as is written."""
+
+
+_EXAMPLE = "nearmetal weigh native namespaces -w cg"
+
+
+def weigh_study(
+    backends: Mapping[str, Backend],
+    *,
+    workloads: Sequence[Workload],
+    command: Sequence[str],
+    ranks: int,
+    instances: int | None,
+    mpi: bool,
+    margin: float,
+    seed: int,
+    max_time: float,
+    image: str = HOST,
+    attachments: Sequence[Attachment] = (),
+) -> Study:
+    """Make the study of `weigh`.
+
+    backends: backends by name; the first is the baseline.
+    workloads: kernels and applications; either these or a command.
+    command: a user's program.
+    instances: number of instances. None means one, or one per rank if attachments are given.
+    image: image of all environments.
+    attachments: each backend is used with each of these that it supports. The default is veth-bridge for
+        backends with their own network.
+
+    A command or a list of applications runs as a whole in plain trials; kernels run in slices. Instances have
+    storage on a disk of the machine if an application or a kernel needs it, or if the command refers to it.
+
+    Raises UsageError.
+    """
+    if bool(command) == bool(workloads):
+        raise UsageError(
+            "name either --workload or, behind --, a command",
+            remedy=f"{_EXAMPLE}; or ... -- ./my_app",
+        )
+    if command and not command[0].strip():
+        raise UsageError("an empty text is no program")
+    if instances is None:
+        instances = ranks if any(a.seated for a in attachments) else 1
+    if ranks % instances:
+        raise UsageError(f"{ranks} ranks do not divide over {instances} instances")
+    one = Placement(name=f"1x{ranks}", instances=1, tasks=ranks)
+    many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
+    applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
+    writers = [w for w in workloads if isinstance(w, KernelWorkload) and kernel(w.kernel).storage]
+    own: tuple[Workload, ...] = tuple(workloads)
+    storage_name = ""
+    if command:
+        program = CommandWorkload(name=command_name(command), argv=tuple(command), mpi=mpi)
+        own, storage_name = (program,), program.storage_name
+    stored = bool(storage_name or writers or any(map(needs_storage, applications)))
+    environments = [
+        Environment(
+            name=label,
+            backend=name,
+            image=image,
+            attachment=attachment,
+            storage=_storage(b) if stored else None,
+            guest=_guest(b) if stored else None,
+            placements=((many if attachment.seated else one).name,),
+        )
+        for name, b in backends.items()
+        for label, attachment in _attached(name, b, attachments).items()
+    ]
+    if len(environments) < 2:
+        raise UsageError("weigh needs two environments or more", remedy=f"name another one too: {_EXAMPLE}")
+    first, *others = (e.name for e in environments)
+    titles = {name: b.capabilities.title or name for name, b in backends.items()}
+    return Study(
+        name="weigh",
+        question=_question(
+            [titles.get(name, name) for name in others],
+            shlex.join(command) or _work([workload_title(w.name) for w in own]),
+        ),
+        environments=tuple(environments),
+        placements=tuple({p.name: p for p in (one, many)}.values()),
+        workloads=own,
+        design=Design(
+            baselines=(first,),
+            margin=margin,
+            confidence=0.95,
+            seed=seed,
+            mode=Mode.PLAIN if len(applications) == len(workloads) else Mode.SLICES,
+            max_time=max_time,
+            warm_up=1,
+        ),
+    )
+
+
+MOST_NAMED = 3
+"""Maximum number of workloads that a question names."""
+
+
+def _question(environments: Sequence[str], work: str) -> str:
+    """Return the question of a comparison: 'What does Podman cost ./ring?'."""
+    if len(environments) > 1:
+        return f"Which of {enumerated(environments)} costs {work} least?"
+    (environment,) = environments
+    return f"What {'do' if environment.endswith('s') else 'does'} {environment} cost {work}?"
+
+
+def _work(names: Sequence[str]) -> str:
+    """Return workloads as text: 'CG and IS', '5 workloads'."""
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} workloads"
+    return enumerated(names)
+
+
+def _storage(backend: Backend) -> Storage:
+    """Return storage on a disk of the machine. For a guest this is its root file system, which _guest() puts
+    on a disk.
+
+    It is not the overlay of a container, because that is in memory.
+    """
+    return Storage() if backend.capabilities.virtual else Storage(kind=StorageKind.BIND, path=DISKS)
+
+
+def _guest(backend: Backend) -> GuestSettings | None:
+    """Return guest settings with a disk for its storage; None if the backend has no guests.
+
+    A root file system in memory often refuses direct I/O.
+    """
+    return GuestSettings(writable=DISK) if backend.capabilities.virtual else None
+
+
+def with_time_limit(study: Study, seconds: float) -> Study:
+    """Set the time limit of each program run, in seconds."""
+    return replace(study, workloads=tuple(w.limited_to(seconds) for w in study.workloads))
+
+
+def with_pages(study: Study, pages: Pages) -> Study:
+    """Set this page size for all kernels. If workloads become equal, only the first is kept."""
+    if pages is Pages.HUGE:
+        return study
+    seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []
+    kept = []
+    for w in study.workloads:
+        if isinstance(w, KernelWorkload):
+            what = (w.kernel, tuple(sorted(w.params.items())))
+            if what in seen:
+                continue
+            seen.append(what)
+            w = replace(w, pages=pages)
+        kept.append(w)
+    return replace(study, workloads=tuple(kept))
+
+
+def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
+    """Return the attachment of each environment, by name of the environment.
+
+    The name is the backend's own if there is only one attachment.
+    """
+    own = "net" in backend.capabilities.own
+    if not attachments:
+        return {name: Attachment.VETH_BRIDGE if own else Attachment.HOST}
+    virtual, fitting = backend.capabilities.virtual, backend.capabilities.attachments
+    can = [a for a in attachments if a in BARE_ATTACHMENTS or (own and (virtual or a in fitting))]
+    if own and not can:
+        words = " or ".join(a.value for a in attachments)
+        raise UsageError(
+            f"{name} cannot have attachment {words}, which is of virtual machines",
+            remedy="macvlan for containers, qemu for macvtap and user",
+        )
+    can = can or [Attachment.HOST]
+    return {name: can[0]} if len(can) == 1 else {f"{name}-{a.value}": a for a in can}
+
+
+def command_name(command: Sequence[str]) -> str:
+    """Return a short name for a command: the last part of the program's path, with characters valid in a
+    study file."""
+    last = command[0].rstrip("/").rsplit("/", 1)[-1]
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in last).strip("-") or "command"

@@ -1,0 +1,92 @@
+"""Makes the study of `weigh --lifecycle`: environments and methods, compared by an event of the instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...environments import Backend
+from ...errors import UsageError
+from ...lifecycle import Method
+from ...model.environments.guest import GuestSettings
+from ...model.environments.image import HOST
+from ...model.study import Attachment, Design, Environment, EventSubject, Mode, Placement, Study
+from ...node.bases import KERNEL_IMAGE
+from ...subjects.registry import by_environment, subject_of
+
+_EXAMPLE = "nearmetal weigh native runc --lifecycle checkpoint"
+
+
+def lifecycle_study(
+    backends: Mapping[str, Backend],
+    event: EventSubject,
+    methods: Sequence[Method],
+    *,
+    margin: float,
+    seed: int,
+    max_time: float,
+    image: str = HOST,
+) -> Study:
+    """Make the study that compares backends and methods by an event.
+
+    backends: by name; the first one that has one of the methods is the baseline, by its first. The methods of
+        each other backend are also compared with its own first.
+    methods: methods to compare; all that a backend offers if empty. An environment is made for each of them,
+        also if its backend lacks the method, so that the reason is reported when the study is checked.
+    image: image of all environments. Guests take one that has a kernel instead of the machine's own root,
+        which they cannot carry.
+
+    Raises UsageError if there is nothing to compare.
+    """
+    subject = subject_of(event)
+    environments: list[Environment] = []
+    able: dict[str, list[str]] = {}
+    for name, backend in backends.items():
+        offered = subject.methods(backend)
+        wanted: Sequence[Method | None] = (methods or offered) if offered else (None,)
+        for method in wanted:
+            e = _environment(name, backend, method, event)
+            if subject.unable(by_environment(event, e), backend) is None:
+                able.setdefault(name, []).append(e.name)
+                e = replace(
+                    e, image=KERNEL_IMAGE if image == HOST and backend.capabilities.virtual else image
+                )
+            environments.append(e)
+    if len(environments) < 2:
+        raise UsageError("weigh needs two environments or methods", remedy=f"name another one: {_EXAMPLE}")
+    listed = [name for own in able.values() for name in own] or [e.name for e in environments]
+    several = [own[0] for own in able.values() if len(own) > 1]
+    return Study(
+        name="weigh",
+        question=_question(listed, event.name),
+        environments=tuple(environments),
+        placements=(Placement(name="1x1", instances=1, tasks=1),),
+        workloads=(event,),
+        design=Design(
+            baselines=tuple(dict.fromkeys((listed[0], *several))),
+            margin=margin,
+            seed=seed,
+            mode=Mode.PLAIN,
+            max_time=max_time,
+            warm_up=0,
+        ),
+    )
+
+
+def _question(names: Sequence[str], event: str) -> str:
+    *most, last = names
+    return f"Which of {', '.join(most)} and {last} is fastest at {event}?" if most else f"How fast is {last}?"
+
+
+def _environment(name: str, backend: Backend, method: Method | None, event: EventSubject) -> Environment:
+    """Return an environment of a backend for a method. Guests have a network on which they can move."""
+    virtual = backend.capabilities.virtual
+    guest = GuestSettings() if event.memory is None else GuestSettings(memory=event.memory)
+    return Environment(
+        name=name if method is None else f"{name}-{method}",
+        backend=name,
+        attachment=Attachment.VETH_BRIDGE if virtual else Attachment.HOST,
+        guest=guest if virtual else None,
+        method=method,
+        placements=("1x1",),
+    )

@@ -1,0 +1,206 @@
+"""A standing worker: it opens this machine once, and runs the blocks that a coordinator orders in a shared
+results directory, until its time is near or there is nothing left to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ...host import cgroups
+from ...host.facts.provenance import provenance
+from ...host.lock import machine_lock
+from ...model.plan import NextBlock
+from ...model.record import Claim
+from ...model.study import Study
+from ...node.machine import Machine, new_label
+from ...node.node import Node, open_node, sweep
+from ...node.progress import Progress
+from ...records import CLAIMS, COORDINATOR, Claims, Orders, ResultsDirectory, last_holder
+from ...workloads.build import store_tools
+from ..block import Recording
+from ..interrupt import interruptible
+from ..reopening import reopened_node
+from ..run import check_study, fix_plan
+from .worker import BlockRun, Worker, at_work, check_order
+
+TOOLS = "tools"
+"""Directory of compiled programs in a shared results directory."""
+POLL = 0.2
+"""Seconds between two looks at the orders. Those of a coordinator that is gone are looked for less often."""
+COORDINATOR_EVERY = 5.0
+REHEARSAL_BLOCK = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Under which conditions a worker runs.
+
+    until: monotonic seconds at which it has to have ended; None for no limit.
+    inside: make control groups only below the group in which it was started; see cgroups.inside_own_group().
+    command: shown to the user of another run, which finds the machine in use.
+    started: Unix seconds when the command was started.
+    lease: seconds for which its claims are valid without renewal.
+    force: start even if another run is active.
+    """
+
+    until: float | None
+    inside: bool
+    command: str
+    started: float
+    lease: float
+    force: bool = False
+
+
+def serve(
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    terms: Terms,
+    done: Callable[[BlockRun], None],
+    progress: Progress,
+) -> None:
+    """Run the blocks that are ordered in a results directory. The first worker of a run also rehearses the
+    study and writes the plan.
+
+    done: called after each block.
+
+    Raises BusyError if another run holds the machine, KeyboardInterrupt if this worker receives SIGTERM (its
+    claim is then given back and everything is undone), and the errors of check_study(), fix_plan() and
+    reopened_node().
+    """
+    label = new_label()
+    with (
+        interruptible(partial(sweep, progress, label)),
+        machine_lock(label, command=terms.command, force=terms.force, group=str(directory.path.resolve())),
+        ExitStack() as stack,
+    ):
+        claims = Claims(directory.path / CLAIMS, label, terms.lease)
+        stack.callback(claims.close)
+        if terms.inside:
+            stack.enter_context(cgroups.inside_own_group())
+        opened = _opened(machine, study, directory, claims, label, terms, progress, stack)
+        if opened is None:
+            return
+        node, recording = opened
+        directory.write_node(label, provenance(machine.host))
+        worker = stack.enter_context(at_work(node, recording, directory, label))
+        _run_orders(worker, directory, claims, terms, done, progress)
+
+
+def _opened(
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    claims: Claims,
+    label: str,
+    terms: Terms,
+    progress: Progress,
+    stack: ExitStack,
+) -> tuple[Node, Recording] | None:
+    """Open the node of this worker. Returns None if the run has ended."""
+    coordinator, orders = _Coordinated(directory, claims), Orders(directory.path)
+    while not directory.frozen:
+        if orders.stopped:
+            return None
+        claim = claims.take_over(REHEARSAL_BLOCK)
+        if claim is not None:
+            with claims.holding(claim):
+                return _rehearsed(machine, study, directory, label, terms, progress, stack)
+        if not coordinator.there():
+            return None
+        time.sleep(POLL)
+    if orders.stopped or directory.closed:
+        return None  # opening it would remove its checksums
+    study = study.with_arms(directory.plan().arms)
+    return stack.enter_context(reopened_node(machine, study, directory, label, progress))
+
+
+def _rehearsed(
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    label: str,
+    terms: Terms,
+    progress: Progress,
+    stack: ExitStack,
+) -> tuple[Node, Recording]:
+    study, backends, absent = check_study(machine, study, progress)
+    begin = time.monotonic()
+    node = stack.enter_context(open_node(machine, study, backends, label, progress))
+    store_tools(machine.built, directory.path / TOOLS)
+    return fix_plan(
+        node,
+        directory,
+        absent,
+        progress,
+        begin=begin,
+        started=terms.started,
+        command=terms.command,
+    )
+
+
+class _Coordinated:
+    """Whether a coordinator of this run lives. It is looked for only now and then."""
+
+    def __init__(self, directory: ResultsDirectory, claims: Claims) -> None:
+        """claims: those of this worker, for the clock of the file server."""
+        self._place, self._claims = directory.path / COORDINATOR, claims
+        self._next, self._known = 0.0, True
+
+    def there(self) -> bool:
+        if time.monotonic() >= self._next:
+            found = last_holder(self._place, self._claims.now())
+            self._known = found is not None and found.held
+            self._next = time.monotonic() + COORDINATOR_EVERY
+        return self._known
+
+
+def _run_orders(
+    worker: Worker,
+    directory: ResultsDirectory,
+    claims: Claims,
+    terms: Terms,
+    done: Callable[[BlockRun], None],
+    progress: Progress,
+) -> None:
+    longest, first = 0.0, True
+    study, coordinator = worker.node.study, _Coordinated(directory, claims)
+    while True:
+        left = None if terms.until is None else terms.until - time.monotonic()
+        if left is not None and left <= longest:
+            progress.note("this worker ends: its time is too short for another round")
+            return
+        found = _next_order(directory, claims, coordinator)
+        if found is None:
+            return
+        order, claim = found
+        with claims.holding(claim):
+            check_order(study, order)
+            if first:  # this machine has verified nothing yet
+                kernels = frozenset(w.name for w in study.kernels)
+                order = replace(order, verified={arm.name: kernels for arm in study.arms()})
+            run = worker.run_whole(order)
+        longest, first = max(longest, run.seconds), False
+        done(run)
+
+
+def _next_order(
+    directory: ResultsDirectory, claims: Claims, coordinator: _Coordinated
+) -> tuple[NextBlock, Claim] | None:
+    """Claim the next order, and wait for one while a coordinator lives. Returns None if there will be no
+    more."""
+    orders = Orders(directory.path)
+    while True:
+        stopped = orders.stopped or directory.closed
+        for order in orders.read():
+            number = order.block.number
+            if claims.find(number, order.attempt) is None:
+                claim = claims.take(number, order.attempt)
+                if claim is not None:
+                    return order, claim
+        if stopped or not coordinator.there():
+            return None
+        time.sleep(POLL)

@@ -1,0 +1,110 @@
+"""Applications in a running arm: their working directories, their preparation, and their runs."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+
+from ...errors import TrialFailedError
+from ...meters.groups import MeteredArm
+from ...model.change import replace
+from ...model.record import Row
+from ...model.study import ApplicationWorkload
+from ...node.arms.running_arm import RunningArm
+from ...node.survey.programs import place_of
+from ...node.trial import Trial
+from ...records import safe_name
+from ...workloads.applications.contract import Invocation, Output, Place
+from ...workloads.applications.registry import application, choices, rows
+from .launching import LaunchedProgram, ProgramOutput, run_program
+from .reports import io_together
+from .staging import fill, read_outputs
+
+
+def prepare_application(metered: MeteredArm, workload: ApplicationWorkload) -> None:
+    """Make the working directory of an application and run its preparation there.
+
+    Raises TrialFailedError.
+    """
+    place = _place(metered.running, workload)
+    place.directory.mkdir()
+    for invocation in application(workload.application).prepare(choices(workload), place):
+        _run(metered, workload, place, invocation)
+
+
+def run_application(metered: MeteredArm, workload: ApplicationWorkload) -> tuple[Row, ...]:
+    """Run an application once.
+
+    Raises TrialFailedError if it does not end in time, or ends with an error.
+    """
+    known, given = application(workload.application), choices(workload)
+    trial, place = metered.running.trial, _place(metered.running, workload)
+    invocation = known.command(given, place)
+    try:
+        ran = _run(metered, workload, place, invocation)
+    except TrialFailedError:
+        _keep(trial, workload, read_outputs(place.directory, invocation.outputs))
+        raise
+    output = Output(
+        stdout=ran.stdout,
+        stderr=ran.stderr,
+        files=read_outputs(place.directory, invocation.outputs),
+    )
+    found = known.parse(given, place, output)
+    if found.ok is False or any(m.value is None for m in found.metrics):
+        _keep(trial, workload, output.files)
+    trial.found.facts[workload.name] = dict(found.facts)
+    return rows(
+        workload,
+        found,
+        wall=ran.wall,
+        user=ran.user,
+        system=ran.system,
+        max_rss=ran.max_rss,
+        io=io_together(ran.reports),
+        parts=ran.parts,
+        accounts=ran.accounts,
+    )
+
+
+def _keep(trial: Trial, workload: ApplicationWorkload, files: Mapping[str, str]) -> None:
+    """Copy the output files of a failed run to the trial's log, since its directory is removed with the
+    trial."""
+    for name, text in files.items():
+        trial.log.mkdir(parents=True, exist_ok=True)
+        (trial.log / f"{workload.name}.{safe_name(name)}").write_text(text)
+
+
+def _place(arm: RunningArm, workload: ApplicationWorkload) -> Place:
+    assert arm.trial.work is not None
+    directory = arm.trial.work / workload.name
+    place = place_of(workload, arm.trial.arm, arm.node.study, arm.node.machine.hardware, directory)
+    return replace(place, storage=arm.volumes[0].path) if arm.volumes else place
+
+
+def _run(
+    metered: MeteredArm, workload: ApplicationWorkload, place: Place, invocation: Invocation
+) -> ProgramOutput:
+    if invocation.fresh:
+        shutil.rmtree(place.directory)
+        place.directory.mkdir()
+    fill(place.directory, invocation.files, invocation.copies)
+    # Outputs of an earlier run must not be taken for those of this run.
+    for name in invocation.outputs:
+        with contextlib.suppress(FileNotFoundError):
+            (place.directory / name).unlink()
+    argv = invocation.argv
+    if invocation.own:
+        argv = (str(metered.running.software.tools / argv[0]), *argv[1:])
+    return run_program(
+        metered,
+        LaunchedProgram(
+            name=workload.name,
+            argv=argv,
+            mpi=invocation.mpi,
+            env=invocation.env,
+            directory=place.directory,
+            time_limit=workload.time_limit,
+        ),
+    )

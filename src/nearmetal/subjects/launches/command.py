@@ -1,0 +1,48 @@
+"""Runs of a user's own program in a running arm."""
+
+from __future__ import annotations
+
+from ...meters.groups import MeteredArm
+from ...model.record import Row
+from ...model.study import CommandWorkload
+from ...workloads.command import parse
+from .copies import run_copies
+from .launching import LaunchedProgram, run_program
+from .reports import io_together, record_disk_writes
+from .staging import compared, own_directory, read_outputs
+
+
+def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
+    """Run a program once.
+
+    Raises TrialFailedError if it does not end in time, or ends with an error.
+    """
+    if workload.per_task:
+        return run_copies(metered, workload)
+    trial = metered.running.trial
+    with own_directory(trial, workload) as directory:
+        ran = run_program(
+            metered,
+            LaunchedProgram(
+                name=workload.name,
+                argv=workload.argv_on(trial.arm.placement.ranks),
+                mpi=workload.mpi,
+                env=workload.env,
+                directory=directory,
+                exit_codes=workload.exit_codes,
+                time_limit=workload.time_limit,
+            ),
+        )
+        record_disk_writes(trial, workload.name, ran.reports)
+        return parse(
+            workload,
+            ran.stdout,
+            wall=ran.wall,
+            user=ran.user,
+            system=ran.system,
+            max_rss=ran.max_rss,
+            io=io_together(ran.reports),
+            parts=ran.parts or ran.accounts,
+            files=read_outputs(directory, workload.outputs) if directory is not None else {},
+            difference=compared(workload, directory, ran.stdout),
+        )

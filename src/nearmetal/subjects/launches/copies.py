@@ -1,0 +1,280 @@
+"""A program that runs once for each task without MPI. All copies wait at a gate and start at the same
+moment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from ...environments import Guest
+from ...errors import TrialFailedError
+from ...host import Completed, Process
+from ...host.processes.bounded import shortened
+from ...host.processes.helper import wait_readable
+from ...meters.groups import MeteredArm
+from ...model.change import replace
+from ...model.record import Row, Status
+from ...model.study import Better, CommandWorkload
+from ...node.arms.running_arm import RunningArm
+from ...node.guests import carry_fifos, into_guests, out_of_guests
+from ...node.trial import Trial
+from ...workloads.command import parse
+from ...workloads.protocol import RankReport
+from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
+from .launching import check_network, record_places
+from .rank_argv import Report, rank_argv, storage_of_ranks
+from .reports import forget_reports, io_together, read_reports, record_disk_writes
+from .staging import KEPT, compared, own_directory, read_outputs
+
+ARRIVE_LIMIT = 60.0
+"""Seconds within which all copies must have reached the gate."""
+
+
+def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
+    """Run all copies once.
+
+    Raises TrialFailedError if a copy does not end in time, or ends with an error.
+    """
+    arm, trial = metered.running, metered.running.trial
+    ranks = range(arm.placement.ranks)
+    forget_reports(trial.directory, len(ranks))
+    begin = time.clock_gettime(time.CLOCK_BOOTTIME)
+    with ExitStack() as stack:
+        places = [stack.enter_context(own_directory(trial, workload, f".{r}")) for r in ranks]
+        own = [p for p in places if p is not None]
+        try:
+            with _gate(trial.directory / "start") as gate:
+                into_guests(arm.guests, trial.directory, own)
+                for process in carry_fifos(_fifos(arm.guests, gate.directory)):
+                    gate.callback(process.kill)
+                copies = [
+                    gate.enter_context(_copy(metered, workload, r, gate.directory, places[r])) for r in ranks
+                ]
+                gate.wait_for(copies)
+                gate.release()
+                _wait(metered, workload, copies)
+            out_of_guests(arm.guests, trial.directory, arm.placement.tasks, own)
+            outputs = [_outputs(trial, workload, r, places[r]) for r in ranks]
+            for copy, output in zip(copies, outputs, strict=True):
+                if copy.poll() != os.EX_OK:
+                    raise _failure(arm, workload, copy, output)
+        except TrialFailedError:
+            end_younger(arm, begin)
+            raise
+    reports = read_reports(trial.directory, len(ranks))
+    require_nothing_left(trial, workload.name, reports)
+    metered.inside.run(workload.name, reports)
+    record_disk_writes(trial, workload.name, reports)
+    walls = record_places(arm, workload.name, reports)
+    return rows_of_copies(workload, outputs, reports, walls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOutput:
+    """The output of one copy.
+
+    files, difference: as in workloads.command.parse.
+    """
+
+    stdout: str
+    stderr: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    difference: str | None = None
+
+
+def rows_of_copies(
+    workload: CommandWorkload,
+    outputs: Sequence[CopyOutput],
+    reports: Sequence[RankReport],
+    walls: Sequence[float],
+) -> tuple[Row, ...]:
+    """Return the rows of all copies together. A row fails if it failed in one copy.
+
+    wall: the makespan, from the common start to the end of the last copy.
+    instance_wall: the median over instances.
+    CPU time is the sum over copies, memory that of the largest copy, and the program's own metrics are
+    medians over copies.
+    """
+    each = [
+        parse(
+            workload,
+            output.stdout,
+            wall=max(walls),
+            user=sum(r.user for r in reports),
+            system=sum(r.system for r in reports),
+            max_rss=max(r.max_rss for r in reports),
+            io=io_together(reports),
+            files=output.files,
+            difference=output.difference,
+        )
+        for output in outputs
+    ]
+    rows = [_together(same) for same in zip(*each, strict=True)]
+    own = Row(
+        workload=workload.name,
+        metric="instance_wall",
+        unit="s",
+        better=Better.LOWER,
+        values=(median(walls),),
+        status=Status.OK,
+    )
+    failed = next((r for r in rows if r.verification.get("ok") is False), None)
+    if failed is not None:
+        own = replace(own, status=Status.FAILED, reason=failed.reason, verification=failed.verification)
+    return (*rows, own)
+
+
+def _together(same: Sequence[Row]) -> Row:
+    failed = next((r for r in same if r.status is Status.FAILED), None)
+    if failed is not None:
+        return failed
+    return replace(same[0], values=(median(r.values[0] for r in same),))
+
+
+class _Gate(ExitStack):
+    """Two FIFOs: each copy reports its arrival in one, and waits for end of file on the other."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.directory = directory
+        self._arrived = self._gate = -1
+
+    def make(self) -> None:
+        """Create and open the FIFOs.
+
+        Raises OSError.
+        """
+        self.directory.mkdir()
+        self.callback(shutil.rmtree, self.directory)
+        for name in ("arrived", "gate"):
+            os.mkfifo(self.directory / name, 0o600)
+        # Opened for reading and writing, so that no open() blocks, here or in a copy.
+        self._arrived = os.open(self.directory / "arrived", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.callback(os.close, self._arrived)
+        self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_CLOEXEC)
+        self.callback(self.release)
+
+    def wait_for(self, copies: Sequence[Process]) -> None:
+        """Wait until all copies have arrived, or until one has ended. The caller reports an ended copy.
+
+        Raises TrialFailedError after ARRIVE_LIMIT.
+        """
+        there, deadline = 0, time.monotonic() + ARRIVE_LIMIT
+        while there < len(copies) and all(c.poll() is None for c in copies):
+            if time.monotonic() > deadline:
+                raise TrialFailedError(f"{there} of {len(copies)} copies were ready in {ARRIVE_LIMIT:g} s")
+            if wait_readable(self._arrived, 0.1):
+                there += len(os.read(self._arrived, 4096))
+
+    def release(self) -> None:
+        """Let all copies start. Harmless if they have started already."""
+        if self._gate >= 0:
+            os.close(self._gate)
+            self._gate = -1
+
+
+@contextmanager
+def _gate(directory: Path) -> Iterator[_Gate]:
+    with _Gate(directory) as gate:
+        gate.make()
+        yield gate
+
+
+def _fifos(guests: Sequence[Guest], gate: Path) -> Iterator[tuple[Guest, Path, bool]]:
+    """Return the FIFOs of a gate, to and from all guests."""
+    for guest in guests:
+        yield guest, gate / "arrived", False
+        yield guest, gate / "gate", True
+
+
+@contextmanager
+def _copy(
+    metered: MeteredArm, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
+) -> Iterator[Process]:
+    """Start one copy in the instance of its rank. It is killed on exit."""
+    arm, trial = metered.running, metered.running.trial
+    trial.log.mkdir(parents=True, exist_ok=True)
+    place = arm.placement
+    own = rank_argv(
+        arm.software.tools,
+        arm.node.cpus(arm.trial.arm),
+        workload.argv_on(place.ranks),
+        report=Report(directory=trial.directory, events=metered.events, exit_codes=workload.exit_codes),
+        rank=rank,
+        gate=gate,
+        storage=storage_of_ranks(arm.volumes, place.tasks),
+        directory=directory,
+    )
+    argv = arm.instances[rank // place.tasks].command(own)
+    stdout, stderr = _files(trial, workload, rank)
+    for file in (stdout, stderr):
+        file.unlink(missing_ok=True)
+    process = arm.node.machine.host.start(
+        argv, stdout=stdout, stderr=stderr, env=dict(workload.env), cwd=Path.cwd(), most=KEPT
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def _wait(metered: MeteredArm, workload: CommandWorkload, copies: Sequence[Process]) -> None:
+    deadline = time.monotonic() + workload.time_limit
+    for copy in copies:
+        while copy.poll() is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise timed_out(metered.running.trial, workload.name, workload.time_limit)
+            try:
+                copy.wait(min(left, 1.0))
+            except TimeoutError:
+                check_network(metered)
+
+
+def _files(trial: Trial, workload: CommandWorkload, rank: int) -> tuple[Path, Path]:
+    name = f"{workload.name}.{rank}"
+    return trial.log / f"{name}.stdout.txt", trial.log / f"{name}.stderr.txt"
+
+
+def _outputs(trial: Trial, workload: CommandWorkload, rank: int, directory: Path | None) -> CopyOutput:
+    """Read the output of a copy. Log files that are too long are shortened on disk."""
+    texts = []
+    for file in _files(trial, workload, rank):
+        texts.append(file.read_text(errors="replace"))
+        if len(texts[-1]) > LOGGED:
+            file.write_text(shortened(texts[-1], LOGGED))
+    stdout, stderr = texts
+    return CopyOutput(
+        stdout=stdout,
+        stderr=stderr,
+        files=read_outputs(directory, workload.outputs) if directory is not None else {},
+        difference=compared(workload, directory, stdout),
+    )
+
+
+def _failure(
+    arm: RunningArm, workload: CommandWorkload, copy: Process, output: CopyOutput
+) -> TrialFailedError:
+    done = Completed(
+        argv=workload.argv_on(arm.placement.ranks),
+        returncode=copy.poll() or 1,
+        stdout=output.stdout,
+        stderr=output.stderr,
+        seconds=0.0,
+    )
+    return failure(
+        arm,
+        workload.name,
+        done,
+        argv=done.argv,
+        mpi=False,
+        own_directory=workload.own_directory,
+        limit=workload.time_limit,
+        exit_codes=workload.exit_codes,
+    )

@@ -1,0 +1,210 @@
+"""A running MPI launch of nm-micro. Each rank blocks in read() on its own FIFO until a token lets it run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...errors import TrialFailedError
+from ...host import Host, Process
+from ...host.processes.failure import describe_failure
+from ...launchers import Launch
+from ...workloads.protocol import (
+    ClosedLine,
+    Line,
+    OpenedLine,
+    ReadyLine,
+    SliceLine,
+    VerifyLine,
+    parse_line,
+)
+
+READY_LIMIT = 120.0
+END_LIMIT = 60.0
+TOKEN_LIMIT = 120.0
+
+
+class RankJob:
+    """Owns the FIFOs and the launch of nm-micro. `close` ends both in any state."""
+
+    def __init__(self, directory: Path, ranks: int, log: Path, trouble: Callable[[], str] = str) -> None:
+        """Create a job that has not been launched yet.
+
+        trouble: called while waiting for an answer. If it returns a reason, waiting stops with this reason.
+        """
+        self.directory, self.ranks, self.log = directory, ranks, log
+        self._trouble = trouble
+        self._process: Process | None = None
+        self._buffer = b""
+        self._tokens: list[int] = []
+        self._out = -1
+        self._kept: list[Process] = []
+        try:
+            for rank in range(ranks):
+                path = directory / f"token.{rank}"
+                os.mkfifo(path, 0o600)
+                # Opened for reading and writing, so that open() blocks on neither side. The ranks still get
+                # EOF when this process dies, since it is the only writer.
+                self._tokens.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+            os.mkfifo(directory / "out", 0o600)
+            self._out = os.open(directory / "out", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except BaseException:
+            self.close()
+            raise
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
+
+    def keep(self, processes: Sequence[Process]) -> None:
+        """Register processes that are ended when the job is closed, after the ranks have had time to end."""
+        self._kept += processes
+
+    def launch(self, host: Host, launch: Launch) -> None:
+        """Start the ranks. Returns at once."""
+        self._process = host.start(
+            launch.argv,
+            env=launch.env,
+            cwd=Path("/"),
+            stdout=self.log / "stdout.txt",
+            stderr=self.log / "stderr.txt",
+        )
+
+    def ready(self, limit: float = READY_LIMIT) -> ReadyLine:
+        """Wait until all ranks are ready.
+
+        limit: seconds.
+        Raises TrialFailedError if they do not answer in time.
+        """
+        line = self._line(limit)
+        if not isinstance(line, ReadyLine):
+            raise self._unexpected(line)
+        return line
+
+    def slice(self, kernel: int, units: int) -> SliceLine:
+        """Run one timed slice of the kernel with this number.
+
+        units: units of work in the slice.
+        """
+        self._send(f"s {kernel} {units}\n")
+        line = self._line(TOKEN_LIMIT)
+        if not isinstance(line, SliceLine) or line.kernel != kernel:
+            raise self._unexpected(line)
+        return line
+
+    def verify(self, kernel: int) -> VerifyLine:
+        """Run the kernel in full, with its verification."""
+        self._send(f"v {kernel}\n")
+        line = self._line(TOKEN_LIMIT)
+        if not isinstance(line, VerifyLine) or line.kernel != kernel:
+            raise self._unexpected(line)
+        return line
+
+    @contextmanager
+    def between_tokens(self) -> Iterator[None]:
+        """Keep the ranks waiting for a token, without perf events, so that they can be checkpointed.
+
+        CRIU refuses perf events, and both copies of a rank would read a token that is unread at the dump. On
+        entry all tokens have been read. No other may be sent before the exit.
+        """
+        self._send("c\n")
+        self._expect(ClosedLine)
+        yield
+        self._send("o\n")
+        self._expect(OpenedLine)
+
+    def quit(self) -> None:
+        """Tell the ranks to end. Returns at once."""
+        self._send("q\n")
+
+    def ended(self, limit: float = END_LIMIT) -> None:
+        """Wait until the ranks have ended.
+
+        Raises TrialFailedError if they do not end in time, or end with an error.
+        """
+        assert self._process is not None
+        try:
+            code = self._process.wait(limit)
+        except TimeoutError as e:
+            raise TrialFailedError(f"mpirun did not end within {limit:g} s", where=str(self.log)) from e
+        if code != 0:
+            raise self._failure(code)
+
+    def close(self) -> None:
+        """End the launch and close the FIFOs. It may be called twice."""
+        for fd in (*self._tokens, self._out):
+            if fd >= 0:
+                os.close(fd)
+        self._tokens, self._out = [], -1
+        if self._process is not None:
+            # Closed FIFOs end the ranks by EOF. Processes that ignore it are killed with their session.
+            with contextlib.suppress(TimeoutError):
+                self._process.wait(2.0)
+            self._process.kill()
+            self._process = None
+        for process in self._kept:
+            process.kill()
+        self._kept = []
+
+    def __enter__(self) -> RankJob:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _expect(self, kind: type[Line]) -> None:
+        line = self._line(TOKEN_LIMIT)
+        if not isinstance(line, kind):
+            raise self._unexpected(line)
+
+    def _send(self, token: str) -> None:
+        for fd in self._tokens:
+            os.write(fd, token.encode())
+
+    def _line(self, limit: float) -> Line:
+        end = time.monotonic() + limit
+        while b"\n" not in self._buffer:
+            wait = min(end - time.monotonic(), 0.5)
+            if wait <= 0:
+                raise TrialFailedError(
+                    f"no answer from the ranks for {limit:g} s",
+                    where=str(self.log),
+                    remedy="read stderr.txt there",
+                )
+            if self._poll.poll(wait * 1000):
+                chunk = os.read(self._out, 1 << 16)
+                self._buffer += chunk
+                if chunk:
+                    continue
+                # EOF: no rank has the FIFO open any more, or none has opened it yet.
+                time.sleep(0.001)
+            if trouble := self._trouble():
+                raise TrialFailedError(trouble, where=str(self.log))
+            assert self._process is not None
+            code = self._process.poll()
+            if code is not None and not self._pending():
+                raise self._failure(code)
+        text, _, self._buffer = self._buffer.partition(b"\n")
+        return parse_line(text)
+
+    def _pending(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            self._buffer += os.read(self._out, 1 << 16)
+        return b"\n" in self._buffer
+
+    def _failure(self, status: int) -> TrialFailedError:
+        texts = []
+        for name in ("stderr.txt", "stdout.txt"):
+            try:
+                texts.append((self.log / name).read_text(errors="replace"))
+            except OSError:
+                texts.append("")
+        return TrialFailedError(
+            describe_failure("nm-micro", status, *texts, launcher="mpirun"), where=str(self.log)
+        )
+
+    def _unexpected(self, line: Line) -> TrialFailedError:
+        return TrialFailedError(f"the ranks answered {str(line)[:200]}", where=str(self.log))

@@ -1,0 +1,221 @@
+"""One launch of a program in a running arm. The program runs as a whole, and nm-rank measures it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ...errors import TrialFailedError
+from ...launchers import verify_places
+from ...meters.groups import MeteredArm
+from ...model.workloads.profile import RankProfile
+from ...node.arms.running_arm import RunningArm
+from ...node.guests import into_guests, out_of_guests
+from ...workloads.protocol import RankReport
+from .failures import end_younger, failure, require_nothing_left, write_logs
+from .mpi_job import mpi_launch
+from .profiles import read_profiles
+from .rank_argv import Report, rank_argv
+from .reports import forget_reports, instance_walls, read_reports
+from .staging import KEPT
+
+CLOCKS_APART = 0.02
+"""Tolerance for CPU time exceeding wall time, as a fraction. The two are read from different clocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchedProgram:
+    """A program that is launched over the instances of an arm.
+
+    name: name of the workload.
+    argv: command line, without a shell.
+    mpi: True for one rank for each task; False for one process on all CPUs of the first instance, since it
+        may have threads.
+    directory: working directory, at the same path in every instance; None if it does not matter.
+    exit_codes: exit statuses of a successful run.
+    time_limit: seconds.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    mpi: bool
+    time_limit: float
+    env: Mapping[str, str] = field(default_factory=dict)
+    directory: Path | None = None
+    exit_codes: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOutput:
+    """A launch that was successful.
+
+    reports: one for each rank.
+    profiles: one for each rank; empty if none was requested.
+    The wall time is that of the slowest rank, memory that of the largest rank, and CPU time the sum over all
+    ranks.
+    """
+
+    stdout: str
+    stderr: str
+    reports: tuple[RankReport, ...]
+    profiles: tuple[RankProfile, ...]
+
+    @property
+    def wall(self) -> float:
+        return max(r.wall for r in self.reports)
+
+    @property
+    def user(self) -> float:
+        return sum(r.user for r in self.reports)
+
+    @property
+    def system(self) -> float:
+        return sum(r.system for r in self.reports)
+
+    @property
+    def max_rss(self) -> int:
+        return max(r.max_rss for r in self.reports)
+
+    @property
+    def parts(self) -> dict[str, float] | None:
+        """Parts of the wall time of the slowest rank, except before MPI_Init and after the beginning of
+        MPI_Finalize; None without profiles."""
+        if not self.profiles:
+            return None
+        slowest = self.profiles[max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)]
+        return {"comm": slowest.communication, "compute": slowest.compute, "init": slowest.init}
+
+    @property
+    def accounts(self) -> dict[str, float] | None:
+        """Parts of the wall time of the slowest rank as counted by the kernel: user time, system time, and
+        the rest (waiting).
+
+        None for a program whose threads took more CPU time than wall time.
+        """
+        slowest = max(self.reports, key=lambda r: r.wall)
+        wait = slowest.wall - slowest.user - slowest.system
+        if wait < -CLOCKS_APART * slowest.wall:
+            return None
+        return {"user": slowest.user, "system": slowest.system, "wait": max(0.0, wait)}
+
+
+def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
+    """Run a program once.
+
+    Raises TrialFailedError if it does not end in time, or ends with an error.
+    """
+    arm, trial = metered.running, metered.running.trial
+    words = _words(metered, program)
+    begin = time.clock_gettime(time.CLOCK_BOOTTIME)
+    forget_reports(trial.directory, arm.placement.ranks)
+    own = () if program.directory is None else (program.directory,)
+    into_guests(arm.guests, trial.directory, own)
+    done = arm.node.machine.host.run(
+        words.argv,
+        timeout=program.time_limit,
+        env=words.env,
+        # The connections vanish when the program ends. For a run shorter than a second, only the counters
+        # remain.
+        each_second=partial(check_network, metered),
+        most=KEPT,
+    )
+    write_logs(trial, program.name, done.stdout, done.stderr)
+    if done.returncode != os.EX_OK:
+        end_younger(arm, begin)
+        raise failure(
+            arm,
+            program.name,
+            done,
+            argv=program.argv,
+            mpi=program.mpi,
+            own_directory=program.directory is not None,
+            limit=program.time_limit,
+            exit_codes=program.exit_codes,
+        )
+    further = own if words.profiles is None else (words.profiles, *own)
+    out_of_guests(arm.guests, trial.directory, arm.placement.tasks, further)
+    reports = read_reports(trial.directory, arm.placement.ranks if program.mpi else 1)
+    require_nothing_left(trial, program.name, reports)
+    metered.inside.run(program.name, reports)
+    profiles: tuple[RankProfile, ...] = ()
+    if program.mpi:
+        record_places(arm, program.name, reports)
+        if words.profiles is not None:
+            profiles = tuple(p.whole() for p in read_profiles(words.profiles, len(reports)))
+            trial.found.profile[program.name] = profiles
+    else:
+        trial.found.places = tuple(r.place for r in reports)
+    return ProgramOutput(stdout=done.stdout, stderr=done.stderr, reports=tuple(reports), profiles=profiles)
+
+
+def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:
+    """Check where the ranks of a program ran. Record and return the seconds of each instance.
+
+    name: name of the workload.
+
+    Raises TrialFailedError.
+    """
+    found = arm.trial.found
+    found.places = tuple(r.place for r in reports)
+    verify_places(found.places, arm.placement, arm.node.cpus(arm.trial.arm), arm.hostnames)
+    walls = instance_walls(reports, arm.placement.tasks)
+    found.phases |= {f"{name}.instance.{i}": wall for i, wall in enumerate(walls)}
+    return walls
+
+
+def check_network(metered: MeteredArm) -> None:
+    """Check the network and the transport of the ranks. Called once a second while a program runs.
+
+    The transport is checked until it has been observed.
+
+    Raises TrialFailedError, which ends the program, if the network no longer exists, or if the ranks use
+    another transport than the study requests.
+    """
+    trial = metered.running.trial
+    network = trial.network
+    if network is not None and (gone := network.trouble()):
+        raise TrialFailedError(gone, where=str(trial.log))
+    if metered.network is not None:
+        metered.network.look()
+    if metered.transport.launched and metered.transport.seen is None:
+        metered.transport.look(connected=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Words:
+    """The command line and environment variables that start a program, and the directory of its ranks'
+    profiles if any."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    profiles: Path | None = None
+
+
+def _words(metered: MeteredArm, program: LaunchedProgram) -> _Words:
+    arm = metered.running
+    if program.mpi:
+        launch = mpi_launch(
+            metered,
+            program.argv,
+            measured=True,
+            forward=tuple(program.env),
+            directory=program.directory,
+            exit_codes=program.exit_codes,
+        )
+        metered.transport.launched = True
+        env = {**program.env, **launch.launch.env}
+        return _Words(argv=launch.argv, env=env, profiles=launch.profiles)
+    first = {cpu for cpus in arm.node.cpus(arm.trial.arm)[: arm.placement.tasks] for cpu in cpus}
+    rank = rank_argv(
+        arm.software.tools,
+        [sorted(first)],
+        program.argv,
+        report=Report(directory=arm.trial.directory, events=metered.events, exit_codes=program.exit_codes),
+        storage=[v.path for v in arm.volumes[:1]],
+        directory=program.directory,
+    )
+    return _Words(argv=arm.instances[0].command(rank), env=program.env)

@@ -1,0 +1,136 @@
+"""The launch of an MPI program over the instances of a running arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...host import cgroups
+from ...launchers import HostSlots, Launch, MpiJob
+from ...meters.groups import MeteredArm
+from ...model.study import Transport
+from ...node.arms.running_arm import RunningArm
+from ...node.software import from_tree
+from .profiles import profile_directory
+from .rank_argv import Report, rank_argv, storage_of_ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpiLaunch:
+    """The launch of an MPI program over the instances of an arm.
+
+    argv: command line to run on the machine.
+    launch: result of the launcher.
+    profiles: directory into which the ranks write their profiles; None if the study does not request any.
+    """
+
+    argv: tuple[str, ...]
+    launch: Launch
+    profiles: Path | None
+
+
+def interface_of(arm: RunningArm) -> str:
+    """Return the network interface of the ranks: that of the attachment between instances, or loopback inside
+    one instance."""
+    network = arm.trial.network
+    return "lo" if len(arm.instances) == 1 or network is None else network.seats[0].interface
+
+
+def mpi_launch(
+    metered: MeteredArm,
+    program: Sequence[str],
+    *,
+    measured: bool,
+    forward: Sequence[str] = (),
+    directory: Path | None = None,
+    exit_codes: Sequence[int] = (0,),
+) -> MpiLaunch:
+    """Return the launch of an MPI program over the instances of an arm, and record its transport.
+
+    measured: whether nm-rank reports where each rank runs and which resources it used. The built-in kernels
+        report this themselves.
+    forward: names of the program's own environment variables.
+    directory: working directory.
+    exit_codes: exit statuses of a successful rank.
+    """
+    arm, node, trial = metered.running, metered.running.node, metered.running.trial
+    software = arm.software
+    profiles = profile_directory(trial.directory) if node.study.design.profile else None
+    rank = rank_argv(
+        software.tools,
+        node.cpus(arm.trial.arm),
+        program,
+        report=Report(directory=trial.directory, events=metered.events, exit_codes=exit_codes)
+        if measured
+        else None,
+        storage=storage_of_ranks(arm.volumes, arm.placement.tasks),
+        directory=directory,
+        profile=profiles,
+    )
+    launch = software.mpi.launch(_job(arm, rank, forward))
+    trial.found.transport = dict(launch.transport)
+    return MpiLaunch(argv=tuple(_words(arm, launch)), launch=launch, profiles=profiles)
+
+
+def _words(arm: RunningArm, launch: Launch) -> list[str]:
+    """Return the command line to run on the machine. mpirun runs in the only instance, or in the hub of the
+    network."""
+    node, software, network = arm.node, arm.software, arm.trial.network
+    if len(arm.instances) == 1 or network is None:
+        return arm.instances[0].command(launch.argv)
+    enter = [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label]
+    for group in cgroups.unique(node.launcher_groups):
+        enter += ["--cgroup", str(group)]
+    if software.image is None:
+        return [*enter, "--", *network.hub_command(launch.argv)]
+    place = node.launchers[software.image.name, network.hub_netns]
+    return [*enter, "--", *place.command(launch.argv)]
+
+
+def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob:
+    """Return the job for the launcher.
+
+    Over several instances, TCP ranks are started by a daemon in each instance. Ranks that share memory are
+    started by one daemon, and each enters its instance itself.
+    """
+    place, network, software = arm.placement, arm.trial.network, arm.software
+    alone = MpiJob(
+        argv=tuple(argv),
+        box=software.tools / "nm-box",
+        ranks=place.ranks,
+        transport=arm.transport,
+        interface=interface_of(arm),
+        scratch=str(arm.trial.directory),
+        single_copy=arm.node.study.design.single_copy,
+        shared_memory=str(arm.shared_memory or ""),
+        forward=tuple(forward),
+        yields=place.oversubscribe,
+    )
+    if len(arm.instances) == 1 or network is None:
+        return alone
+    if arm.transport is Transport.SHM:
+        enter = (software.tools / "nm-box", "by-rank", _agent_map(arm), str(place.tasks))
+        return replace(alone, argv=(*enter, *argv), entering=True, hub_interface=network.hub_interface)
+    return replace(
+        alone,
+        hosts=tuple(HostSlots(host=hostname, slots=place.tasks) for hostname in arm.hostnames),
+        agent=arm.ssh or _agent(arm),
+        hub_interface=network.hub_interface,
+        hub_address=network.hub_address,
+    )
+
+
+def _agent_map(arm: RunningArm) -> str:
+    path = arm.trial.directory / "agents"
+    path.write_text("".join(f"{from_tree(arm.software, i.agent_line)}\n" for i in arm.instances))
+    return str(path)
+
+
+def _agent(arm: RunningArm) -> tuple[str, ...]:
+    agent = arm.trial.directory / "agent"
+    if not agent.is_symlink():
+        # mpirun splits words at spaces, so the agent gets a name without one. It lies where the daemons see
+        # it inside the instances too.
+        agent.symlink_to(arm.software.tools / "nm-box")
+    return str(agent), _agent_map(arm)

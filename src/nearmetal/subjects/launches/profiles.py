@@ -1,0 +1,34 @@
+"""The profiles of one launch: the directory where its ranks write them, and their contents."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from ...errors import TrialFailedError
+from ...samplers.profile import LaunchProfile, parse_profile
+
+
+def profile_directory(inside: Path) -> Path:
+    """Make a fresh directory for the profiles of one launch, so that no older profile is read."""
+    return Path(tempfile.mkdtemp(prefix="profile-", dir=inside))
+
+
+def read_profiles(directory: Path, ranks: int) -> tuple[LaunchProfile, ...]:
+    """Read the profile of each rank, in order.
+
+    Raises TrialFailedError if one is missing or unreadable.
+    """
+    return tuple(_read(directory, rank) for rank in range(ranks))
+
+
+def _read(directory: Path, rank: int) -> LaunchProfile:
+    try:
+        text = (directory / f"profile.{rank}.json").read_text()
+    except OSError as e:
+        raise TrialFailedError(
+            f"rank {rank} wrote no profile ({e.strerror})",
+            remedy="a profile needs a program that calls MPI_Init and is linked with this machine's MPI as a"
+            " shared library; leave profile out of the design for others",
+        ) from e
+    return parse_profile(text)

@@ -1,0 +1,83 @@
+"""The command line of nm-rank, which pins a rank, starts its program and reports its resource use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...environments import Tools
+from ...environments.storage import Volume
+
+PROFILE_LIBRARY = "libnm-profile.so"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The contents of nm-rank's report of its rank.
+
+    directory: directory of the report.
+    events: perf events that the rank counts.
+    exit_codes: exit statuses of a successful rank.
+    """
+
+    directory: Path
+    events: Sequence[str] = ()
+    exit_codes: Sequence[int] = (0,)
+
+
+def rank_argv(
+    tools: Tools,
+    cpus: Sequence[Sequence[int]],
+    program: Sequence[str],
+    *,
+    report: Report | None = None,
+    rank: int | None = None,
+    gate: Path | None = None,
+    storage: Sequence[Path] = (),
+    directory: Path | None = None,
+    profile: Path | None = None,
+) -> list[str]:
+    """Return the command line that runs a program as a rank.
+
+    cpus: CPUs of each rank.
+    rank: its number; None if the launcher sets it.
+    gate: directory of the FIFOs at which the rank waits for the others.
+    storage: storage directory of each rank.
+    directory: working directory of the program.
+    profile: directory for a profile of its MPI calls. nm-rank preloads the profiling library into the program
+        only, so that launchers and shells run without it in every arm.
+    """
+    argv = [tools / "nm-rank", "--cpus", cpu_list(cpus)]
+    if rank is not None:
+        argv += ["--rank", str(rank)]
+    if gate is not None:
+        argv += ["--gate", str(gate)]
+    if storage:
+        argv += ["--storage", ",".join(map(str, storage))]
+    if directory is not None:
+        argv += ["--directory", str(directory)]
+    if report is not None:
+        argv += ["--report", str(report.directory), *event_argv(report.events)]
+        argv += ["--exit-codes", ",".join(map(str, report.exit_codes))]
+    if profile is not None:
+        argv += ["--preload", tools / PROFILE_LIBRARY, "--profile", str(profile)]
+    return [*argv, "--", *program]
+
+
+def event_argv(events: Sequence[str]) -> list[str]:
+    """Return the option for nm-rank and nm-micro that names the perf events to count."""
+    return ["--events", ",".join(events)] if events else []
+
+
+def cpu_list(cpus: Sequence[Sequence[int]]) -> str:
+    """Return the CPUs of each rank as text: '0,1', or '0+1,2+3'."""
+    return ",".join("+".join(map(str, own)) for own in cpus)
+
+
+def storage_of_ranks(volumes: Sequence[Volume], tasks: int) -> list[Path]:
+    """Return the storage directory of each rank.
+
+    tasks: ranks of each instance.
+    """
+    return [volume.path for volume in volumes for _ in range(tasks)]

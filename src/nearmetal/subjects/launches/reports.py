@@ -1,0 +1,73 @@
+"""Reports that nm-rank wrote about the ranks of one run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import TrialFailedError
+from ...host.counters.files import whole_file
+from ...node.trial import DiskWrites, Trial
+from ...workloads.protocol import RankReport, parse_report
+
+
+def read_reports(directory: Path, ranks: int) -> list[RankReport]:
+    """Read the report of each rank.
+
+    Raises TrialFailedError if one is missing: nm-rank fails if it cannot write its report.
+    """
+    return [_report(directory, rank) for rank in range(ranks)]
+
+
+def found_reports(directory: Path, ranks: int) -> list[RankReport]:
+    """Read the reports that a failed launch has left; missing ones are skipped."""
+    found = []
+    for rank in range(ranks):
+        with contextlib.suppress(TrialFailedError):
+            found.append(_report(directory, rank))
+    return found
+
+
+def forget_reports(directory: Path, ranks: int) -> None:
+    """Remove the reports of an earlier run, so that they are not mistaken for those of the next run."""
+    for rank in range(ranks):
+        (directory / _name(rank)).unlink(missing_ok=True)
+
+
+def _report(directory: Path, rank: int) -> RankReport:
+    try:
+        descriptor = os.open(f"{directory}/{_name(rank)}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = whole_file(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as e:
+        raise TrialFailedError(f"rank {rank} did not report: {e}", where=str(directory)) from e
+    return parse_report(text.decode(errors="replace"))
+
+
+def _name(rank: int) -> str:
+    return f"rank.{rank}.json"
+
+
+def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
+    """Return the bytes that all ranks read and wrote, by kind, for the kinds that every rank reports."""
+    kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
+    return {kind: sum(r.io[kind] for r in reports) for kind in kinds}
+
+
+def record_disk_writes(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
+    """Record the bytes that one run of a program wrote to disks, if the kernel counts them.
+
+    name: name of the workload.
+    """
+    written = io_together(reports).get("write_bytes")
+    if written is not None:
+        trial.found.disk_writes[name] = DiskWrites(bytes=written, seconds=max(r.wall for r in reports))
+
+
+def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:
+    """Return the seconds of each instance until its last task ended."""
+    return [max(r.wall for r in reports[i : i + tasks]) for i in range(0, len(reports), tasks)]

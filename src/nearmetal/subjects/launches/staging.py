@@ -1,0 +1,161 @@
+"""The working directories of programs: made empty, filled, read and removed again."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import BinaryIO
+
+from ...errors import TrialFailedError
+from ...host.processes.bounded import gap
+from ...model.study import CommandWorkload
+from ...model.workloads.script import SCRIPT
+from ...node.trial import Trial
+from ...workloads.program_output import SEARCHED
+from ...workloads.reference import difference
+
+#: Bytes of one output that are read. The marker where a long one was cut is searched as well.
+KEPT = SEARCHED - 100
+
+
+def own_directory(
+    trial: Trial, workload: CommandWorkload, part: str = ""
+) -> AbstractContextManager[Path | None]:
+    """Make the directory of one run of a program, filled with its files. Yields None if the program runs in
+    the directory where nearmetal was started.
+
+    part: end of the name, if several copies run at the same time.
+
+    Raises TrialFailedError.
+    """
+    return _staged(trial, workload, part) if workload.own_directory else nullcontext()
+
+
+@contextmanager
+def _staged(trial: Trial, workload: CommandWorkload, part: str) -> Iterator[Path]:
+    assert trial.work is not None
+    directory = trial.work / f"{workload.name}{part}"
+    try:
+        directory.mkdir()
+        texts = {} if workload.script is None else {SCRIPT: workload.script}
+        fill(directory, texts, workload.files)
+        if workload.argv:
+            _require_executable(directory / workload.argv[0])
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) -> None:
+    """Fill a directory.
+
+    texts: contents of new files, by name.
+    files: names in the directory, by path of the file or directory to copy.
+    Raises TrialFailedError.
+    """
+    at = directory
+    try:
+        for name, text in texts.items():
+            at = directory / name
+            at.parent.mkdir(parents=True, exist_ok=True)
+            at.write_text(text)
+        for path, name in files.items():
+            at = Path(path)
+            there = directory / name
+            there.parent.mkdir(parents=True, exist_ok=True)
+            if at.is_dir():
+                shutil.copytree(at, there, dirs_exist_ok=True)
+            else:
+                shutil.copy(at, there)
+    except (OSError, shutil.Error) as e:
+        raise TrialFailedError(f"{at} cannot be put into {directory}: {_words(e)}") from e
+
+
+def _require_executable(program: Path) -> None:
+    """Check that a program was not copied to a file system on which nothing can be executed.
+
+    Raises TrialFailedError if it was.
+    """
+    if program.is_file() and os.statvfs(program).f_flag & os.ST_NOEXEC:
+        raise TrialFailedError(
+            f"{program.name} was copied to {program.parent}, where nothing can be run (mounted noexec)",
+            remedy="write the program's own absolute path into command, and take it out of files",
+        )
+
+
+def _words(e: Exception) -> str:
+    return e.strerror or str(e) if isinstance(e, OSError) else str(e)
+
+
+def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """Read files by name; of a long file only the beginning and the end. Missing files are left out.
+
+    Raises TrialFailedError if one is not a regular file.
+    """
+    found = {}
+    for name in names:
+        file = _opened(directory / name)
+        if file is not None:
+            with file:
+                found[name] = _read(file)
+    return found
+
+
+def _opened(path: Path) -> BinaryIO | None:
+    """Open a file that a program may have written; None if it does not exist.
+
+    The program may have left something else with that name: a pipe without a writer, or a link to a file that
+        is not its own.
+
+    Raises TrialFailedError if it is not a regular file.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise TrialFailedError(f"{path.name}, which it wrote, cannot be read: {e.strerror}") from e
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise TrialFailedError(f"{path.name}, which it wrote, is no regular file")
+    return os.fdopen(fd, "rb")
+
+
+def _read(file: BinaryIO) -> str:
+    size = os.fstat(file.fileno()).st_size
+    data = file.read(KEPT)
+    if size > len(data):
+        half = KEPT // 2
+        file.seek(-half, os.SEEK_END)
+        data = b"".join([data[:half], gap(size - 2 * half).encode(), file.read(half)])
+    return data.decode(errors="replace")
+
+
+def compared(workload: CommandWorkload, directory: Path | None, stdout: str) -> str | None:
+    """Return how the output of a program differs from its reference; empty if it does not, None if there is
+    no reference.
+
+    Raises TrialFailedError.
+    """
+    verify = workload.verify
+    if verify is None or verify.reference is None:
+        return None
+    if verify.file is None:
+        found: BinaryIO | None = io.BytesIO(stdout.encode(errors="replace"))
+    else:
+        assert directory is not None
+        found = _opened(directory / verify.file)
+    if found is None:
+        return "nothing was written"
+    try:
+        with found, Path(verify.reference.path).open("rb") as wanted:
+            return difference(found, wanted, verify.reference)
+    except OSError as e:
+        raise TrialFailedError(
+            f"the reference cannot be read: {e.strerror}", where=verify.reference.path
+        ) from e

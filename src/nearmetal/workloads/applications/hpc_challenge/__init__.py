@@ -1,0 +1,4 @@
+"""What the applications hpcc and hpl share: input files, output, and libraries of linear algebra.
+
+This package must not know how an application is started.
+"""
