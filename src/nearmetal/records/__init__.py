@@ -3,6 +3,7 @@
 from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim, claimed_attempts, last_holder
 from .directory import PlanMeta, ResultsDirectory, safe_name
 from .manifest import Verification
+from .nodes import node_state, node_states
 from .orders import Orders, require_owner
 from .reading import (
     NewTrials,
@@ -40,6 +41,8 @@ __all__ = [
     "is_whole_attempt",
     "last_attempts",
     "last_holder",
+    "node_state",
+    "node_states",
     "read_trials",
     "require_owner",
     "safe_name",
