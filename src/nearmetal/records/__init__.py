@@ -3,6 +3,7 @@
 from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim, claimed_attempts, last_holder
 from .directory import ResultsDirectory, safe_name
 from .manifest import Verification
+from .nodes import node_state, node_states
 from .orders import Orders, require_owner
 from .plan_file import PlanMeta
 from .reading import (
@@ -41,6 +42,8 @@ __all__ = [
     "is_whole_attempt",
     "last_attempts",
     "last_holder",
+    "node_state",
+    "node_states",
     "read_trials",
     "require_owner",
     "safe_name",
