@@ -187,7 +187,7 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
     first = host.calls[0]
     assert first[:3] == ("ssh", "-F", "/c") and first[-2] == "n1"
     assert {"StrictHostKeyChecking=yes", "ControlMaster=auto", "BatchMode=yes"} <= set(first)
-    assert "setsid nohup python3 -m nearmetal run-block '/r/a b' >>/r/workers/1.out" in first[-1]
+    assert "setsid nohup python3 -m nearmetal run-block '/r/a b' --node n1 >>/r/workers/1.out" in first[-1]
     running = Batch({("ssh",): "S 7000\n"})
     assert Ssh().states(running, ids[:1], options) == {ids[0]: State.RUNNING}
     for text in ("gone\n", "S 7001\n", "Z 7000\n"):
@@ -198,7 +198,13 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
         Ssh().submit(unreachable, JOB, options)
     assert caught.value.where == "n1"
     with pytest.raises(UsageError, match="as many different machines"):
+        Ssh().submit(host, JOB, {"hosts": "n1"})
+    with pytest.raises(UsageError, match="n1 is named twice"):
         Ssh().submit(host, JOB, {"hosts": "n1,n1"})
+    named = {"hosts": "a=ssh://bench@10.0.0.1:2222,b"}
+    assert Ssh().nodes(named) == ("a", "b")
+    assert Ssh().submit(host, JOB, named) == ("a:42:7000", "b:42:7000")
+    assert host.calls[-2][-2] == "ssh://bench@10.0.0.1:2222" and host.calls[-2][-1].count("--node a ") == 1
     assert ssh_words("n1", {}, Path("/run/x"))[0] == "ssh"
 
 

@@ -37,6 +37,12 @@ Workers = typer.Option(1, "--workers", metavar="N", help="How many workers run r
 EngineOption = typer.Option(
     [], "--engine-option", metavar="KEY=VALUE", help="An option of the engine; repeatable."
 )
+Nodes = typer.Option(
+    None,
+    "--nodes",
+    metavar="SOURCE",
+    help="Nodes from a YAML file, an Ansible inventory, slurm, slurm:PARTITION or ldap://HOST/BASE.",
+)
 Lease = typer.Option(
     None, "--lease", metavar="TIME", help="After this time a worker that is silent counts as lost."
 )

@@ -1,8 +1,20 @@
 """The results directory: the study, the measurements, checksums, export. This package knows no statistics."""
 
-from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim, claimed_attempts, last_holder
-from .directory import PlanMeta, ResultsDirectory, safe_name
+from .claims import (
+    CLAIMS,
+    COORDINATOR,
+    PRESENT,
+    Claims,
+    ClaimState,
+    StoredClaim,
+    claimed_attempts,
+    joined,
+    last_holder,
+)
+from .directory import PlanMeta, ResultsDirectory
+from .json_files import safe_name
 from .manifest import Verification
+from .nodes import LEFT_OUT, NodeFiles
 from .orders import Orders, require_owner
 from .reading import (
     NewTrials,
@@ -21,9 +33,12 @@ from .writer import TrialWriter
 __all__ = [
     "CLAIMS",
     "COORDINATOR",
+    "LEFT_OUT",
+    "PRESENT",
     "ClaimState",
     "Claims",
     "NewTrials",
+    "NodeFiles",
     "Orders",
     "PlanMeta",
     "ResultsDirectory",
@@ -38,6 +53,7 @@ __all__ = [
     "counted_attempts",
     "heads_of",
     "is_whole_attempt",
+    "joined",
     "last_attempts",
     "last_holder",
     "read_trials",

@@ -3,8 +3,6 @@ closed."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
 import tempfile
@@ -17,16 +15,17 @@ from typing import Any, assert_never
 from ..errors import RecordsError
 from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
-from ..model.roof import MeasuredRoof, read_roofs, roof_record
+from ..model.roof import MeasuredRoof, best_of, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, resume_line, sync_directory, write_file
+from .json_files import json_bytes, json_object, new_directory, read_bytes, require_schema, safe_name
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
+from .nodes import LEFT_OUT, NodeFiles
 from .reading import Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
 ROOFS = "roofs.json"
-NODES = "nodes"
 _SCHEMA, _OLD_SCHEMA = 2, 1
 """Schemas of plan.json. Plans of schema 1 have no schedule."""
 _GROWING, _EXPECTED = "growing looks", "expected looks"
@@ -238,7 +237,7 @@ class ResultsDirectory:
 
         Raises RecordsError.
         """
-        return _bytes(self.path / STUDY).decode()
+        return read_bytes(self.path / STUDY).decode()
 
     @property
     def provenance(self) -> dict[str, JsonValue]:
@@ -248,31 +247,18 @@ class ResultsDirectory:
         """
         return json_object(self.path / PROVENANCE)
 
-    def write_node(self, run: str, provenance: Mapping[str, Any]) -> None:
-        """Write the description of this machine, on which a worker runs blocks, with its name under 'node'.
-
-        run: label of the worker, as in its records.
-
-        Raises DiskFullError and RecordsError.
-        """
-        place = self.path / NODES
-        try:
-            place.mkdir(exist_ok=True)
-            write_file(
-                place / f"{safe_name(run)}.json",
-                json_bytes({"run": run, "node": os.uname().nodename, **provenance}),
-            )
-        except OSError as e:
-            raise failure(e, self.path, kept="the records are whole") from e
+    @property
+    def node_files(self) -> NodeFiles:
+        """The descriptions of the machines on which workers run."""
+        return NodeFiles(self.path)
 
     def nodes(self) -> dict[str, dict[str, JsonValue]]:
-        """Return the descriptions of the workers' machines by label of the worker; empty in older
-        directories.
+        """Return the descriptions of the machines of the workers that take part, by label of the worker;
+        empty in older directories.
 
         Raises RecordsError.
         """
-        found = (json_object(file) for file in sorted((self.path / NODES).glob("*.json")))
-        return {str(data.pop("run")): data for data in found}
+        return {run: found for run, found in self.node_files.read().items() if LEFT_OUT not in found}
 
     def write_roofs(self, roofs: Iterable[MeasuredRoof]) -> None:
         """Write the upper bounds known so far.
@@ -285,11 +271,15 @@ class ResultsDirectory:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def roofs(self) -> tuple[MeasuredRoof, ...]:
-        """Return the upper bounds of write_roofs; in an older directory, those of its provenance.
+        """Return the upper bounds of write_roofs; in an older directory, those of its provenance. If workers
+        measured them, each is the best of all nodes.
 
         Raises RecordsError.
         """
         file = self.path / ROOFS
+        own = () if file.exists() else [read_roofs(node.get("roofs")) for node in self.nodes().values()]
+        if any(own):
+            return best_of(roof for roofs in own for roof in roofs)
         return read_roofs((json_object(file) if file.exists() else self.provenance).get("roofs"))
 
     def writer(self, name: str = "local") -> TrialWriter:
@@ -371,18 +361,6 @@ class ResultsDirectory:
         return verify_sums(self.path)
 
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
-
-
-def safe_name(name: str) -> str:
-    """Return the name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
-    return _UNSAFE.sub("~", name).lstrip(".") or "unnamed"
-
-
-def json_bytes(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
 def plan_form(plan: PlanMeta) -> dict[str, Any]:
     """Return the contents of plan.json."""
     match plan.schedule:
@@ -409,52 +387,6 @@ def _schedule(data: Mapping[str, Any]) -> Schedule:
     if found["name"] == _EXPECTED:
         return ExpectedLooks(expected=int(found["expected"]))
     raise ValueError(f"schedule {found['name']!r}")
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as e:
-        raise RecordsError(f"cannot be read: {e.strerror}", where=str(file)) from e
-
-
-def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
-    """Check that a file was written by this version of nearmetal.
-
-    Raises RecordsError if it was written by another version.
-    """
-    if data.get("schema") != known:
-        raise RecordsError(
-            f"{what} schema {data.get('schema')!r} is not known to this nearmetal, which reads {known}",
-            where=str(file),
-            remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
-        )
-
-
-def json_object(file: Path) -> dict[str, Any]:
-    """Read a file with one JSON object.
-
-    Raises RecordsError.
-    """
-    try:
-        data = json.loads(_bytes(file))
-    except ValueError as e:
-        raise RecordsError(f"corrupt: {e}", where=str(file), remedy="take it from a copy") from e
-    if type(data) is not dict:
-        raise RecordsError("corrupt: not an object", where=str(file), remedy="take it from a copy")
-    return data
-
-
-def new_directory(parent: Path, name: str) -> Path:
-    """Make a new directory; a number is appended to a name that is already taken."""
-    number = 1
-    while True:
-        path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            path.mkdir()
-            return path
-        except FileExistsError:
-            number += 1
 
 
 def _remove_new(path: Path) -> None:

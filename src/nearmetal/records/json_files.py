@@ -1,0 +1,69 @@
+"""Files of a results directory that hold one JSON object, and the names of files and directories."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import RecordsError
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def safe_name(name: str) -> str:
+    """Return the name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
+    return _UNSAFE.sub("~", name).lstrip(".") or "unnamed"
+
+
+def json_bytes(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def read_bytes(file: Path) -> bytes:
+    """Read a whole file. Raises RecordsError."""
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise RecordsError(f"cannot be read: {e.strerror}", where=str(file)) from e
+
+
+def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
+    """Check that a file was written by this version of nearmetal.
+
+    Raises RecordsError if it was written by another version.
+    """
+    if data.get("schema") != known:
+        raise RecordsError(
+            f"{what} schema {data.get('schema')!r} is not known to this nearmetal, which reads {known}",
+            where=str(file),
+            remedy="read the directory with the nearmetal that wrote it, or upgrade this one",
+        )
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """Read a file with one JSON object.
+
+    Raises RecordsError.
+    """
+    try:
+        data = json.loads(read_bytes(file))
+    except ValueError as e:
+        raise RecordsError(f"corrupt: {e}", where=str(file), remedy="take it from a copy") from e
+    if type(data) is not dict:
+        raise RecordsError("corrupt: not an object", where=str(file), remedy="take it from a copy")
+    return data
+
+
+def new_directory(parent: Path, name: str) -> Path:
+    """Make a new directory; a number is appended to a name that is already taken."""
+    number = 1
+    while True:
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
