@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engines import Engine, Job, State, load_engine
+from ..engines import Engine, Job, NamesNodes, State, load_engine
 from ..errors import RunError, UsageError
 from ..host import LocalHost
 from ..model.study import Study
@@ -20,6 +19,7 @@ from ..records.claims import LEASE
 from ..records.disk import resume_line, write_file
 from ..study_file import load_text
 from .measuring import bounded, machine_for
+from .nodes import nearmetal_here
 from .results import frozen_study
 
 if TYPE_CHECKING:
@@ -54,6 +54,12 @@ class Fleet:
     workers: int
     options: Mapping[str, str]
     lease: float = LEASE
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes of the workers; () if the engine chooses them."""
+        engine = load_engine(self.engine)
+        return engine.nodes(self.options)[: self.workers] if isinstance(engine, NamesNodes) else ()
 
 
 def run_by_engine(
@@ -114,6 +120,8 @@ def _coordinated(
                 fleet.workers,
                 _watch(states, directory, fleet.lease),
                 progress,
+                nodes=fleet.nodes,
+                lease=fleet.lease,
                 overrun=order.overrun,
             )
         except KeyboardInterrupt:
@@ -138,10 +146,8 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
     logs.mkdir(exist_ok=True)
     limit = study.design.max_time
     seconds = None if limit is None else 1.25 * limit + SPARE
-    path = os.environ.get("PYTHONPATH")
     argv = [
-        *(("/usr/bin/env", f"PYTHONPATH={path}") if path else ()),
-        *(sys.executable, "-m", "nearmetal", "run-block", str(directory.path.resolve())),
+        *(*nearmetal_here(), "run-block", str(directory.path.resolve())),
         *("--json", "--lease", f"{fleet.lease:g}s"),
         *(("--time", f"{seconds:.0f}s") if seconds is not None else ()),
         *(() if fleet.engine in _NO_GROUPS else ("--inside",)),
@@ -163,7 +169,12 @@ _NO_GROUPS = ("local", "ssh")
 
 
 def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -> None:
-    known = {"engine": fleet.engine, "options": dict(fleet.options), "ids": list(ids)}
+    known = {
+        "engine": fleet.engine,
+        "options": dict(fleet.options),
+        "ids": list(ids),
+        "nodes": list(fleet.nodes),
+    }
     write_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n")
 
 
@@ -258,6 +269,7 @@ def serve_here(
     lease: float,
     inside: bool,
     force: bool,
+    node: str = "",
 ) -> None:
     """Run the blocks that a coordinator orders, on this machine. See run.serving.Terms for the arguments.
 
@@ -282,6 +294,7 @@ def serve_here(
         command=command,
         started=started,
         lease=lease,
+        node=node,
         force=force,
     )
     serve(machine, study, directory, terms, done, progress)

@@ -75,6 +75,14 @@ def options_of(inventory: Inventory) -> dict[str, str]:
     return {"hosts": ",".join(hosts), **config}
 
 
+def node_options(source: str) -> dict[str, str]:
+    """Return the options by which the engine ssh reaches the nodes of an inventory.
+
+    source: see inventory.load_inventory(), also for the errors.
+    """
+    return options_of(load_inventory(source, LocalHost()))
+
+
 def nearmetal_here() -> tuple[str, ...]:
     """Return the command that runs this nearmetal, also on a node where it is installed at the same path."""
     path = os.environ.get("PYTHONPATH")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..api.checking import NOT_HERE, cpu_summary
 from ..api.nodes import NodeCheck, NodesCheck
-from ..host.facts.nodes import NodeDifference
-from ..model.inventory import fold_names
+from ..report.node_differences import difference_lines
 from ..report.text import one_line, plural
 from .check_text import WIDTH, all_lines
-
-_VALUE = 44
-"""Most columns of a value that stands beside others."""
 
 
 def nodes_lines(found: NodesCheck, width: int, *, everything: bool) -> list[str]:
@@ -36,31 +32,6 @@ def nodes_lines(found: NodesCheck, width: int, *, everything: bool) -> list[str]
         lines += ["", *_node_lines(answered, everything=everything)]
     columns = min(width, WIDTH)
     return [line if len(line) <= columns or everything else f"{line[: columns - 1]}…" for line in lines]
-
-
-def difference_lines(differences: Sequence[NodeDifference]) -> list[str]:
-    """Return aligned lines: the fact, each of its values, and the nodes that have it."""
-    if not differences:
-        return ["no differences between the nodes"]
-    rows = [
-        (d.what if first else "", value, nodes)
-        for d in differences
-        for first, value, nodes in _values(d.values)
-    ]
-    names = max(len(what) for what, _, _ in rows)
-    values = min(_VALUE, max(len(value) for _, value, _ in rows))
-    return [
-        "differences between the nodes",
-        *(f" {what:<{names}}  {_cut(value):<{values}}  {fold_names(nodes)}" for what, value, nodes in rows),
-    ]
-
-
-def _values(values: Mapping[str, Sequence[str]]) -> list[tuple[bool, str, Sequence[str]]]:
-    return [(at == 0, one_line(value), nodes) for at, (value, nodes) in enumerate(values.items())]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
 
 
 def _head(answered: int, silent: int) -> str:

@@ -25,6 +25,7 @@ from .options import (
     Lease,
     Margin,
     MaxBlocks,
+    Nodes,
     Overrun,
     Parent,
     Require,
@@ -109,6 +110,7 @@ def run(
     require: Require = RequireOption,
     engine: str = Engine,
     workers: int = Workers,
+    nodes: str = Nodes,
     engine_option: list[str] = EngineOption,
     lease: str = Lease,
     dry_run: bool = DryRun,
@@ -154,7 +156,7 @@ def run(
         overrun=overrun,
         require=require,
         everything=everything,
-        fleet=fleet_of(engine, workers, engine_option, lease),
+        fleet=fleet_of(engine, workers, engine_option, lease, nodes),
     )
 
 
@@ -173,6 +175,7 @@ def resume(
     overrun: bool = Overrun,
     engine: str = Engine,
     workers: int = Workers,
+    nodes: str = Nodes,
     engine_option: list[str] = EngineOption,
     lease: str = Lease,
     dry_run: bool = DryRun,
@@ -203,7 +206,7 @@ def resume(
         dry_run=dry_run,
         overrun=overrun,
         everything=everything,
-        fleet=fleet_of(engine, workers, engine_option, lease),
+        fleet=fleet_of(engine, workers, engine_option, lease, nodes),
     )
 
 

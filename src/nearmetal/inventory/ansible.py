@@ -24,7 +24,7 @@ _VARIABLES = {
 """Keys of an InventoryNode, by the variables of Ansible that fill them."""
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _PATTERN = re.compile(r"\[([0-9]{1,9}|[a-z]):([0-9]{1,9}|[a-z])(?::([0-9]{1,4}))?\]")
-_WITH_PORT = re.compile(r"([^:\[\]]+):([0-9]{1,5})")
+_WITH_PORT = re.compile(r"((?:[^:\[\]]|\[[^\]]*\])+):([0-9]{1,5})")
 _LOCAL = ("ansible_connection", "local")
 ALL = "all"
 

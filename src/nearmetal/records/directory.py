@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from ..errors import RecordsError
 from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
-from ..model.roof import MeasuredRoof, best_of, read_roofs, roof_record
+from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, resume_line, sync_directory, write_file
 from .json_files import json_bytes, json_object, new_directory, read_bytes, require_schema, safe_name
@@ -25,7 +25,7 @@ from .reading import Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
-ROOFS = "roofs.json"
+ROOFS, WANTED_ROOFS = "roofs.json", "wanted-roofs.json"
 _SCHEMA, _OLD_SCHEMA = 2, 1
 """Schemas of plan.json. Plans of schema 1 have no schedule."""
 _GROWING, _EXPECTED = "growing looks", "expected looks"
@@ -269,6 +269,29 @@ class ResultsDirectory:
             write_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}))
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
+
+    def want_roofs(self, wanted: Iterable[RoofRequest]) -> None:
+        """Write which upper bounds the workers shall measure, before the first order.
+
+        Raises DiskFullError and RecordsError.
+        """
+        try:
+            data = json_bytes({"wanted": [vars(roof) for roof in wanted]})
+            write_file(self.path / WANTED_ROOFS, data)
+        except OSError as e:
+            raise failure(e, self.path, kept="the records are whole") from e
+
+    def wanted_roofs(self) -> tuple[RoofRequest, ...]:
+        """Return what want_roofs() wrote; () if it was not called.
+
+        Raises RecordsError.
+        """
+        file = self.path / WANTED_ROOFS
+        found = json_object(file).get("wanted", []) if file.exists() else []
+        try:
+            return tuple(RoofRequest(**item) for item in found)
+        except TypeError as e:
+            raise RecordsError(f"corrupt: {e}", where=str(file)) from e
 
     def roofs(self) -> tuple[MeasuredRoof, ...]:
         """Return the upper bounds of write_roofs; in an older directory, those of its provenance. If workers

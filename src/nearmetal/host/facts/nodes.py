@@ -80,19 +80,16 @@ def _mitigations(provenance: Mapping[str, Any]) -> object:
     known = provenance.get("mitigations")
     if not isinstance(known, Mapping) or "unavailable" in known:
         return known
-    words = (
-        f"{name}: {str(state).partition(';')[0].removeprefix('Mitigation: ')}"
-        for name, state in known.items()
-    )
-    return ", ".join(word for word in words if not word.endswith("Not affected")) or "none needed"
+    states = {n: str(state).partition(";")[0].removeprefix("Mitigation: ") for n, state in known.items()}
+    words = (f"{name}: {state}" for name, state in states.items() if state != "Not affected")
+    return ", ".join(words) or "none needed"
 
 
 def _flags(provenance: Mapping[str, Any]) -> object:
     flags = section(provenance, "cpu").get("flags")
-    vectors = (
-        [f for f in flags if re.match(r"avx|sse4_2|sve|amx", str(f))] if isinstance(flags, list) else flags
-    )
-    return " ".join(map(str, vectors)) if isinstance(vectors, list) else vectors
+    if not isinstance(flags, list):
+        return flags
+    return " ".join(str(f) for f in flags if re.match(r"avx|sse4_2|sve|amx", str(f)))
 
 
 _FACTS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
