@@ -242,7 +242,7 @@ class Cluster(FakeHost):
 
     def __init__(self, answers: Mapping[str, str | int]) -> None:
         programs = {name: f"/usr/bin/{name}" for name in answers}
-        super().__init__(programs=programs, missing={"scontrol", "sinfo"} - answers.keys())
+        super().__init__(programs=programs, missing=sorted({"scontrol", "sinfo"} - answers.keys()))
         self.answers = answers
 
     def run(
@@ -306,7 +306,7 @@ def test_urls_of_ldap_servers() -> None:
 
 def test_nodes_of_an_ldap_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is played by one with the few names that are used of it."""
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"cn": ["n2", "second"], "ipHostNumber": ["10.0.0.2"]},
         {"cn": "n1", "ipHostNumber": []},
     ]

@@ -17,6 +17,7 @@ from .manifest import Verification
 from .nodes import LEFT_OUT, NodeFiles
 from .orders import Orders, require_owner
 from .reading import (
+    GrowingTrials,
     NewTrials,
     Trials,
     by_claim,
@@ -37,6 +38,7 @@ __all__ = [
     "PRESENT",
     "ClaimState",
     "Claims",
+    "GrowingTrials",
     "NewTrials",
     "NodeFiles",
     "Orders",

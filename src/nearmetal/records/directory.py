@@ -25,6 +25,7 @@ from .reading import Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
+TRIALS = "trials"
 ROOFS, WANTED_ROOFS = "roofs.json", "wanted-roofs.json"
 _SCHEMA, _OLD_SCHEMA = 2, 1
 """Schemas of plan.json. Plans of schema 1 have no schedule."""
@@ -77,7 +78,7 @@ class ResultsDirectory:
         try:
             parent.mkdir(parents=True, exist_ok=True)
             path = new_directory(parent, f"{safe_name(study_name)}-{time.strftime(STAMP, time.gmtime())}")
-            for below in ("trials", "samples", "logs"):
+            for below in (TRIALS, "samples", "logs"):
                 (path / below).mkdir()
             write_file(path / STUDY, study_yaml.encode())
             sync_directory(parent)
@@ -323,10 +324,10 @@ class ResultsDirectory:
             raise RecordsError(
                 f"{name!r} cannot name a writer: letters, digits, dot, dash and underscore only"
             )
-        return TrialWriter(self.path / "trials" / f"{name}.jsonl", directory=self.path)
+        return TrialWriter(self.path / TRIALS / f"{name}.jsonl", directory=self.path)
 
     def _trial_files(self) -> list[Path]:
-        return sorted((self.path / "trials").glob("*.jsonl"))
+        return sorted((self.path / TRIALS).glob("*.jsonl"))
 
     def trials_bytes(self) -> int:
         """Return the size in bytes of the records of all writers."""
@@ -414,7 +415,7 @@ def _schedule(data: Mapping[str, Any]) -> Schedule:
 
 def _remove_new(path: Path) -> None:
     (path / STUDY).unlink(missing_ok=True)
-    for below in ("trials", "samples", "logs"):
+    for below in (TRIALS, "samples", "logs"):
         if (path / below).is_dir():
             (path / below).rmdir()
     path.rmdir()

@@ -285,7 +285,7 @@ def _blocks(
     from ..analysis.roofs import wanted
 
     networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
-    known = list(directory.trials())
+    known = directory.trials()
     try:
         with at_work(node, recording, directory, WRITER) as worker:
             coordinator = Coordinator(
@@ -295,7 +295,7 @@ def _blocks(
                 InThisProcess(worker),
                 progress,
                 known=known,
-                attempts=last_attempts(known),
+                attempts=last_attempts(known.heads),
                 begin=begin,
                 overrun=order.overrun,
                 roofs=RoofMeter(

@@ -24,11 +24,13 @@ from ..records import (
     NewTrials,
     Orders,
     ResultsDirectory,
+    Trials,
     claimed_attempts,
     last_attempts,
     last_holder,
 )
 from ..records.claims import LEASE
+from ..records.directory import TRIALS
 from ..subjects.registry import without_unable
 from .coordinator import Coordinator
 from .present import Present, await_nodes
@@ -62,8 +64,8 @@ class SharedWorkers:
         seed: of the order of the nodes.
         usable: returns the names of the nodes that can run blocks now.
         """
-        self._orders = Orders(directory.path)
-        self._new = NewTrials(directory.path / "trials")
+        self._directory, self._orders = directory, Orders(directory.path)
+        self._new = NewTrials(directory.path / TRIALS)
         self._claims, self._watch = claims, watch
         self._next_claims = 0.0
         self._nodes, self._seed, self._usable = tuple(nodes), seed, usable
@@ -80,9 +82,11 @@ class SharedWorkers:
         self._given[order.block.number] = replace(order, node=node)
         self._orders.give(self._given[order.block.number])
 
-    def known(self) -> list[TrialRecord]:
+    def known(self) -> Trials:
         """Return the records that are on disk already. records() then yields only later ones."""
-        return self._new.read()
+        found = self._directory.trials()
+        self._new.skip(found)
+        return found
 
     def records(self) -> Iterator[TrialRecord]:
         found = self._new.read()
@@ -219,7 +223,7 @@ def coordinate(
         directory, claims, number, watch, nodes=nodes, seed=study.design.seed, usable=present.usable
     )
     known = workers.known()
-    attempts = Counter(last_attempts(known)) | Counter(claimed_attempts(claims.place))
+    attempts = Counter(last_attempts(known.heads)) | Counter(claimed_attempts(claims.place))
     coordinator = Coordinator(
         study,
         directory,
