@@ -98,12 +98,14 @@ def _coordinated(
 ) -> Outcome:
     from ..node.machine import new_label
     from ..run.interrupt import interruptible
+    from ..run.present import Present
     from ..run.run import Outcome
     from ..run.shared import coordinate, coordinating
 
     engine, host = load_engine(fleet.engine), LocalHost()
     label = new_label()
     with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
+        present = Present(directory, claims)
         progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
         ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
         _remember(directory, fleet, ids)
@@ -117,6 +119,7 @@ def _coordinated(
                 bounded(study, max_blocks),
                 directory,
                 claims,
+                present,
                 fleet.workers,
                 _watch(states, directory, fleet.lease),
                 progress,

@@ -9,6 +9,7 @@ from ..host import Host
 from ..model.inventory import Inventory
 from ..study_file.tree import MAX_BYTES
 from .ansible import from_ini
+from .ldap import from_ldap
 from .slurm import from_slurm
 from .yaml_file import from_yaml
 
@@ -30,8 +31,6 @@ def load_inventory(source: str, host: Host) -> Inventory:
     source or no node in it, and UnavailableError if Slurm or ldap3 is missing.
     """
     if source.startswith(LDAP):
-        from .ldap import from_ldap
-
         found = from_ldap(source)
     elif source.partition(":")[0] == SLURM and not Path(source).exists():
         found = from_slurm(host, source.partition(":")[2])

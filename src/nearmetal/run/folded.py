@@ -1,5 +1,5 @@
-"""The rounds of a running study, folded to one value per block. Each block is folded once, and its records are
-then forgotten. This module imports the statistics, which take a second to load."""
+"""The rounds of a running study, folded to one value per block. Each block is folded once, and its records
+are then forgotten. This module imports the statistics, which take a second to load."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _joined(first: _Part, second: _Part) -> _Part:
 
 
 def _light(piece: Piece) -> Piece:
-    """Return a piece without the counters of its trials. They explain a result, which is done after the run."""
+    """Return a piece without the counters of its trials. They only explain a result, after the run."""
     counts = {s: replace(c, counters={}, network={}, counted={}) for s, c in piece.counts.items()}
     return replace(piece, counts=counts)
 

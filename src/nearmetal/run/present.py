@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..host.facts.nodes import NodeDifference, differences, node_facts
 from ..model.record import JsonValue
 from ..node.progress import Progress
-from ..records import LEFT_OUT, PRESENT, Claims, ResultsDirectory, joined
+from ..records import LEFT_OUT, PRESENT, Claims, ResultsDirectory, StoredClaim, joined
 from ..report.node_differences import difference_lines
 
 POLL = 0.2
@@ -38,19 +38,21 @@ class WorkerSeen:
 
 
 class Present:
-    """Reads which workers of a run are there, from its results directory alone."""
+    """Reads which workers of a run are there, from its results directory alone. Workers that had begun before
+    this object was made are left out: an earlier coordinator started them."""
 
     def __init__(self, directory: ResultsDirectory, claims: Claims) -> None:
         """claims: for the clock of the file server."""
         self._directory, self._claims = directory, claims
+        self._earlier = {claim.claim.run for claim in self._joined()}
         self._described: dict[str, Mapping[str, JsonValue]] = {}
 
     def workers(self) -> list[WorkerSeen]:
-        """Return all workers that have ever begun, in the order in which they did.
+        """Return the workers that have begun, in the order in which they did, also those that have ended.
 
         Raises RecordsError.
         """
-        found = joined(self._directory.path / PRESENT, self._claims.now())
+        found = [claim for claim in self._joined() if claim.claim.run not in self._earlier]
         if any(claim.claim.run not in self._described for claim in found):
             self._described = dict(self._directory.node_files.read())
         return [
@@ -63,6 +65,9 @@ class Present:
             )
             for claim in found
         ]
+
+    def _joined(self) -> list[StoredClaim]:
+        return joined(self._directory.path / PRESENT, self._claims.now())
 
     def usable(self) -> frozenset[str]:
         """Return the names of the nodes with a worker that can run blocks now."""

@@ -189,6 +189,7 @@ def coordinate(
     study: Study,
     directory: ResultsDirectory,
     claims: Claims,
+    present: Present,
     number: int,
     watch: Callable[[], None],
     progress: Progress,
@@ -201,6 +202,7 @@ def coordinate(
     time budget counts from the end of the rehearsal, so it does not count the time in a queue.
 
     study: the study as it was asked, with all its arms.
+    present: made before the workers were submitted.
     number, watch, nodes: see SharedWorkers.
     lease: seconds for which a node that has not begun is waited for.
 
@@ -217,7 +219,6 @@ def coordinate(
     backends = {e.backend: named_backend(e.backend) for e in study.environments}
     study, _ = without_unable(study, backends)
     directory.want_roofs(wanted(study))
-    present = Present(directory, claims)
     await_nodes(present, nodes, watch, progress, until=until)
     workers = SharedWorkers(
         directory, claims, number, watch, nodes=nodes, seed=study.design.seed, usable=present.usable
