@@ -278,7 +278,7 @@ def serve_here(
 
     seconds: time limit of this worker; None for none.
     """
-    from ..run.serving import TOOLS, Terms, serve
+    from ..run.serving import TOOLS, Terms, serve, taking_part
 
     begin = time.monotonic()
     for name in ("study.yaml", "plan.json", "provenance.json"):
@@ -288,9 +288,6 @@ def serve_here(
         study = frozen_study(directory)
     else:
         study = load_text(directory.study_yaml, str(directory.path / "study.yaml"), None)
-    digest = _digest_of_tools(directory)
-    tools = directory.path / TOOLS / digest if digest else None
-    machine, study = machine_for(study, progress, tools=tools)
     terms = Terms(
         until=None if seconds is None else begin + seconds,
         inside=inside,
@@ -300,7 +297,11 @@ def serve_here(
         node=node,
         force=force,
     )
-    serve(machine, study, directory, terms, done, progress)
+    with taking_part(directory, terms) as label:
+        digest = _digest_of_tools(directory)
+        tools = directory.path / TOOLS / digest if digest else None
+        machine, study = machine_for(study, progress, tools=tools)
+        serve(machine, study, directory, terms, label, done, progress)
 
 
 def _digest_of_tools(directory: ResultsDirectory) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -66,24 +66,45 @@ class Terms:
         return self.node or os.uname().nodename
 
 
+@contextmanager
+def taking_part(directory: ResultsDirectory, terms: Terms) -> Iterator[str]:
+    """Be one of the workers of a run, as long as the body runs. Yields the label of this worker.
+
+    If the body raises NearmetalError before this node is described, the reason is stored for the coordinator.
+    """
+    label = new_label()
+    present = Claims(directory.path / PRESENT, label, terms.lease, terms.name)
+    try:
+        with present.holding(present.join()):
+            try:
+                yield label
+            except NearmetalError as e:
+                if label not in directory.node_files.read():
+                    directory.node_files.write(label, {LEFT_OUT: e.what}, node=terms.name)
+                raise
+    finally:
+        present.close()
+
+
 def serve(
     machine: Machine,
     study: Study,
     directory: ResultsDirectory,
     terms: Terms,
+    label: str,
     done: Callable[[BlockRun], None],
     progress: Progress,
 ) -> None:
     """Run the blocks that are ordered in a results directory. The first worker of a run also rehearses the
     study and writes the plan.
 
+    label: label of this worker; see taking_part().
     done: called after each block.
 
     Raises BusyError if another run holds the machine, KeyboardInterrupt if this worker receives SIGTERM (its
     claim is then given back and everything is undone), and the errors of check_study(), fix_plan() and
     reopened_node().
     """
-    label = new_label()
     with (
         interruptible(partial(sweep, progress, label)),
         machine_lock(label, command=terms.command, force=terms.force, group=str(directory.path.resolve())),
@@ -91,16 +112,9 @@ def serve(
     ):
         claims = Claims(directory.path / CLAIMS, label, terms.lease)
         stack.callback(claims.close)
-        present = Claims(directory.path / PRESENT, label, terms.lease, terms.name)
-        stack.callback(present.close)
-        stack.enter_context(present.holding(present.join()))
         if terms.inside:
             stack.enter_context(cgroups.inside_own_group())
-        try:
-            opened = _opened(machine, study, directory, claims, label, terms, progress, stack)
-        except NearmetalError as e:
-            directory.node_files.write(label, {LEFT_OUT: e.what}, node=terms.name)
-            raise
+        opened = _opened(machine, study, directory, claims, label, terms, progress, stack)
         if opened is None:
             return
         node, recording, known = opened
@@ -199,7 +213,7 @@ def _run_orders(
         if left is not None and left <= longest:
             progress.note("this worker ends: its time is too short for another round")
             return
-        found = _next_order(directory, claims, coordinator, terms.name)
+        found = next_order(directory, claims, coordinator.there, terms.name)
         if found is None:
             return
         order, claim = found
@@ -247,12 +261,13 @@ class _NodeRoofs:
             )
 
 
-def _next_order(
-    directory: ResultsDirectory, claims: Claims, coordinator: _Coordinated, name: str
+def next_order(
+    directory: ResultsDirectory, claims: Claims, coordinated: Callable[[], bool], name: str
 ) -> tuple[NextBlock, Claim] | None:
     """Claim the next order for this node, and wait for one while a coordinator lives. Returns None if there
     will be no more.
 
+    coordinated: returns whether a coordinator lives.
     name: name of this node.
     """
     orders = Orders(directory.path)
@@ -264,6 +279,6 @@ def _next_order(
                 claim = claims.take(number, order.attempt)
                 if claim is not None:
                     return order, claim
-        if stopped or not coordinator.there():
+        if stopped or not coordinated():
             return None
         time.sleep(POLL)
