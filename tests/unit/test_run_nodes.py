@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
 from nearmetal.model.study import Better
 from nearmetal.node.progress import Silent
 from nearmetal.plan import make_block
-from nearmetal.records import CLAIMS, LEFT_OUT, PRESENT, Claims, Orders, ResultsDirectory
+from nearmetal.records import CLAIMS, COORDINATOR, LEFT_OUT, PRESENT, Claims, Orders, ResultsDirectory
 from nearmetal.run.present import Present, await_nodes
-from nearmetal.run.serving import next_order
+from nearmetal.run.serving import await_plan, next_order
 from nearmetal.run.shared import SharedWorkers
 from nearmetal.study_file import dump_study
 
@@ -158,6 +159,23 @@ def test_a_node_that_never_begins_is_waited_for_no_longer_than_a_lease(
     Node(directory, "n1").describe()
     await_nodes(present, ("n1", "n2"), lambda: None, notes, until=time.monotonic() + 0.5)
     assert notes.notes == ["node n2 has not begun; see the output of its worker in workers/"]
+
+
+def test_a_node_without_a_compiler_waits_for_the_programs_of_the_node_that_rehearses(tmp_path: Path) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
+    seat = Claims(directory.path / COORDINATOR, "nearmetal-0", LEASE)
+    first = Claims(directory.path / CLAIMS, "nearmetal-1", LEASE)
+    assert seat.take_over(0) is not None
+    assert not await_plan(directory, "nearmetal-2", 0.5), "nobody rehearses"
+    claim = first.take_over(0)
+    assert claim is not None
+    waiting = ThreadPoolExecutor(1).submit(await_plan, directory, "nearmetal-2", 0.5)
+    time.sleep(1.2)
+    assert not waiting.done(), "a rehearsal may take longer than a lease"
+    directory.freeze(seed=7, arms=[arm.name for arm in STUDY.arms()], provenance={})
+    assert waiting.result(timeout=60)
+    Orders(directory.path).stop()
+    assert await_plan(directory, "nearmetal-2", 0.5)
 
 
 def test_waiting_ends_with_the_last_worker(directory: ResultsDirectory, claims: Claims) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engines import Engine, Job, NamesNodes, State, load_engine
-from ..errors import RunError, UsageError
+from ..errors import RunError, UnavailableError, UsageError
 from ..host import LocalHost
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory, require_owner
@@ -23,6 +23,7 @@ from .nodes import nearmetal_here
 from .results import frozen_study
 
 if TYPE_CHECKING:
+    from ..node.machine import Machine
     from ..node.progress import Progress
     from ..run.run import Order, Outcome
     from ..run.worker import BlockRun
@@ -278,7 +279,7 @@ def serve_here(
 
     seconds: time limit of this worker; None for none.
     """
-    from ..run.serving import TOOLS, Terms, serve, taking_part
+    from ..run.serving import TOOLS, Terms, await_plan, serve, taking_part
 
     begin = time.monotonic()
     for name in ("study.yaml", "plan.json", "provenance.json"):
@@ -298,9 +299,17 @@ def serve_here(
         force=force,
     )
     with taking_part(directory, terms) as label:
-        digest = _digest_of_tools(directory)
-        tools = directory.path / TOOLS / digest if digest else None
-        machine, study = machine_for(study, progress, tools=tools)
+
+        def prepared() -> tuple[Machine, Study]:
+            digest = _digest_of_tools(directory)
+            return machine_for(study, progress, tools=directory.path / TOOLS / digest if digest else None)
+
+        try:
+            machine, study = prepared()
+        except UnavailableError:  # such as no compiler: the programs of another node may fit
+            if directory.frozen or not await_plan(directory, label, lease):
+                raise
+            machine, study = prepared()
         serve(machine, study, directory, terms, label, done, progress)
 
 

@@ -14,9 +14,9 @@ from .slurm import from_slurm
 from .yaml_file import from_yaml
 
 SLURM, LDAP = "slurm", ("ldap://", "ldaps://")
-FORMS = (
-    "a YAML file such as examples/hosts.yaml, an Ansible inventory (YAML or INI), slurm, slurm:PARTITION, or "
-    "ldap://HOST/BASE"
+TAKES = (
+    "--nodes takes a YAML file such as examples/hosts.yaml, an Ansible inventory (YAML or INI), slurm, "
+    "slurm:PARTITION, or ldap://HOST/BASE"
 )
 
 
@@ -40,7 +40,7 @@ def load_inventory(source: str, host: Host) -> Inventory:
         found = (from_yaml if is_yaml else from_ini)(text, source)
     if not found.nodes:
         why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out.items())
-        raise UsageError(f"no node can be used{': ' if why else ''}{why[:300]}", where=source, remedy=FORMS)
+        raise UsageError(f"no node can be used{': ' if why else ''}{why[:300]}", where=source, remedy=TAKES)
     return found
 
 
@@ -52,8 +52,6 @@ def _text(path: Path) -> str:
             raise UsageError(f"larger than {MAX_BYTES >> 20} MiB, which no inventory is", where=str(path))
         return data.decode()
     except OSError as e:
-        raise UsageError(
-            f"cannot read the nodes: {e.strerror or e}", where=str(path), remedy=f"--nodes takes {FORMS}"
-        ) from e
+        raise UsageError(f"cannot read the nodes: {e.strerror or e}", where=str(path), remedy=TAKES) from e
     except UnicodeDecodeError as e:
         raise UsageError("cannot read the nodes: not UTF-8", where=str(path)) from e

@@ -86,6 +86,27 @@ def taking_part(directory: ResultsDirectory, terms: Terms) -> Iterator[str]:
         present.close()
 
 
+def await_plan(directory: ResultsDirectory, label: str, lease: float) -> bool:
+    """Wait until another worker has rehearsed the study and stored its compiled programs. Returns whether it
+    has; False if no worker has rehearsed it for a lease, or the run has ended.
+
+    label: label of this worker.
+    """
+    claims = Claims(directory.path / CLAIMS, label, lease)
+    coordinated, until = _Coordinated(directory, claims), time.monotonic() + lease
+    try:
+        while not directory.frozen:
+            rehearsing = last_holder(claims.place, claims.now())
+            if rehearsing is not None and rehearsing.held:
+                until = time.monotonic() + lease
+            if time.monotonic() > until or Orders(directory.path).stopped or not coordinated.there():
+                return False
+            time.sleep(POLL)
+    finally:
+        claims.close()
+    return True
+
+
 def serve(
     machine: Machine,
     study: Study,
