@@ -14,7 +14,7 @@ from .claims import (
 from .directory import PlanMeta, ResultsDirectory
 from .json_files import safe_name
 from .manifest import Verification
-from .nodes import LEFT_OUT, NodeFiles
+from .node_files import LEFT_OUT, NodeFiles
 from .orders import Orders, require_owner
 from .reading import (
     GrowingTrials,

@@ -20,7 +20,7 @@ from .codec import to_line
 from .disk import failure, resume_line, sync_directory, write_file
 from .json_files import json_bytes, json_object, new_directory, read_bytes, require_schema, safe_name
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
-from .nodes import LEFT_OUT, NodeFiles
+from .node_files import LEFT_OUT, NodeFiles
 from .reading import Trials, read_trials
 from .writer import TrialWriter
 
