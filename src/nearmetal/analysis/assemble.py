@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from ..model.node_results import RunNodes
 from ..model.plan import Plan
 from ..model.record import TOO_SHORT, Head, Status, TrialRecord, cause_of
 from ..model.result import Analysis, Unused
@@ -22,6 +23,8 @@ from .fold.attempts import Clock
 from .fold.comparisons import Folded, fold
 from .fold.pieces import FoldRequest, fold_request
 from .fold.slices import RowName
+from .nodes.factor import Nodes, nodes_of_run
+from .nodes.unlike import left_out_nodes, unlike_nodes
 from .noise_floor import disturbances, noise_floor
 
 
@@ -66,6 +69,8 @@ def conclude(
     """
     clock = Clock(heads, plan.started)
     questions = _questions(study, folded)
+    nodes = nodes_of_run(folded.blocks, folded.nodes, study.design.estimand)
+    run_nodes = None if nodes is None or not detail else _run_nodes(nodes, study, folded)
 
     def answered(question: Question) -> JudgedCell | None:
         return answer(
@@ -76,6 +81,8 @@ def conclude(
             block_seconds=clock.block_seconds,
             ended=clock.ended,
             detail=detail,
+            nodes=nodes,
+            left_out=() if run_nodes is None else run_nodes.left_out,
         )
 
     answers = [a for a in each(answered, questions) if a is not None]
@@ -104,6 +111,21 @@ def conclude(
         noise_floor=noise_floor([a.cell for a in answers if a.cell.arm == a.cell.baseline], disturbance),
         unused=(*folded.unused, *_not_measured(study, folded, questions, answers)),
         disturbance=disturbance,
+        nodes=run_nodes,
+    )
+
+
+def _run_nodes(nodes: Nodes, study: Study, folded: Folded) -> RunNodes:
+    """Return the nodes of a run, with those that behave unlike the others."""
+    design = study.design
+    evidence = unlike_nodes(folded, nodes, alpha=1 - design.confidence, margin=design.margin)
+    rounds = Counter(nodes.nodes_of(folded.blocks).tolist())
+    return RunNodes(
+        estimand=nodes.estimand,
+        rounds={name: rounds[at] for at, name in enumerate(nodes.names)},
+        states=nodes.states,
+        evidence=evidence,
+        left_out=left_out_nodes(evidence, nodes),
     )
 
 

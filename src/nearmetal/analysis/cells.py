@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
 
+from ..model.design import Estimand
 from ..model.plan import ExpectedLooks, Plan, Schedule
 from ..model.result import Cell, Interval, Quantiles, TimePart, Verdict
 from ..model.study import Arm, Design
@@ -24,6 +25,8 @@ from .intervals.mean import anytime_mean
 from .intervals.multiplicity import holm, smallest_alpha
 from .intervals.quantiles import median_interval, quantiles
 from .intervals.sign import sign_interval
+from .nodes.factor import Nodes, carried_over_nodes, sample_at
+from .nodes.findings import cell_nodes, qualified, share_of
 from .verdict import disagreement, smallest_material
 
 
@@ -96,10 +99,15 @@ def answer(
     block_seconds: float,
     ended: Mapping[int, float],
     detail: bool,
+    nodes: Nodes | None = None,
+    left_out: Collection[str] = (),
 ) -> JudgedCell | None:
     """Return the cell of a question, or None if no block has the row on both sides.
 
     ended: seconds from the start of the run to the end of each block.
+    nodes: the nodes of the blocks; None if there is one. The baseline is compared with itself on these nodes,
+        whatever the estimand.
+    left_out: names of the nodes that the rule leaves out.
     detail: False is for use between blocks. Then sign, mean, difference, baseline_value and value have
         infinite ends, and p, quantiles and parts are None. The number of blocks, interval, verdict, reason
         and blocks still needed are the same, except that the reason does not mention the sign interval.
@@ -110,17 +118,21 @@ def answer(
         return None
     alpha, margin = question.alpha, design.margin
     schedule = own_schedule(plan.schedule, paired.left_out)
-    arms = brackets(paired) if _has_three_arms(question) else None
+    arms = brackets(paired) if _has_three_arms(question) and nodes is None else None
+    if question.aa and nodes is not None:
+        nodes = nodes.of(Estimand.THESE)
     decision = decide(
-        paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks, brackets=arms
+        paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks, brackets=arms, nodes=nodes
     )
     if question.aa:
-        decision = _corrected(decision, question, paired, schedule, design)
+        decision = _corrected(decision, question, paired, schedule, design, nodes)
+    elif nodes is not None:
+        decision, _ = qualified(decision, paired, nodes, schedule=schedule, alpha=alpha, margin=margin)
     cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
     if not detail:
         return JudgedCell(cell=cell, schedule=schedule, p=None, parts=None)
     parts = measured_parts(paired, schedule=schedule, alpha=alpha)
-    difference = carried_interval(paired.both.difference, schedule=schedule, alpha=alpha, numbers=cell.blocks)
+    difference = _difference(paired, schedule, alpha, nodes)
     sign = sign_interval(paired.judged, alpha)
     other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=margin)
     cell = replace(
@@ -135,8 +147,19 @@ def answer(
         total=totals(paired, cell.better, design.confidence),
         spread=slice_spread(paired, block_seconds),
         e=min(evidence(paired.d), evidence(paired.judged)),
+        nodes=None
+        if nodes is None or question.aa
+        else cell_nodes(
+            paired,
+            nodes,
+            schedule=schedule,
+            alpha=alpha,
+            margin=margin,
+            min_blocks=design.min_blocks,
+            left_out=left_out,
+        ),
     )
-    p = _p_value(paired, schedule, cell, decision.least)
+    p = _p_value(paired, schedule, cell, decision.least, nodes)
     return JudgedCell(cell=cell, schedule=schedule, p=p, parts=parts)
 
 
@@ -149,8 +172,21 @@ def _has_three_arms(question: Question) -> bool:
     return uses_three_arms() and not question.aa
 
 
+def _difference(paired: Paired, schedule: Schedule, alpha: float, nodes: Nodes | None) -> Interval:
+    """Return the paired difference in base units with its carried interval."""
+    x, numbers = paired.both.difference, paired.blocks.tolist()
+    if nodes is not None:
+        return carried_over_nodes(x, numbers, nodes, schedule=schedule, alpha=alpha).interval
+    return carried_interval(x, schedule=schedule, alpha=alpha, numbers=numbers)
+
+
 def _corrected(
-    decision: Decision, question: Question, paired: Paired, schedule: Schedule, design: Design
+    decision: Decision,
+    question: Question,
+    paired: Paired,
+    schedule: Schedule,
+    design: Design,
+    nodes: Nodes | None,
 ) -> Decision:
     """Correct the decision of an A/A comparison for the number of A/A comparisons.
 
@@ -165,6 +201,7 @@ def _corrected(
         alpha=question.alpha / question.aa_cells,
         margin=design.margin,
         min_blocks=design.min_blocks,
+        nodes=nodes,
     )
     if strict.verdict is decision.verdict:
         return replace(decision, block=strict.block)
@@ -175,7 +212,7 @@ def _corrected(
     return replace(decision, verdict=Verdict.NONE, block=None, reason=why)
 
 
-def _p_value(paired: Paired, schedule: Schedule, cell: Cell, least: int) -> float | None:
+def _p_value(paired: Paired, schedule: Schedule, cell: Cell, least: int, nodes: Nodes | None) -> float | None:
     """Return the p value for Holm's column, or None if there is none.
 
     If blocks failed, it is the larger of two p values, because a verdict has to be reached both by all blocks
@@ -188,7 +225,12 @@ def _p_value(paired: Paired, schedule: Schedule, cell: Cell, least: int) -> floa
         samples.append((paired.d, paired.blocks))
     found = [
         smallest_alpha(
-            d, schedule=schedule, margin=cell.margin, verdict=cell.verdict, numbers=blocks.tolist()
+            d,
+            schedule=schedule,
+            margin=cell.margin,
+            verdict=cell.verdict,
+            numbers=blocks.tolist(),
+            sample_at=sample_at(d, blocks.tolist(), nodes),
         )
         for d, blocks in samples
     ]
@@ -229,9 +271,9 @@ def _plain(
         baseline_failed_blocks=tuple(sorted(paired.base_failed)),
         baseline_value=_open(float(np.median(paired.base_values))),
         value=_open(float(np.median(paired.env_values))),
-        overhead=_share(carried.centre),
-        low=_share(carried.low),
-        high=_share(carried.high),
+        overhead=share_of(carried.centre),
+        low=share_of(carried.low),
+        high=share_of(carried.high),
         margin=margin,
         confidence=1 - question.alpha,
         exploratory=question.exploratory,
@@ -290,8 +332,3 @@ def _mean(d: FloatArray, alpha: float, schedule: Schedule) -> Interval:
 
 def _open(centre: float) -> Interval:
     return Interval(centre=centre, low=-math.inf, high=math.inf)
-
-
-def _share(theta: float) -> float:
-    """Return exp(theta) - 1, or infinity on overflow."""
-    return math.expm1(theta) if theta < 709 else math.inf

@@ -12,8 +12,10 @@ import numpy as np
 from ..model.plan import Schedule
 from ..model.result import Look, Verdict
 from .fold.comparisons import Paired
+from .fold.counts import FloatArray
 from .intervals.looks import Carried, least_blocks, look_and_carry
 from .intervals.three_arm import Brackets
+from .nodes.factor import Nodes, carried_over_nodes
 from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures, reason
 
 
@@ -46,16 +48,17 @@ def decide(
     margin: float,
     min_blocks: int,
     brackets: Brackets | None = None,
+    nodes: Nodes | None = None,
 ) -> Decision:
     """Judge the blocks of a comparison at level alpha.
 
     schedule: the schedule of this comparison.
-    brackets: the brackets of its judged blocks, for the three-arm interval; None for the signed ranks.
+    brackets: the brackets of its judged blocks, for the three-arm interval; None for the signed ranks. They
+        are not used with several nodes.
+    nodes: the nodes of the blocks, if there is more than one.
     """
     numbers = paired.judged_blocks.tolist()
-    carried = look_and_carry(
-        paired.judged, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets
-    )
+    carried = _carried(paired.judged, numbers, schedule, alpha=alpha, brackets=brackets, nodes=nodes)
     least, n = least_blocks(schedule, min_blocks), len(numbers)
     own = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=least)
     needed = None
@@ -71,7 +74,8 @@ def decide(
             least=least,
         )
     finite = None if brackets is None else brackets.of(np.isfinite(paired.judged))
-    history = _History(paired, schedule, carried.looks, alpha=alpha, brackets=finite)
+    without = _carried(paired.d, paired.blocks.tolist(), schedule, alpha=alpha, brackets=finite, nodes=nodes)
+    history = _History(paired, carried.looks, without.looks)
     failures = history.failures(history.blocks[-1])
     verdict = judge_failures(own, failures, n=n, margin=margin, least=least)
     few = failures.failed <= MOST_FAILED * failures.blocks
@@ -93,6 +97,20 @@ def decide(
     )
 
 
+def _carried(
+    d: FloatArray,
+    numbers: Sequence[int],
+    schedule: Schedule,
+    *,
+    alpha: float,
+    brackets: Brackets | None,
+    nodes: Nodes | None,
+) -> Carried:
+    if nodes is not None:
+        return carried_over_nodes(d, numbers, nodes, schedule=schedule, alpha=alpha)
+    return look_and_carry(d, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets)
+
+
 def _first_look(
     looks: Sequence[Look], verdict: Verdict, numbers: Sequence[int], margin: float, least: int
 ) -> int | None:
@@ -112,24 +130,14 @@ def _first_look(
 class _History:
     """The state of a comparison with failures after each of its blocks."""
 
-    def __init__(
-        self,
-        paired: Paired,
-        schedule: Schedule,
-        looks: Sequence[Look],
-        *,
-        alpha: float,
-        brackets: Brackets | None,
-    ) -> None:
+    def __init__(self, paired: Paired, looks: Sequence[Look], without: Sequence[Look]) -> None:
+        """looks: of all judged blocks; without: of the blocks without failures."""
         self._judged: list[int] = paired.judged_blocks.tolist()
         self._whole: list[int] = paired.blocks.tolist()
         self._env, self._base = sorted(paired.env_failed), sorted(paired.base_failed)
         self._failed = sorted(paired.failed)
         self.blocks: list[int] = sorted({*self._judged, *self._failed})
-        self._looks = looks
-        self._without = look_and_carry(
-            paired.d, schedule=schedule, alpha=alpha, numbers=self._whole, brackets=brackets
-        ).looks
+        self._looks, self._without = looks, without
 
     def failures(self, block: int) -> Failures:
         """Return the failures up to and including a block."""

@@ -17,7 +17,7 @@ from ..errors import NearmetalError, UsageError
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
-from ..records import ResultsDirectory, SeriesDirectory
+from ..records import ResultsDirectory, SeriesDirectory, node_states
 from ..study_file import load_text
 from ..study_file.environments.backends import is_bare
 from .studies import Note, ignore
@@ -139,7 +139,13 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
 
     study = frozen_study(directory)
     planned = directory.plan()
-    plan = make_plan(study, schedule=planned.schedule, started=planned.started, missing=planned.missing)
+    plan = make_plan(
+        study,
+        schedule=planned.schedule,
+        started=planned.started,
+        missing=planned.missing,
+        nodes=node_states(directory),
+    )
     with uncollected(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         trials = directory.trials()
         folded = fold_trials(plan, wanted(study), trials, report)

@@ -45,6 +45,17 @@ class Starts(StrEnum):
     IN_TURN = "in-turn"
 
 
+class Estimand(StrEnum):
+    """What a verdict holds for if the rounds of a study ran on several nodes.
+
+    THESE: the nodes of the run, each with the same weight.
+    ALIKE: nodes like these. The nodes of the run are a sample of them, and the replicates are the nodes.
+    """
+
+    THESE = "these-nodes"
+    ALIKE = "nodes-like-these"
+
+
 MARGIN, CONFIDENCE = 0.03, 0.95
 """Defaults of the study file and the command line (METHOD: "One comparison")."""
 LEAST_SLICES = 6
@@ -221,6 +232,16 @@ class Design:
             Each(SOME_TEXT),
             "workload.metric names of a confirmatory study; exploratory if omitted",
             ["cg.rate"],
+        ),
+    )
+
+    estimand: Estimand = field(
+        default=Estimand.THESE,
+        metadata=key(
+            one_of(Estimand),
+            "what verdicts hold for if rounds run on several nodes: these-nodes, or nodes-like-these, of"
+            " which these are a sample",
+            "nodes-like-these",
         ),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 Work = Mapping[str, Mapping[int, int]]
 """Units of work in a slice, by kernel workload and number of ranks. They are the same for every arm."""
@@ -66,6 +67,19 @@ class Block:
     slice_seed: int
 
 
+class NodeState(NamedTuple):
+    """A machine in a state that does not change within a round. Another kernel or CPU model is another state.
+
+    name: the node's host name; empty if it was not recorded.
+    kernel: release of its kernel; empty if unknown.
+    cpu: model of its CPU; empty if unknown.
+    """
+
+    name: str = ""
+    kernel: str = ""
+    cpu: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The blocks of a study.
@@ -75,6 +89,8 @@ class Plan:
     blocks: blocks drawn so far, for display; a run draws one at a time.
     started: Unix seconds when the command that began the run was started; None if that was not recorded.
     missing: numbers of blocks that were given up because their workers were lost. They count for no side.
+    nodes: by label of a run or worker (TrialRecord.run), the node on which it ran. Runs without an entry were
+        made by the coordinator itself, all on one node.
     """
 
     seed: int
@@ -83,6 +99,7 @@ class Plan:
     blocks: tuple[Block, ...]
     started: float | None = None
     missing: frozenset[int] = frozenset()
+    nodes: Mapping[str, NodeState] = field(default_factory=dict)
 
 
 def blocks_in_order(whole: Collection[int], missing: Collection[int]) -> int:

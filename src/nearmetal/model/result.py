@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from .study import Better
+
+if TYPE_CHECKING:
+    from .node_results import CellNodes, RunNodes
 
 
 class Verdict(StrEnum):
@@ -213,6 +217,7 @@ class Cell:
     discovered: whether e-BH selects it among all comparisons of the study; None for A/A cells.
     guest: how a side or its guests are emulated or nested, 'TCG, no KVM: why'; empty if none are.
     guest_of: the environments that `guest` describes.
+    nodes: both estimands and each node; None if all blocks ran on one node.
     """
 
     arm: str
@@ -264,6 +269,7 @@ class Cell:
     discovered: bool | None = None
     guest: str = ""
     guest_of: tuple[str, ...] = ()
+    nodes: CellNodes | None = None
 
     @property
     def tried(self) -> int:
@@ -336,6 +342,7 @@ class Analysis:
     elapsed: seconds of the run.
     disturbance: fraction of trials flagged, and medians, by kind.
     block_seconds: median seconds of a block.
+    nodes: None if all blocks ran on one node.
     """
 
     study: str
@@ -350,6 +357,7 @@ class Analysis:
     noise_floor: NoiseFloor
     unused: tuple[Unused, ...]
     disturbance: Mapping[str, float | None]
+    nodes: RunNodes | None = None
 
     @property
     def undecided(self) -> tuple[Cell, ...]:

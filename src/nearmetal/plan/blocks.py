@@ -7,10 +7,10 @@ independent uniform digests, hence a uniform permutation, and block k can be dra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from ..model.draw import draw
-from ..model.plan import GROWING, Block, Plan, Schedule, TrialSpec
+from ..model.plan import GROWING, Block, NodeState, Plan, Schedule, TrialSpec
 from ..model.study import Study
 
 
@@ -49,6 +49,7 @@ def make_plan(
     schedule: Schedule = GROWING,
     started: float | None = None,
     missing: Iterable[int] = (),
+    nodes: Mapping[str, NodeState] | None = None,
 ) -> Plan:
     """Return the plan of a study with blocks 1 to `blocks`. For the other arguments, see model.plan.Plan."""
     return Plan(
@@ -58,6 +59,7 @@ def make_plan(
         blocks=tuple(make_block(study, number) for number in range(1, blocks + 1)),
         started=started,
         missing=frozenset(missing),
+        nodes=dict(nodes or {}),
     )
 
 

@@ -15,6 +15,7 @@ from .directory import PlanMeta, ResultsDirectory
 from .json_files import safe_name
 from .manifest import Verification
 from .node_files import LEFT_OUT, NodeFiles
+from .nodes import node_state, node_states
 from .orders import Orders, require_owner
 from .reading import (
     GrowingTrials,
@@ -58,6 +59,8 @@ __all__ = [
     "joined",
     "last_attempts",
     "last_holder",
+    "node_state",
+    "node_states",
     "read_trials",
     "require_owner",
     "safe_name",

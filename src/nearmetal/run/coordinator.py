@@ -15,7 +15,7 @@ from ..model.result import Analysis
 from ..model.study import Study
 from ..node.progress import BlockDone, Progress
 from ..plan import SlicePlanner, make_block, make_plan
-from ..records import GrowingTrials, ResultsDirectory, by_claim, is_whole_attempt
+from ..records import GrowingTrials, ResultsDirectory, by_claim, is_whole_attempt, node_state, node_states
 from ..records.directory import TRIALS
 from .bounds.measuring import RoofMeter
 from .budget import Pace, Rest, rest_note, rest_of, too_short
@@ -91,6 +91,7 @@ class Coordinator:
         self._workers, self._progress, self._roofs = workers, progress, roofs
         self._begin, self._overrun = begin, overrun
         self._plan = directory.plan()
+        nodes = node_states(directory)
         self._running = RunningAnalysis(
             study,
             make_plan(
@@ -98,8 +99,10 @@ class Coordinator:
                 schedule=self._plan.schedule,
                 started=self._plan.started,
                 missing=self._plan.missing,
+                nodes=nodes,
             ),
         )
+        self._workers_known = set(nodes)
         self._verifications = Verifications()
         self._pace = Pace()
         self._reported: set[object] = set()
@@ -202,6 +205,11 @@ class Coordinator:
         completed = []
         for record in self._workers.records():
             self._tell_failures(record)
+            if record.run not in self._workers_known:
+                node = node_state(self._directory, record.run)
+                if node is not None:
+                    self._workers_known.add(record.run)
+                    self._running.ran_on(record.run, node)
             claim = claim_of(record)
             self._attempts[record.block] = max(self._attempts.get(record.block, 0), record.attempt)
             self._parts.setdefault(claim, []).append(record)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..model.looks import next_looks
-from ..model.plan import Plan
+from ..model.plan import NodeState, Plan
 from ..model.result import Analysis, VerdictState
 from ..model.study import Study
 from ..records import Trials
@@ -66,6 +66,10 @@ class RunningAnalysis:
         """Leave a block out of the analysis; see model.plan.Plan.missing."""
         self._plan = replace(self._plan, missing=self._plan.missing | {block})
         self._known = None
+
+    def ran_on(self, run: str, node: NodeState) -> None:
+        """Take note of the node of a worker before its first block is analysed; see model.plan.Plan.nodes."""
+        self._plan = replace(self._plan, nodes={**self._plan.nodes, run: node})
 
     def verdicts(self, analysis: Analysis) -> VerdictState:
         """See analysis.verdict_state."""

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.plan import Plan, blocks_in_order
+from ...model.plan import NodeState, Plan, blocks_in_order
 from ...model.record import Claim, Head, claim_of, counting
 from ...model.result import Unused
 
@@ -28,6 +28,7 @@ class Choice:
     others: all other trials.
     torn: number of blocks without a complete attempt.
     unused: why the other trials do not count.
+    nodes: for each of these blocks, the node on which it ran.
     """
 
     blocks: tuple[int, ...]
@@ -36,6 +37,7 @@ class Choice:
     others: tuple[int, ...]
     torn: int
     unused: tuple[Unused, ...]
+    nodes: tuple[NodeState, ...]
 
 
 def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
@@ -94,6 +96,7 @@ def choose(plan: Plan, heads: Sequence[Head]) -> Choice:
         others=tuple(at for at in range(len(heads)) if at not in taken),
         torn=len({claim.block for claim in attempts} - chosen.keys() - plan.missing),
         unused=tuple(u for u in unused if u.count),
+        nodes=tuple(plan.nodes.get(chosen[block].run, NodeState()) for block in blocks),
     )
 
 

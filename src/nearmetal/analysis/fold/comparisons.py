@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...model.plan import Plan
+from ...model.plan import NodeState, Plan
 from ...model.record import TOO_SHORT, TrialRecord
 from ...model.result import Unused
 from ..intervals.three_arm import Brackets
@@ -46,6 +46,7 @@ class Folded:
     present: by side, the blocks in which the side had a trial. It was left out of the others on purpose.
     lost, silent, left_out: see pieces.Piece.
     wrong: number of trials whose results were found to be wrong.
+    nodes: the node of each of `blocks`.
     """
 
     blocks: tuple[int, ...]
@@ -60,6 +61,7 @@ class Folded:
     silent: Mapping[Side, Mapping[int, str]]
     left_out: Mapping[tuple[Side, str], frozenset[int]]
     wrong: int
+    nodes: tuple[NodeState, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +166,7 @@ def joined_pieces(choice: Choice, pieces: Iterable[Piece]) -> Folded:
         silent=_united([p.silent for p in ordered]),
         left_out=left_out,
         wrong=sum(p.wrong for p in ordered),
+        nodes=choice.nodes,
     )
 
 
@@ -191,6 +194,24 @@ def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
         unlike=unlike,
         left_out=left_out,
         failures=failures,
+    )
+
+
+def on_blocks(paired: Paired, blocks: frozenset[int]) -> Paired | None:
+    """Return the comparison in some of its blocks only; None if none of them was measured on both sides."""
+    wanted = np.fromiter(blocks, dtype=np.int64, count=len(blocks))
+    kept, judged = np.isin(paired.blocks, wanted), np.isin(paired.judged_blocks, wanted)
+    if not bool(kept.any()):
+        return None
+    return replace(
+        paired,
+        both=paired.both.where(kept),
+        judged_blocks=paired.judged_blocks[judged],
+        judged=paired.judged[judged],
+        env_failed=paired.env_failed & blocks,
+        base_failed=paired.base_failed & blocks,
+        unlike=paired.unlike & blocks,
+        left_out=paired.left_out & blocks,
     )
 
 

@@ -4,7 +4,8 @@ procedure for e-values."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,24 @@ def e_bh(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
     return tuple(i in taken for i in range(m))
 
 
+class Tails(Protocol):
+    """One-sided p values of the blocks up to a look: that the centre is at most theta, or at least theta."""
+
+    def below(self, theta: float) -> float: ...
+    def above(self, theta: float) -> float: ...
+
+
+class _SignedRank:
+    def __init__(self, d: FloatArray) -> None:
+        self._n, self._walsh = int(d.size), Walsh(d)
+
+    def below(self, theta: float) -> float:
+        return lower_tail(self._n, self._walsh.at_most(theta))
+
+    def above(self, theta: float) -> float:
+        return lower_tail(self._n, self._walsh.count - self._walsh.below(theta))
+
+
 def smallest_alpha(
     d: FloatArray,
     *,
@@ -49,6 +68,7 @@ def smallest_alpha(
     margin: float,
     verdict: Verdict,
     numbers: Sequence[int] | None = None,
+    sample_at: Callable[[int], Tails | None] | None = None,
 ) -> float | None:
     """Return the p value of Holm's column: the smallest alpha at which d gives a material or equivalent
     verdict.
@@ -58,6 +78,8 @@ def smallest_alpha(
     give a verdict at a smaller alpha.
 
     d, numbers: see looks.look_and_carry.
+    sample_at: returns the test of the first n blocks if they ran on several nodes, or None if the look at
+        them is skipped; the signed ranks of all blocks if omitted.
 
     For a cell with a verdict it is the p value of that verdict; otherwise it is the smallest of the three
     verdicts; at most 1. Return None before the first look and for an inconsistent cell.
@@ -70,14 +92,14 @@ def smallest_alpha(
     looked = False
     planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers)
     for look, share in zip(planned, nominal_shares(planned), strict=True):
+        tails = _SignedRank(d[: look.n]) if sample_at is None else sample_at(look.n)
+        if tails is None:
+            continue
         looked = True
-        n = look.n
-        walsh = Walsh(d[:n])
-        whole = walsh.count
-        above_plus = min(above_plus, 2 * lower_tail(n, walsh.at_most(delta)) / share)
-        above_minus = min(above_minus, 2 * lower_tail(n, walsh.at_most(-delta)) / share)
-        below_minus = min(below_minus, 2 * lower_tail(n, whole - walsh.below(-delta)) / share)
-        below_plus = min(below_plus, 2 * lower_tail(n, whole - walsh.below(delta)) / share)
+        above_plus = min(above_plus, 2 * tails.below(delta) / share)
+        above_minus = min(above_minus, 2 * tails.below(-delta) / share)
+        below_minus = min(below_minus, 2 * tails.above(-delta) / share)
+        below_plus = min(below_plus, 2 * tails.above(delta) / share)
     if not looked:
         return None
     by_verdict = {

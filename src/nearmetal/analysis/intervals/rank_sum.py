@@ -40,14 +40,14 @@ def _null_cdf(m: int, n: int) -> FloatArray:
     return cdf
 
 
-def _critical(m: int, n: int, p: float) -> int:
+def critical(m: int, n: int, p: float) -> int:
     """Return the largest k with P(U <= k) <= p; -1 if there is none."""
     return int(np.searchsorted(_null_cdf(m, n), p, side="right")) - 1 if p > 0 else -1
 
 
 def attained(m: int, n: int, level: float) -> float:
     """Return the largest level of a two-sided interval that does not exceed `level`; 0 if there is none."""
-    k = _critical(m, n, level / 2)
+    k = critical(m, n, level / 2)
     return 0.0 if k < 0 else 2 * float(_null_cdf(m, n)[k])
 
 
@@ -70,7 +70,7 @@ def rank_sum(before: Sequence[float], after: Sequence[float], level: float) -> I
         raise ValueError("each side needs at least one value")
     differences = sorted(a - b for a in after for b in before)
     centre = median(differences)
-    k = _critical(len(before), len(after), level / 2)
+    k = critical(len(before), len(after), level / 2)
     if k < 0:
         return Interval(centre=centre, low=-math.inf, high=math.inf)
     return Interval(centre=centre, low=differences[k], high=differences[-1 - k])

@@ -33,7 +33,7 @@ _ONE_SIGMA = _NORMAL.cdf(-1.0)
 
 
 @lru_cache(maxsize=128)
-def _null_cdf(n: int) -> FloatArray:
+def null_cdf(n: int) -> FloatArray:
     """Return P(T <= k) for k = 0 .. n(n+1)/2, computed by adding one rank after the other.
 
     T is the sum of the ranks 1 .. n, each taken with probability 1/2. All terms are positive, so the relative
@@ -65,7 +65,7 @@ def lower_tail(n: int, k: int) -> float:
     if k >= whole:
         return 1.0
     if n <= EXACT_UP_TO:
-        return float(_null_cdf(n)[k])
+        return float(null_cdf(n)[k])
     squares = n * (n + 1) * (2 * n + 1) / 6
     fourths = squares * (3 * n * n + 3 * n - 1) / 5
     excess = (fourths / 8) / (squares / 4) ** 2
@@ -79,7 +79,7 @@ def critical(n: int, p: float) -> int:
     if p <= 0:
         return -1
     if n <= EXACT_UP_TO:
-        return int(np.searchsorted(_null_cdf(n), p, side="right")) - 1
+        return int(np.searchsorted(null_cdf(n), p, side="right")) - 1
     low, high = -1, n * (n + 1) // 2
     while high - low > 1:
         middle = (low + high) // 2
@@ -122,7 +122,7 @@ def attained(n: int, level: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _pairs(n: int) -> tuple[IntArray, IntArray]:
+def pairs(n: int) -> tuple[IntArray, IntArray]:
     i, j = np.triu_indices(n)
     return i.astype(np.int64), j.astype(np.int64)
 
@@ -146,7 +146,7 @@ class Walsh:
         self._opposed = above * below
         self._listed: FloatArray | None = None
         if self._size <= LIST_UP_TO:
-            i, j = _pairs(self._size)
+            i, j = pairs(self._size)
             # Halve each value before adding, so that the sum of two large values cannot overflow.
             half = 0.5 * d
             self._listed = np.sort(half[i] + half[j])
@@ -327,7 +327,7 @@ class Walsh:
             return []
         if self._sketch is None:
             few = self._grid[self._size // (2 * SKETCH) :: self._size // SKETCH]
-            i, j = _pairs(int(few.size))
+            i, j = pairs(int(few.size))
             self._sketch = np.sort(few[i] + few[j])
         at = int(rank / (self._size * (self._size + 1) // 2) * self._sketch.size)
         off = self._sketch.size // SKETCH

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
+from ...model.node_results import CellNodes, NodeEstimate, NodeValue
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell
 from ...model.study import Study
@@ -21,6 +22,7 @@ from ..tables.cells import (
 )
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
+from ..tables.nodes import alert_sentences, scope_sentence, state_sentence
 from ..tables.trust import trust_in
 from ..text import one_line
 
@@ -65,8 +67,12 @@ def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
     by_block: whether to include the values of every block (the arrays blocks, d, baseline_values, values).
     """
     out = {
-        f.name: to_json(getattr(cell, f.name)) for f in fields(cell) if by_block or f.name not in _BY_BLOCK
+        f.name: to_json(getattr(cell, f.name))
+        for f in fields(cell)
+        if f.name != "nodes" and (by_block or f.name not in _BY_BLOCK)
     }
+    if cell.nodes is not None:
+        out["nodes"] = _cell_nodes(cell.nodes)
     if cell.low <= -1:  # exp(-inf) - 1: nothing is known about this end
         out["low"] = None
     return {**out, "symbol": SYMBOLS[cell.verdict]}
@@ -108,11 +114,39 @@ def json_form(
             "groups": [_floor(f) for f in floors(study, noise)],
             "cells": [cell_json(c, by_block=False) for c in noise.cells],
         },
+        **_nodes(study, analysis),
         "warnings": list(emulation_warnings(analysis)),
         "cells": [cell_json(c) for c in analysis.cells],
         "inside": inside.as_json(),
         "unused": [{"what": u.what, "reason": u.reason, "count": u.count} for u in analysis.unused],
     }
+
+
+def _nodes(study: Study, analysis: Analysis) -> dict[str, JsonValue]:
+    """Return the nodes of a run; nothing for one node."""
+    found = analysis.nodes
+    if found is None:
+        return {}
+    said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
+    of_run = to_json(found)
+    assert isinstance(of_run, dict)
+    return {"nodes": {**of_run, "sentences": [text for text in said if text]}}
+
+
+def _cell_nodes(found: CellNodes) -> dict[str, JsonValue]:
+    return {
+        "estimand": found.estimand.value,
+        "disagree": found.disagree,
+        "estimates": {e.value: _with_ends(x) for e, x in found.estimates.items()},
+        "without": {e.value: _with_ends(x) for e, x in found.without.items()},
+        "values": [_with_ends(v) for v in found.values],
+    }
+
+
+def _with_ends(found: NodeEstimate | NodeValue) -> dict[str, JsonValue]:
+    out = to_json(found)
+    assert isinstance(out, dict)
+    return {**out, "low": None} if found.low <= -1 else out
 
 
 def _answer(study: Study, analysis: Analysis) -> list[JsonValue]:

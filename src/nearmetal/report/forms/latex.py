@@ -16,6 +16,7 @@ from ..tables.cells import (
     margin_text,
     verdict_table,
 )
+from ..tables.nodes import alert_sentences, scope_sentence
 from ..tables.trust import trust_in
 from ..text import one_line, plural
 
@@ -93,6 +94,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
         f"Margin {margin}; {plural(analysis.blocks, 'round')}; seed {analysis.seed:x}",
         "Interval: anytime-valid, of the time-equivalent overhead; n counts rounds",
         *([left_out] if left_out else []),
+        *(text for text in (scope_sentence(analysis), *alert_sentences(study, analysis)) if text),
     )
     lines = [
         *(f"% {one_line(c)}" for c in comments),
@@ -121,4 +123,7 @@ def _group(group: ComparisonGroup) -> list[str]:
 
 def _cells(e: Entry) -> str:
     verdict = f"{_SYMBOLS[e.cell.verdict]} {WORDS[e.cell.verdict]}"
-    return " & ".join((escape(e.overhead), escape(e.interval), str(e.cell.n), verdict, escape(e.cause)))
+    cause = "; ".join(text for text in (e.cause, e.nodes) if text)
+    return " & ".join(map(escape, (e.overhead, e.interval, e.n.removeprefix("n ")))) + (
+        f" & {verdict} & {escape(cause)}"
+    )

@@ -13,6 +13,7 @@ from ..tables.answer import answer_sentences
 from ..tables.cells import ComparisonGroup, Entry, left_out_text, legend, question_text, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
+from ..tables.nodes import HEADS, alert_sentences, node_rows, scope_sentence, state_sentence
 from ..tables.roofs import roof_lines
 from ..tables.trust import trust_in
 from ..text import one_line, plural
@@ -39,6 +40,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
         "\n".join(f"- {escape(s)}" for line in legend(study, analysis) for s in line.split("   ")),
     ]
     parts += [escape(sentence) + "." for sentence in sentences(analysis.cells)]
+    parts += _nodes(study, analysis)
     trouble = trouble_lines(analysis)
     if trouble:
         listed = [f"- {escape(cell)}: {escape(sentence)}" for cell, sentence in trouble]
@@ -53,6 +55,17 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
         listed = [f"- {escape(u.what)} ({u.count}): {escape(u.reason)}" for u in analysis.unused]
         parts.append("## Not used\n\n" + "\n".join(listed))
     return "\n\n".join(parts) + "\n"
+
+
+def _nodes(study: Study, analysis: Analysis) -> list[str]:
+    """Return the section on several nodes; nothing for one."""
+    rows = node_rows(study, analysis)
+    if analysis.nodes is None:
+        return []
+    said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
+    table = [HEADS, ["---"] * len(HEADS), *([escape(text) for text in row] for row in rows)]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    return ["## Nodes\n\n" + "\n".join(f"- {escape(s)}." for s in said if s) + f"\n\n{lines}"]
 
 
 def _tables(group: ComparisonGroup) -> list[str]:
@@ -73,5 +86,6 @@ def _tables(group: ComparisonGroup) -> list[str]:
 
 def _cells(e: Entry) -> str:
     extra = f" ({e.difference.split(' [')[0]})" if e.difference else ""
-    fields = (e.overhead + extra, e.interval, str(e.cell.n), e.verdict, e.cause)
+    cause = "; ".join(text for text in (e.cause, e.nodes) if text)
+    fields = (e.overhead + extra, e.interval, e.n.removeprefix("n "), e.verdict, cause)
     return " | ".join(escape(f) for f in fields)

@@ -15,6 +15,7 @@ from ...records.disk import TRY_SECONDS, analyze_line, resume_line, try_line
 from ...units import show_clock
 from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, answer, figures
 from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text
+from ..tables.nodes import short_sentence
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
 from .columns import STYLES
@@ -79,6 +80,9 @@ def summary_text(
         out.append("\n")
     trust = trust_in(study, analysis.noise_floor)
     _labelled(below, "Noise", trust.sentence, width, alert=trust.alert)
+    nodes, unlike = short_sentence(analysis)
+    if nodes:
+        _labelled(below, "Nodes", nodes, width, alert=unlike)
     step, command = _next(analysis, found, results_dir)
     if step:
         _labelled(below, "Next", step, width, command=command)

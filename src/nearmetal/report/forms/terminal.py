@@ -21,6 +21,7 @@ from ..tables.cells import (
 )
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
+from ..tables.nodes import alert_sentences, scope_sentence, state_sentence
 from ..tables.roofs import roof_lines, share_figure
 from ..tables.trust import trust_in
 from ..text import one_line, plural
@@ -122,6 +123,10 @@ def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
     words += [f"{f.group}: {f.wider}" for f in floors(study, analysis.noise_floor) if f.wider]
     for line in words:
         out.append("\n".join(wrap(line, width)) + "\n", style=_ALERT if found.alert else None)
+    if scope := scope_sentence(analysis):
+        out.append("\n".join(wrap(f"Nodes: {scope}.", width)) + "\n")
+    for line in filter(None, (*alert_sentences(study, analysis), state_sentence(analysis))):
+        out.append("\n".join(wrap(f"{line}.", width)) + "\n", style=_ALERT)
     return out
 
 
@@ -197,9 +202,10 @@ def _narrow(group: ComparisonGroup, width: int) -> Text:
 
 
 def _note(e: Entry) -> str:
-    """Return the note below a cell: the absolute difference if it is material, and the likely cause."""
+    """Return the note below a cell: the absolute difference if it is material, the likely cause, and what
+    several nodes say."""
     shown = e.difference if e.cell.verdict in (Verdict.SLOWER, Verdict.FASTER) else ""
-    return "; ".join(s for s in (shown, e.cause) if s)
+    return "; ".join(s for s in (shown, e.cause, e.nodes) if s)
 
 
 def _entries(group: ComparisonGroup, column: ComparisonColumn) -> list[Entry]:

@@ -9,6 +9,7 @@ from ...model.study import Study
 from ...units import show_clock
 from ..tables.answer import NOTHING, AnswerRow, ArmAnswer, answer, figures
 from ..tables.cells import bare_metal_text, emulation_warnings
+from ..tables.nodes import alert_sentences, scope_sentence
 from ..tables.trust import trust_in
 from ..text import plural, tight
 from .forest import forest
@@ -37,11 +38,16 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
         class_="alert" if trust.alert else "noise",
         role="note" if trust.alert else None,
     )
+    scope = scope_sentence(analysis)
+    of_nodes = [
+        *([tag("p", tag("b", "Nodes "), scope, class_="noise")] if scope else []),
+        *(tag("p", text, class_="alert", role="note") for text in alert_sentences(study, analysis)),
+    ]
     if found is None:
         return join(meta, *warnings, tag("p", NOTHING, class_="answer"), caption)
     missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
     sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
-    return join(meta, *warnings, sentences, *missing, forest(found), caption)
+    return join(meta, *warnings, sentences, *missing, forest(found), *of_nodes, caption)
 
 
 def _sentence(arm: ArmAnswer) -> tuple[Markup, Markup]:

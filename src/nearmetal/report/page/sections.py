@@ -24,6 +24,8 @@ from ..tables.cells import (
     verdict_table,
 )
 from ..tables.floors import floors
+from ..tables.nodes import HEADS as NODE_HEADS
+from ..tables.nodes import alert_sentences, node_rows, scope_sentence, state_sentence
 from ..tables.profile import HEADS, profile_lines
 from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
@@ -104,12 +106,31 @@ def _entry(e: Entry) -> Markup:
 
 def _notes(e: Entry) -> list[str]:
     material = e.cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
-    return [s for s in (e.difference if material else "", e.cause) if s]
+    return [s for s in (e.difference if material else "", e.cause, e.nodes) if s]
 
 
 def chip(e: Entry) -> Markup:
     """Return the symbol and word of a verdict on a coloured background."""
     return tag("span", e.verdict, class_=f"chip {CHIP[e.cell.verdict]}")
+
+
+def nodes(study: Study, analysis: Analysis) -> Markup:
+    """Return both estimands and the nodes one by one; empty for one node."""
+    if analysis.nodes is None:
+        return Markup("")
+    said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
+    explanation = (
+        "These nodes: the ranks of each node, added with equal weights. Nodes like these: the centres of the "
+        "nodes are the sample, so more nodes narrow the interval, and more rounds hardly do. A node alone is "
+        "shown without correction for the number of nodes."
+    )
+    return folded(
+        "nodes",
+        f"Nodes ({len(analysis.nodes.rounds)})",
+        *(tag("p", f"{text}.") for text in said if text),
+        table(NODE_HEADS, node_rows(study, analysis), label="Nodes"),
+        tag("p", explanation, class_="quiet"),
+    )
 
 
 def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:

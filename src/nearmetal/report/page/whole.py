@@ -107,6 +107,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         first.table(study, analysis, numbers),
         sections.verdicts(study, analysis),
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
+        sections.nodes(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),
         curves.section(analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),

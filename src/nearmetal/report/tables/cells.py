@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ...model.design import Estimand
+from ...model.node_results import NodeEstimate
 from ...model.result import Analysis, Attribution, Cell, Interval, Verdict
 from ...model.study import Pinning, Placement, Study
 from ...records.disk import TRY_SECONDS, resume_line, try_line
@@ -29,6 +31,11 @@ WORDS: Mapping[Verdict, str] = {
     Verdict.EQUIVALENT: "equivalent",
     Verdict.NONE: "no verdict yet",
     Verdict.INCONSISTENT: "inconsistent",
+}
+
+ESTIMANDS: Mapping[Estimand, str] = {
+    Estimand.THESE: "these nodes",
+    Estimand.ALIKE: "nodes like these",
 }
 
 
@@ -69,6 +76,7 @@ class Entry:
 
     interval: such as '[−0.5 … +0.8]'.
     cause: the likely cause, or what is missing for a verdict.
+    nodes: the other estimand and what else several nodes say; '' for one node.
     number: position in Analysis.cells.
     """
 
@@ -80,6 +88,7 @@ class Entry:
     verdict: str
     cause: str
     difference: str
+    nodes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,11 +290,44 @@ def entry(cell: Cell, number: int) -> Entry:
         number=number,
         overhead=overhead,
         interval=interval,
-        n=f"n {cell.n}",
+        n=_n_text(cell),
         verdict=verdict_text(cell.verdict),
         cause=cause_text(cell),
         difference=difference_text(cell),
+        nodes=nodes_text(cell),
     )
+
+
+def _n_text(cell: Cell) -> str:
+    """Return the number of replicates: rounds, or nodes if the verdict is about nodes like these."""
+    if cell.nodes is not None and cell.nodes.estimand is Estimand.ALIKE:
+        return f"n {plural(cell.nodes.estimates[Estimand.ALIKE].nodes, 'node')}"
+    return f"n {cell.n}"
+
+
+def nodes_text(cell: Cell) -> str:
+    """Return what several nodes add to a verdict: 'nodes like these: +2.1 % [−1.0 … +5.3] ?'.
+
+    The text names the other estimand, whether the nodes disagree, and the result without the nodes that the
+    rule leaves out. It is empty for one node.
+    """
+    found = cell.nodes
+    if found is None:
+        return ""
+    parts = [f"{ESTIMANDS[found.other]}: {estimate_text(found.estimates[found.other])}"]
+    if found.disagree:
+        parts.append("the nodes disagree")
+    if found.without:
+        parts.append(f"without the nodes left out: {estimate_text(found.without[found.estimand])}")
+    return "; ".join(parts)
+
+
+def estimate_text(e: NodeEstimate) -> str:
+    """Return an estimate with its interval and symbol: '+2.1 % [−1.0 … +5.3] ?, approximate'."""
+    shown = show_effect(e.overhead, e.low, e.high) if math.isfinite(e.overhead) else "fails"
+    if e.low <= -1 and not math.isfinite(e.high):
+        shown = "no interval"
+    return f"{shown} {SYMBOLS[e.verdict]}" + (", approximate" if e.approximate else "")
 
 
 def verdict_table(

@@ -1,0 +1,93 @@
+"""The interval for nodes like these: the centres of the nodes are the replicates.
+
+From eight nodes on it is their exact signed-rank interval. With fewer nodes it is Student's t, which assumes
+that the centres are normal; it is labelled approximate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from ..intervals.signed_rank import Walsh, attained, lower_tail
+
+FloatArray = NDArray[np.float64]
+
+EXACT_FROM = 8
+"""Least number of nodes for the exact interval. Its smallest level is then 2^-7 = .0078."""
+
+
+def centre_of(d: FloatArray) -> float:
+    """Return the Hodges-Lehmann estimate of one node.
+
+    Values may be infinite, for failed trials. The result is then infinite if the middle Walsh average is.
+    """
+    walsh = Walsh(d)
+    middle = (walsh.count + 1) // 2
+    low, high = walsh.lower(middle), walsh.upper(middle)
+    if math.isfinite(low) and math.isfinite(high):
+        return 0.5 * low + 0.5 * high
+    return high if math.isfinite(low) else low
+
+
+class NodeCentres:
+    """A sample of nodes, each with its centre; not approximate from EXACT_FROM nodes on."""
+
+    def __init__(self, centres: Sequence[float]) -> None:
+        """centres: one for each node; they may be infinite."""
+        self._centres: FloatArray = np.array(centres, dtype=np.float64)
+        self._n = len(centres)
+        self._walsh = Walsh(self._centres) if self._n >= EXACT_FROM else None
+        finite = bool(np.isfinite(self._centres).all())
+        spread = self._n > 1 and finite
+        self._error = float(np.std(self._centres, ddof=1)) / math.sqrt(self._n) if spread else math.inf
+        self._mean = float(np.mean(self._centres)) if finite else math.nan
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Return the interval that misses the centre of such nodes with probability at most `level`; infinite
+        if there are too few nodes."""
+        if self._walsh is not None:
+            return self._walsh.interval(level)
+        if math.isinf(self._error) or level <= 0:
+            return -math.inf, math.inf
+        half = -float(stdtrit(self._n - 1, level / 2)) * self._error
+        return self._mean - half, self._mean + half
+
+    def below(self, theta: float) -> float:
+        """Return the p value of the hypothesis that the centre is at most theta."""
+        if self._walsh is not None:
+            return lower_tail(self._n, self._walsh.at_most(theta))
+        return self._tail(theta - self._mean)
+
+    def above(self, theta: float) -> float:
+        """Return the p value of the hypothesis that the centre is at least theta."""
+        if self._walsh is not None:
+            return lower_tail(self._n, self._walsh.count - self._walsh.below(theta))
+        return self._tail(self._mean - theta)
+
+    def centre(self) -> float:
+        """Return the centre of the nodes: Hodges-Lehmann with the exact interval, else the mean. It is nan if
+        a centre is infinite."""
+        return self._mean if self._walsh is None else self._walsh.centre()
+
+    def step(self) -> float:
+        """Return nan: more rounds on the same nodes narrow the interval only a little."""
+        return math.nan
+
+    def _tail(self, distance: float) -> float:
+        if math.isinf(self._error):
+            return 1.0
+        if self._error == 0:
+            return 0.0 if distance < 0 else 1.0
+        return float(stdtr(self._n - 1, distance / self._error))
+
+
+def attained_level(nodes: int, level: float) -> float:
+    """Return the largest level that an interval of so many nodes attains within `level`; 0 if it would be
+    unbounded."""
+    if nodes >= EXACT_FROM:
+        return attained(nodes, level)
+    return level if nodes > 1 else 0.0

@@ -1,0 +1,205 @@
+"""The node on which each block ran, and the intervals of both estimands, carried between looks.
+
+A look uses the blocks up to a number fixed beforehand, whatever node they ran on. It spends its share of
+alpha as without nodes (intervals.looks). A look before every node has a block is skipped, and the next one
+may spend its share: an interval of some of the nodes would be carried on, although it is not about all of
+them. Which looks are skipped depends on the nodes of the blocks, not on their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.design import Estimand
+from ...model.looks import next_looks
+from ...model.plan import NodeState, Schedule
+from ...model.result import Look
+from ..intervals.looks import FORESEEN_LOOKS, Carried, PlannedLook, planned_looks, spent_levels
+from ..intervals.signed_rank import attained
+from ..intervals.stratified import StratifiedSample, node_ranks
+from .centres import NodeCentres, attained_level, centre_of
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """The nodes of a run. A node in another state, such as another kernel, is another stratum.
+
+    estimand: what verdicts hold for.
+    stratum: by block number, the index of its stratum.
+    strata: names of the strata; the name of the node, with what differs if it ran in several states.
+    node: for each stratum, the index of its node.
+    names: names of the nodes, sorted.
+    states: kernel and CPU model of each node as text; empty if all nodes have the same.
+    """
+
+    estimand: Estimand
+    stratum: Mapping[int, int]
+    strata: tuple[str, ...]
+    node: tuple[int, ...]
+    names: tuple[str, ...]
+    states: Mapping[str, str]
+
+    def of(self, estimand: Estimand) -> Nodes:
+        """Return the same nodes with another estimand."""
+        return replace(self, estimand=estimand)
+
+    def strata_of(self, numbers: Sequence[int]) -> IntArray:
+        """Return the stratum of each block."""
+        return np.array([self.stratum[n] for n in numbers], dtype=np.int64)
+
+    def nodes_of(self, numbers: Sequence[int]) -> IntArray:
+        """Return the node of each block, as an index into `names`."""
+        return np.array(self.node, dtype=np.int64)[self.strata_of(numbers)]
+
+
+def nodes_of_run(blocks: Sequence[int], nodes: Sequence[NodeState], estimand: Estimand) -> Nodes | None:
+    """Return the nodes of a run, or None if all blocks are of one stratum and verdicts hold for it alone.
+
+    nodes: the node of each block.
+    """
+    states = sorted(set(nodes))
+    if len(states) < 2 and estimand is Estimand.THESE:
+        return None
+    names = sorted({s.name for s in states})
+    by_name = {name: [s for s in states if s.name == name] for name in names}
+    index = {state: at for at, state in enumerate(states)}
+    kinds = {(s.kernel, s.cpu) for s in states}
+    return Nodes(
+        estimand=estimand,
+        stratum={block: index[state] for block, state in zip(blocks, nodes, strict=True)},
+        strata=tuple(_stratum_name(s, by_name[s.name]) for s in states),
+        node=tuple(names.index(s.name) for s in states),
+        names=tuple(name or _UNNAMED for name in names),
+        states={
+            name or _UNNAMED: "; ".join(_state_text(s) for s in by_name[name])
+            for name in names
+            if len(kinds) > 1
+        },
+    )
+
+
+_UNNAMED = "the first node"
+"""Name of a node whose host name was not recorded: that of the command that started the run."""
+
+
+def _state_text(state: NodeState) -> str:
+    kernel = f"Linux {state.kernel}" if state.kernel else "unknown kernel"
+    return f"{kernel}, {state.cpu or 'unknown CPU'}"
+
+
+def _stratum_name(state: NodeState, of_node: Sequence[NodeState]) -> str:
+    name = state.name or _UNNAMED
+    return name if len(of_node) == 1 else f"{name} ({_state_text(state)})"
+
+
+class Sample(Protocol):
+    """The blocks of a comparison up to a look."""
+
+    def interval(self, level: float) -> tuple[float, float]: ...
+    def below(self, theta: float) -> float: ...
+    def above(self, theta: float) -> float: ...
+    def centre(self) -> float: ...
+    def step(self) -> float: ...
+
+
+class Comparison:
+    """The blocks of one comparison by stratum, for one estimand."""
+
+    def __init__(self, d: FloatArray, numbers: Sequence[int], nodes: Nodes) -> None:
+        """d: one value for each block; numbers: the numbers of the blocks, ascending."""
+        self._d, self._nodes = d, nodes
+        self.strata = nodes.strata_of(numbers)
+        self._all: IntArray = np.unique(self.strata)
+        self.replicates = len({nodes.node[k] for k in self._all.tolist()})
+
+    def by_stratum(self, n: int) -> list[FloatArray] | None:
+        """Return the values of the first n blocks by stratum; None if a stratum has none yet."""
+        own = [self._d[:n][self.strata[:n] == k] for k in self._all.tolist()]
+        return own if all(values.size for values in own) else None
+
+    def sample(self, n: int) -> Sample | None:
+        """Return the first n blocks; None if a node has none yet."""
+        own = self.by_stratum(n)
+        if own is None:
+            return None
+        if self._nodes.estimand is Estimand.THESE:
+            return StratifiedSample(own)
+        return NodeCentres(self._node_centres(own))
+
+    def level(self, n: int, available: float) -> float:
+        """Return the level that a look at n blocks attains within `available`; 0 if it is skipped."""
+        if self._nodes.estimand is Estimand.ALIKE:
+            enough = n > self.strata.size or self.by_stratum(n) is not None
+            return attained_level(self.replicates, available) if enough else 0.0
+        if n > self.strata.size:
+            return attained(n, available)
+        own = self.by_stratum(n)
+        if own is None:
+            return 0.0
+        return node_ranks(tuple(sorted(int(values.size) for values in own))).attained(available)
+
+    def _node_centres(self, own: Sequence[FloatArray]) -> list[float]:
+        """Return the centre of each node: the mean over its strata."""
+        found: dict[int, list[float]] = {}
+        for k, values in zip(self._all.tolist(), own, strict=True):
+            found.setdefault(self._nodes.node[k], []).append(centre_of(values))
+        failed = {node: next((x for x in c if math.isinf(x)), None) for node, c in found.items()}
+        return [
+            math.fsum(c) / len(c) if (infinite := failed[node]) is None else infinite
+            for node, c in found.items()
+        ]
+
+
+def carried_over_nodes(
+    d: FloatArray, numbers: Sequence[int], nodes: Nodes, *, schedule: Schedule, alpha: float
+) -> Carried:
+    """Return the primary interval of several nodes, by the estimand of `nodes`; see looks.look_and_carry.
+
+    The step is nan for nodes like these, so that no number of further blocks is estimated.
+
+    Raises ValueError if d has no finite value, or alpha is outside (0, 1).
+    """
+    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
+        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+    comparison = Comparison(d, numbers, nodes)
+    size = int(d.size)
+    planned = planned_looks(schedule, numbers)
+    coming = tuple(PlannedLook(n=n, share=s) for n, s in next_looks(schedule, size, FORESEEN_LOOKS))
+    levels = spent_levels(schedule, (*planned, *coming), alpha, comparison.level)
+    low, high = -math.inf, math.inf
+    looks: list[Look] = []
+    for look, level in zip(planned, levels, strict=False):
+        sample = comparison.sample(look.n)
+        if sample is not None and level > 0:
+            lower, upper = sample.interval(level)
+            low, high = max(low, lower), min(high, upper)
+        looks.append(Look(n=look.n, low=low, high=high))
+    finite = np.isfinite(d)
+    whole = Comparison(d[finite], np.asarray(numbers)[finite].tolist(), nodes).sample(int(finite.sum()))
+    assert whole is not None, "every stratum of a comparison has a block"
+    centre = whole.centre()
+    if low <= high:
+        centre = min(max(centre, low), high)
+    return Carried(
+        looks=tuple(looks),
+        low=low,
+        high=high,
+        centre=centre,
+        step=whole.step(),
+        ahead=tuple((x.n, level) for x, level in zip(coming, levels[len(planned) :], strict=True)),
+    )
+
+
+def sample_at(
+    d: FloatArray, numbers: Sequence[int], nodes: Nodes | None
+) -> Callable[[int], Sample | None] | None:
+    """Return what gives the sample of the first n blocks, for intervals.multiplicity; None for one node."""
+    return None if nodes is None else Comparison(d, numbers, nodes).sample

@@ -1,0 +1,155 @@
+"""Names nodes that behave unlike the others, from the baseline alone. The rule is fixed before the data.
+
+A node is *slow* if its baseline takes longer than that of the other nodes' blocks by more than the margin. A
+node is *unsteady* if its baseline differs from itself (A/A) more than twice as much as in the other nodes'
+blocks. Both need two things: the lower end of an exact rank-sum interval of the shift lies beyond the bound,
+and so does the difference from the centre of more than half of the other nodes. The second condition keeps a
+node that is an exception among few from making the others look like exceptions.
+
+Slowness has four fifths of alpha and unsteadiness one fifth, each divided by the number of nodes and metrics.
+The probability that a node within the bounds is named is therefore at most alpha, for one reading of the
+results. The environments
+have no part in it, so leaving out a named node does not prefer any verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ...model.node_results import NodeEvidence, Unlike
+from ...model.result import Interval
+from ...model.study import Better
+from ..fold.attempts import Side
+from ..fold.comparisons import Folded
+from ..fold.pieces import Measured
+from ..fold.slices import RowName
+from ..intervals.rank_sum import critical
+from .factor import Nodes
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+LEAST_NODES = 3
+"""Least number of nodes: of two that differ, either may be the exception."""
+UNSTEADY = 2.0
+"""Ratio of A/A differences above which a node is unsteady."""
+SHARES = {Unlike.SLOW: 0.8, Unlike.UNSTEADY: 0.2}
+"""Share of alpha of each kind of evidence."""
+MOST_BLOCKS = 1000
+"""Largest number of blocks on either side of a comparison; more are thinned evenly."""
+EXACT_PAIRS = 3000
+"""Largest number of pairs of blocks with the exact null distribution; beyond it a normal approximation."""
+
+
+Rows = Mapping[tuple[str, RowName], tuple[Measured, Measured]]
+"""Both runs of each baseline that runs twice, by arm and row."""
+
+
+def unlike_nodes(folded: Folded, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
+    """Return the evidence against nodes, ordered by node; empty for fewer than three nodes."""
+    return unlike_measured(_rows(folded.measured), nodes, alpha=alpha, margin=margin)
+
+
+def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
+    """Return the same from the measurements of the baselines."""
+    if len(nodes.names) < LEAST_NODES:
+        return ()
+    family = len(nodes.names) * max(1, len(rows))
+    bounds = {Unlike.SLOW: math.log1p(margin), Unlike.UNSTEADY: math.log(UNSTEADY)}
+    found: list[NodeEvidence] = []
+    for (arm, row), (first, second) in rows.items():
+        blocks, i, j = np.intersect1d(first.blocks, second.blocks, assume_unique=True, return_indices=True)
+        owners = nodes.nodes_of(blocks.tolist())
+        a1, a2 = np.log(first.middles[i]), np.log(second.middles[j])
+        sign = 1.0 if first.better is Better.LOWER else -1.0
+        values = {Unlike.SLOW: sign * 0.5 * (a1 + a2), Unlike.UNSTEADY: _log_sizes(a2 - a1)}
+        for unlike, x in values.items():
+            level = alpha * SHARES[unlike] / family
+            for at, shift in _exceptions(x, owners, level=level, bound=bounds[unlike]).items():
+                found.append(
+                    NodeEvidence(
+                        node=nodes.names[at],
+                        unlike=unlike,
+                        baseline=arm,
+                        workload=row[0],
+                        metric=row[1],
+                        others=int(np.unique(owners).size) - 1,
+                        n=int(np.sum(owners == at)),
+                        ratio=Interval(
+                            centre=_ratio(shift.centre), low=_ratio(shift.low), high=_ratio(shift.high)
+                        ),
+                    )
+                )
+    return tuple(sorted(found, key=lambda e: (nodes.names.index(e.node), e.unlike is not Unlike.SLOW)))
+
+
+def _ratio(shift: float) -> float:
+    return math.exp(shift) if shift < 709 else math.inf
+
+
+def left_out_nodes(evidence: tuple[NodeEvidence, ...], nodes: Nodes) -> tuple[str, ...]:
+    """Return the names of the nodes that the rule leaves out: all that are named, if these are fewer than
+    half of the nodes."""
+    named = tuple(dict.fromkeys(e.node for e in evidence))
+    return named if 2 * len(named) < len(nodes.names) else ()
+
+
+def _rows(measured: Mapping[tuple[Side, RowName], Measured]) -> Rows:
+    out = {}
+    for ((arm, aa), row), second in measured.items():
+        first = measured.get(((arm, False), row)) if aa else None
+        if first is not None and (first.unit, first.better) == (second.unit, second.better):
+            out[arm, row] = (first, second)
+    return out
+
+
+def _log_sizes(aa: FloatArray) -> FloatArray:
+    """Return the logarithms of the A/A differences; a difference of zero counts as the smallest other one."""
+    sizes = np.abs(aa)
+    positive = sizes[sizes > 0]
+    found: FloatArray = np.log(np.maximum(sizes, positive.min() if positive.size else 1.0))
+    return found
+
+
+def _exceptions(x: FloatArray, owners: IntArray, *, level: float, bound: float) -> dict[int, Interval]:
+    """Return the shift of each node that exceeds the bound.
+
+    level: error probability of the lower end.
+    """
+    present = np.unique(owners).tolist()
+    if len(present) < LEAST_NODES:
+        return {}
+    centres = {k: float(np.median(x[owners == k])) for k in present}
+    out: dict[int, Interval] = {}
+    for k in present:
+        beyond = sum(centres[k] - centre > bound for other, centre in centres.items() if other != k)
+        if 2 * beyond <= len(present) - 1:
+            continue
+        shift = _shift(x[owners != k], x[owners == k], level)
+        if shift.low > bound:
+            out[k] = shift
+    return out
+
+
+def _shift(others: FloatArray, own: FloatArray, level: float) -> Interval:
+    """Return the shift of `own` against `others`; each end misses it with probability at most `level`."""
+    own, others = (s[:: -(-s.size // MOST_BLOCKS)] for s in (own, others))
+    differences = np.sort((own[:, None] - others[None, :]).ravel())
+    centre = float(np.median(differences))
+    k = _critical(int(min(own.size, others.size)), int(max(own.size, others.size)), level)
+    if k < 0:
+        return Interval(centre=centre, low=-math.inf, high=math.inf)
+    return Interval(centre=centre, low=float(differences[k]), high=float(differences[-1 - k]))
+
+
+@lru_cache(maxsize=256)
+def _critical(m: int, n: int, p: float) -> int:
+    if m * n <= EXACT_PAIRS:
+        return critical(m, n, p)
+    z = -float(ndtri(p))
+    return max(-1, math.floor(m * n / 2 - z * math.sqrt(m * n * (m + n + 1) / 12) - 1.5))

@@ -1,0 +1,154 @@
+"""What a report says about a run on several nodes. No I/O; independent of the output format. Everything is
+empty for a run on one node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ...model.design import Estimand
+from ...model.node_results import NodeEvidence, NodeValue, RunNodes, Unlike
+from ...model.result import Analysis, Cell
+from ...model.study import Study
+from ...units import show_effect
+from ..text import enumerated, one_line, plural
+from .cells import ESTIMANDS, estimate_text, label_text, metric_label, side
+
+MOST_NAMED = 5
+"""Maximum number of figures in which nodes disagree, and of metrics of one node, that sentences name."""
+MOST_NODES = 8
+"""Maximum number of nodes that are named one by one."""
+HEADS = ("figure", *(words for words in ESTIMANDS.values()), "nodes one by one")
+
+
+def scope_sentence(analysis: Analysis) -> str:
+    """Return how many nodes ran how many rounds, and what the verdicts hold for."""
+    found = analysis.nodes
+    if found is None:
+        return ""
+    rounds = sorted(found.rounds.values())
+    each = f"{rounds[0]}" if rounds[0] == rounds[-1] else f"{rounds[0]} to {rounds[-1]}"
+    ran = f"{plural(len(rounds), 'node')} with {each} rounds each"
+    if found.estimand is Estimand.THESE:
+        return f"{ran}; verdicts hold for these nodes, each with the same weight"
+    return f"{ran}; verdicts hold for nodes like these, and the nodes are the sample"
+
+
+def alert_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
+    """Return what a reader has to know before any figure: where nodes disagree, and which node is unlike the
+    others."""
+    found = analysis.nodes
+    if found is None:
+        return ()
+    return (*_disagreements(study, analysis), *unlike_sentences(found))
+
+
+def state_sentence(analysis: Analysis) -> str:
+    """Return how kernels and CPU models of the nodes differ; '' if they do not."""
+    found = analysis.nodes
+    if found is None or not found.states:
+        return ""
+    by_state: dict[str, list[str]] = {}
+    for node, state in found.states.items():
+        by_state.setdefault(one_line(state), []).append(one_line(node))
+    groups = "; ".join(f"{_nodes_text(names)}: {state}" for state, names in by_state.items())
+    return f"The nodes differ, and each is a stratum of its own: {groups}"
+
+
+def _nodes_text(names: Sequence[str]) -> str:
+    return enumerated(names) if len(names) <= MOST_NODES else plural(len(names), "node")
+
+
+def _figure(study: Study, cell: Cell) -> str:
+    arms = {c.name for c in study.arms()}
+    name = side(study, cell.arm).title if cell.arm in arms else one_line(cell.arm)
+    return f"{metric_label(cell)} of {name}"
+
+
+def _disagreements(study: Study, analysis: Analysis) -> list[str]:
+    cells = [c for c in analysis.cells if c.nodes is not None and c.nodes.disagree]
+    if not cells:
+        return []
+    shown = [f"{_figure(study, c)}: {_range(c)}" for c in cells[:MOST_NAMED]]
+    more = [f"and {plural(len(cells) - MOST_NAMED, 'further figure')}"] if len(cells) > MOST_NAMED else []
+    of = f"{len(cells)} of {plural(len(analysis.cells), 'figure')}"
+    return [f"The nodes disagree in {of}: {'; '.join([*shown, *more])}"]
+
+
+def _range(cell: Cell) -> str:
+    """Return the nodes with the smallest and the largest overhead."""
+    assert cell.nodes is not None
+    values = sorted(cell.nodes.values, key=lambda v: v.overhead)
+    return f"from {value_text(values[0])} to {value_text(values[-1])}"
+
+
+def value_text(value: NodeValue) -> str:
+    """Return the overhead on one node: '+0.4 % on node1'."""
+    overhead = show_effect(value.overhead, value.low, value.high).partition(" [")[0]
+    return f"{overhead} on {one_line(value.node)}"
+
+
+def unlike_sentences(found: RunNodes) -> tuple[str, ...]:
+    """Return a sentence for each node that behaves unlike the others, with the evidence, and one about what
+    the rule does."""
+    by_node: dict[tuple[str, Unlike], list[NodeEvidence]] = {}
+    for e in found.evidence:
+        by_node.setdefault((e.node, e.unlike), []).append(e)
+    out = [_unlike(node, unlike, evidence) for (node, unlike), evidence in by_node.items()]
+    named = dict.fromkeys(e.node for e in found.evidence)
+    if found.left_out:
+        out.append(f"Results without {_nodes_text([one_line(n) for n in found.left_out])} stand beside")
+    elif named:
+        out.append("No node is left out, because half of the nodes or more are named")
+    return tuple(out)
+
+
+def _unlike(node: str, unlike: Unlike, evidence: Sequence[NodeEvidence]) -> str:
+    worst = max(evidence, key=lambda e: e.ratio.low)
+    more = plural(len(evidence) - 1, "further metric") if len(evidence) > 1 else ""
+    where = f"in {label_text(worst.workload, worst.metric)}" + (f" and {more}" if more else "")
+    others = f"on the {worst.others} other nodes"
+    r = worst.ratio
+    if unlike is Unlike.SLOW:
+        effect = show_effect(r.centre - 1, r.low - 1, r.high - 1)
+        return f"{one_line(node)} is slow: the baseline takes {effect} longer there than {others} {where}"
+    ratio = f"×{r.centre:.2g} [×{r.low:.2g} … ×{r.high:.2g}]"
+    return (
+        f"{one_line(node)} is unsteady: the baseline differs from itself {ratio} as much there as {others} "
+        f"{where}"
+    )
+
+
+def short_sentence(analysis: Analysis) -> tuple[str, bool]:
+    """Return the nodes in one sentence for the first screen, and whether it is an alert."""
+    found = analysis.nodes
+    if found is None:
+        return "", False
+    parts = [scope_sentence(analysis)]
+    disagreeing = sum(c.nodes is not None and c.nodes.disagree for c in analysis.cells)
+    if disagreeing:
+        parts.append(f"they disagree in {disagreeing} of {plural(len(analysis.cells), 'figure')}")
+    named = Counter((e.node, e.unlike) for e in found.evidence)
+    parts += [f"{one_line(node)} is {unlike.value}" for node, unlike in named]
+    return "; ".join(parts), len(parts) > 1
+
+
+def node_rows(study: Study, analysis: Analysis) -> list[list[str]]:
+    """Return a row for each figure, with the columns HEADS."""
+    rows = []
+    for cell in analysis.cells:
+        if cell.nodes is None:
+            continue
+        both = [estimate_text(cell.nodes.estimates[e]) for e in ESTIMANDS]
+        if cell.nodes.without and analysis.nodes is not None:
+            out = _nodes_text([one_line(n) for n in analysis.nodes.left_out])
+            both = [
+                f"{text}; without {out}: {estimate_text(cell.nodes.without[e])}"
+                for text, e in zip(both, ESTIMANDS, strict=True)
+            ]
+        values = [value_text(v) for v in cell.nodes.values[:MOST_NODES]]
+        more = len(cell.nodes.values) - MOST_NODES
+        listed = ", ".join([*values, *([f"and {more} more"] if more > 0 else [])])
+        alone = f"they disagree: {listed}" if cell.nodes.disagree else listed
+        rows.append([_figure(study, cell), *both, alone])
+    return rows

@@ -1,0 +1,184 @@
+"""Several nodes with planted truths: coverage of both estimands, equal nodes that seldom disagree, and a slow
+node that is named.
+
+48 rounds, nodes 1 % apart, rounds 2 %, as in docs/method.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from nearmetal.analysis.fold.pieces import Measured
+from nearmetal.analysis.intervals.looks import look_and_carry
+from nearmetal.analysis.intervals.signed_rank import Walsh
+from nearmetal.analysis.intervals.stratified import StratifiedSample
+from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
+from nearmetal.analysis.nodes.factor import Nodes, carried_over_nodes, nodes_of_run
+from nearmetal.analysis.nodes.findings import disagree
+from nearmetal.analysis.nodes.unlike import unlike_measured
+from nearmetal.model.design import Estimand
+from nearmetal.model.node_results import Unlike
+from nearmetal.model.plan import GROWING, NodeState
+from nearmetal.model.study import Better
+
+FloatArray = NDArray[np.float64]
+ALPHA, APART, ROUNDS = 0.05, 0.01, 0.02
+
+
+def slack(replicates: int, level: float = ALPHA) -> float:
+    return 3 * math.sqrt(level * (1 - level) / replicates)
+
+
+def nodes_of(owners: Sequence[int], estimand: Estimand) -> Nodes:
+    found = nodes_of_run(range(1, len(owners) + 1), [NodeState(name=f"node{k}") for k in owners], estimand)
+    assert found is not None
+    return found
+
+
+def drawn(rng: np.random.Generator, sizes: Sequence[int]) -> tuple[FloatArray, list[FloatArray]]:
+    """The true centre of each node, and the values of its rounds."""
+    truth = APART * rng.normal(size=len(sizes))
+    return truth, [c + ROUNDS * rng.normal(size=n) for c, n in zip(truth, sizes, strict=True)]
+
+
+def misses(interval: tuple[float, float], truth: float) -> bool:
+    return not interval[0] <= truth <= interval[1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pooled_alike", "pooled_these"),
+    [([6] * 8, 0.14, 0), ([16] * 3, 0.28, 0), ([27] + [3] * 7, 0.25, 0.18), ([32, 8, 8], 0.3, 0.14)],
+    ids=["8 nodes", "3 nodes", "a fast one of 8", "a fast one of 3"],
+)
+def test_both_intervals_cover_and_pooled_rounds_do_not(
+    sizes: list[int], pooled_alike: float, pooled_these: float
+) -> None:
+    """pooled_alike, pooled_these: least share that Student's interval of all rounds misses."""
+    replicates, rng = 1500, np.random.default_rng(17)
+    missed = dict.fromkeys(("pooled alike", "pooled these", "these", "alike"), 0)
+    for _ in range(replicates):
+        truth, values = drawn(rng, sizes)
+        whole, mean = np.concatenate(values), float(truth.mean())
+        half = float(student.ppf(1 - ALPHA / 2, whole.size - 1)) * whole.std(ddof=1) / math.sqrt(whole.size)
+        pooled = (float(whole.mean()) - half, float(whole.mean()) + half)
+        missed["pooled alike"] += misses(pooled, 0)
+        missed["pooled these"] += misses(pooled, mean)
+        missed["these"] += misses(StratifiedSample(values).interval(ALPHA), mean)
+        missed["alike"] += misses(NodeCentres([centre_of(d) for d in values]).interval(ALPHA), 0)
+    shares = {name: count / replicates for name, count in missed.items()}
+    assert shares["these"] <= ALPHA + slack(replicates)
+    assert shares["alike"] <= ALPHA + slack(replicates)
+    assert shares["pooled alike"] > pooled_alike and shares["pooled these"] >= pooled_these
+
+
+def test_if_nodes_are_alike_the_stratified_level_is_exact() -> None:
+    replicates, rng = 3000, np.random.default_rng(19)
+    missed, level = 0, StratifiedSample([np.arange(6.0)] * 8).ranks.attained(ALPHA)
+    for _ in range(replicates):
+        missed += misses(StratifiedSample(list(ROUNDS * rng.standard_t(2, size=(8, 6)))).interval(ALPHA), 0)
+    assert missed / replicates == pytest.approx(level, abs=slack(replicates)) and level > 0.045
+
+
+@pytest.mark.parametrize("estimand", list(Estimand))
+@pytest.mark.parametrize("count", [8, 3])
+def test_the_carried_interval_ever_misses_in_at_most_5_percent(estimand: Estimand, count: int) -> None:
+    """Looks after 8, 12, 18, 27 and 41 rounds that go to the nodes in turn."""
+    replicates, rng = 1000, np.random.default_rng(23)
+    owners = [k % count for k in range(48)]
+    nodes, missed, widths, pooled = nodes_of(owners, estimand), 0, [], []
+    for _ in range(replicates):
+        truth = APART * rng.normal(size=count)
+        d = truth[owners] + ROUNDS * rng.normal(size=48)
+        found = carried_over_nodes(d, range(1, 49), nodes, schedule=GROWING, alpha=ALPHA)
+        missed += misses((found.low, found.high), float(truth.mean()) if estimand is Estimand.THESE else 0.0)
+        widths.append(found.high - found.low)
+        pooled.append(look_and_carry(d, schedule=GROWING, alpha=ALPHA))
+    assert missed / replicates <= ALPHA + slack(replicates)
+    if estimand is Estimand.THESE:  # it costs little: the interval is about as wide as that of pooled rounds
+        assert np.median(widths) < 1.15 * np.median([c.high - c.low for c in pooled])
+
+
+def test_equal_nodes_seldom_disagree_and_unequal_ones_often_do() -> None:
+    replicates, rng = 400, np.random.default_rng(29)
+    owners = [k % 8 for k in range(48)]
+    nodes = nodes_of(owners, Estimand.THESE)
+    found = dict.fromkeys(("equal", "unequal"), 0)
+    for _ in range(replicates):
+        shifts = np.where(np.array(owners) == 5, 0.08, 0.0)
+        heavy, normal = ROUNDS * rng.standard_t(3, size=48), ROUNDS * rng.normal(size=48)
+        for name, values in (("equal", heavy), ("unequal", normal + shifts)):
+            found[name] += disagree(values, range(1, 49), nodes, schedule=GROWING, alpha=ALPHA)
+    assert found["equal"] / replicates <= ALPHA + slack(replicates)
+    assert found["unequal"] / replicates > 0.5
+
+
+def measured(values: FloatArray) -> Measured:
+    none = np.empty(0)
+    blocks = np.arange(1, values.size + 1)
+    return Measured(
+        unit="s",
+        better=Better.LOWER,
+        blocks=blocks,
+        middles=np.exp(values),
+        seconds=none,
+        work=none,
+        drawn=none,
+    )
+
+
+def named(
+    rng: np.random.Generator, *, slow: float, apart: float, unsteady: float = 1.0, metrics: int = 3
+) -> set[tuple[str, Unlike]]:
+    """48 rounds on 8 nodes. d of two instances spreads by 2 %, so one instance by 1.4 %."""
+    owners = np.arange(48) % 8
+    nodes = nodes_of(owners.tolist(), Estimand.THESE)
+    rows = {}
+    for metric in range(metrics):
+        level = apart * rng.normal(size=8)
+        level[5] += math.log1p(slow)
+        spread = np.where(owners == 5, unsteady, 1.0) * ROUNDS / math.sqrt(2)
+        runs = [level[owners] + spread * rng.normal(size=48) for _ in range(2)]
+        rows["native/one", ("app", f"metric{metric}")] = (measured(runs[0]), measured(runs[1]))
+    evidence = unlike_measured(rows, nodes, alpha=ALPHA, margin=0.03)
+    return {(e.node, e.unlike) for e in evidence}
+
+
+@pytest.mark.parametrize(("apart", "metrics"), [(0.0, 1), (0.0, 3), (0.01, 3), (0.0, 12)])
+def test_a_slow_node_is_named_and_a_sound_one_is_not(apart: float, metrics: int) -> None:
+    """A node that is 5 % slower is named in 9 of 10 runs; any sound node in at most 1 of 20."""
+    replicates, rng = 300, np.random.default_rng(31)
+    slow, sound = ("node5", Unlike.SLOW), 0
+    found = 0
+    for _ in range(replicates):
+        got = named(rng, slow=0.05, apart=apart, metrics=metrics)
+        found += slow in got
+        sound += bool(got - {slow}) or bool(named(rng, slow=0.0, apart=apart, metrics=metrics))
+    assert found / replicates >= 0.9
+    assert sound / replicates <= 0.05
+
+
+def test_an_unsteady_node_is_named() -> None:
+    replicates, rng = 100, np.random.default_rng(37)
+    found = sum(
+        ("node5", Unlike.UNSTEADY) in named(rng, slow=0.0, apart=0.0, unsteady=12.0)
+        for _ in range(replicates)
+    )
+    assert found / replicates >= 0.9
+
+
+def test_nodes_far_apart_move_the_centre_to_the_middle_node() -> None:
+    """The stratified centre of nodes that differ by many times the spread of rounds is their median, not
+    their mean. Nodes that differ so much disagree, which is the finding."""
+    rng = np.random.default_rng(41)
+    values = [centre + ROUNDS * rng.normal(size=16) for centre in (0.0, 0.02, 0.4)]
+    found = StratifiedSample(values)
+    assert found.centre() == pytest.approx(0.03, abs=0.03)
+    assert float(np.mean([Walsh(d).centre() for d in values])) == pytest.approx(0.14, abs=0.01)
+    d = np.concatenate([np.array(x) for x in zip(*values, strict=True)])
+    nodes = nodes_of([k % 3 for k in range(48)], Estimand.THESE)
+    assert disagree(d, range(1, 49), nodes, schedule=GROWING, alpha=ALPHA)
