@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.cli.engines import fleet_of
 from nearmetal.engines import Job, State, parse_options
 from nearmetal.engines.htcondor import HTCondor, description, quoted
 from nearmetal.engines.local import Local
@@ -221,3 +222,27 @@ def test_an_option_that_an_engine_lacks_is_refused_with_those_that_it_has() -> N
         with pytest.raises(UsageError, match="has no such option") as caught:
             parse_options("ssh", Ssh(), words)
         assert "hosts=" in str(caught.value.remedy)
+
+
+def test_an_inventory_gives_one_worker_for_each_node(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.yaml"
+    file.write_text("nodes: {n1: {}, n2: {address: 10.0.0.2}, n3: {}}\n")
+    fleet = fleet_of("ssh", None, [], None, str(file))
+    assert fleet is not None and fleet.workers == 3 and fleet.nodes == ("n1", "n2", "n3")
+    assert fleet.options["hosts"] == "n1,n2=10.0.0.2,n3"
+    fewer = fleet_of("ssh", 2, [], None, str(file))
+    assert fewer is not None and fewer.nodes == ("n1", "n2")
+    chosen = fleet_of("slurm", 2, [], None)
+    assert chosen is not None and chosen.nodes == ()
+    with pytest.raises(UsageError, match="slurm chooses the nodes itself"):
+        fleet_of("slurm", None, [], None, str(file))
+    with pytest.raises(UsageError, match="both name the nodes"):
+        fleet_of("ssh", None, ["hosts=n1"], None, str(file))
+    with pytest.raises(UsageError, match="need an engine"):
+        fleet_of(None, None, [], None, str(file))
+    assert fleet_of(None, None, [], None) is None
+
+
+def test_hosts_by_an_option_give_one_worker() -> None:
+    fleet = fleet_of("ssh", None, ["hosts=n1,n2"], None)
+    assert fleet is not None and fleet.workers == 1 and fleet.nodes == ("n1",)

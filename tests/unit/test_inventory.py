@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.api.studies import study_from
 from nearmetal.errors import InventoryError, RunError, UnavailableError, UsageError
 from nearmetal.host import Completed
 from nearmetal.inventory import load_inventory
@@ -135,6 +136,11 @@ def test_a_source_that_does_not_exist_or_has_no_node(tmp_path: Path) -> None:
 
 def test_the_example_names_three_nodes() -> None:
     assert [n.name for n in load_inventory(str(EXAMPLE), FakeHost()).nodes] == ["node1", "node2", "node3"]
+
+
+def test_the_example_study_can_be_read() -> None:
+    study = study_from(str(EXAMPLE.with_name("three-hosts.yaml")), 1)
+    assert [arm.name for arm in study.arms()] == ["native/1x2", "container/1x2"]
 
 
 # ---------------------------------------------------------------------------------------------------- Ansible

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,12 +75,16 @@ def options_of(inventory: Inventory) -> dict[str, str]:
     return {"hosts": ",".join(hosts), **config}
 
 
-def node_options(source: str) -> dict[str, str]:
+def node_options(source: str, note: Callable[[str], None]) -> dict[str, str]:
     """Return the options by which the engine ssh reaches the nodes of an inventory.
 
     source: see inventory.load_inventory(), also for the errors.
+    note: called for each node that the source itself leaves out.
     """
-    return options_of(load_inventory(source, LocalHost()))
+    found = load_inventory(source, LocalHost())
+    for name, reason in found.left_out.items():
+        note(f"node {name} is left out: {reason}")
+    return options_of(found)
 
 
 def nearmetal_here() -> tuple[str, ...]:

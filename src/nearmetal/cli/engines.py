@@ -58,7 +58,7 @@ def fleet_of(
             raise UsageError(
                 "--nodes and --engine-option hosts= both name the nodes", remedy="give one of them"
             )
-        known = {**node_options(nodes), **known}
+        known = {**node_options(nodes, complain), **known}
         workers = workers or len(loaded.nodes(known))
     return Fleet(engine=engine, workers=workers or 1, options=known, lease=lease_of(lease))
 
