@@ -141,7 +141,8 @@ def compared(nodes: Sequence[NodeCheck]) -> NodesCheck:
 
 
 def _check(host: LocalHost, name: str, options: Mapping[str, str], ended: Event) -> NodeCheck:
-    line = f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join([*nearmetal_here(), 'check', '--json'])}"
+    command = shlex.join([*nearmetal_here(), "check", "--json"])
+    line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {command}"
 
     def go_on() -> None:
         if ended.is_set():
