@@ -114,7 +114,7 @@ def test_equal_nodes_seldom_disagree_and_unequal_ones_often_do() -> None:
         for name, values in (("equal", heavy), ("unequal", normal + shifts)):
             found[name] += disagree(values, range(1, 49), nodes, schedule=GROWING, alpha=ALPHA)
     assert found["equal"] / replicates <= ALPHA + slack(replicates)
-    assert found["unequal"] / replicates > 0.5
+    assert found["unequal"] / replicates > 0.9
 
 
 def measured(values: FloatArray) -> Measured:
@@ -151,7 +151,7 @@ def named(
 @pytest.mark.parametrize(("apart", "metrics"), [(0.0, 1), (0.0, 3), (0.01, 3), (0.0, 12)])
 def test_a_slow_node_is_named_and_a_sound_one_is_not(apart: float, metrics: int) -> None:
     """A node that is 5 % slower is named in 9 of 10 runs; any sound node in at most 1 of 20."""
-    replicates, rng = 300, np.random.default_rng(31)
+    replicates, rng = 600, np.random.default_rng(31)
     slow, sound = ("node5", Unlike.SLOW), 0
     found = 0
     for _ in range(replicates):

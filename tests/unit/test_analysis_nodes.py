@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kruskal, ranksums
 
 from nearmetal.analysis import analyse, decided
 from nearmetal.analysis.intervals.looks import look_and_carry, planned_looks, spent_levels
@@ -20,6 +23,8 @@ from nearmetal.analysis.intervals.stratified import NodeRanks, StratifiedSample
 from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
 from nearmetal.analysis.nodes.factor import Comparison, Nodes, carried_over_nodes, nodes_of_run
 from nearmetal.analysis.nodes.findings import node_effect_p
+from nearmetal.api.catalog import catalog
+from nearmetal.api.results import load
 from nearmetal.model.design import Estimand
 from nearmetal.model.node_results import Unlike
 from nearmetal.model.plan import GROWING, NodeState
@@ -35,6 +40,9 @@ from nearmetal.model.study import (
     Study,
 )
 from nearmetal.plan import make_plan
+from nearmetal.records import ResultsDirectory
+from nearmetal.report.forms.terminal import terminal_text
+from nearmetal.study_file import dump_study
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
 
@@ -186,20 +194,26 @@ def test_two_kernels_of_a_node_are_two_strata_and_one_node() -> None:
 
 
 def test_the_test_of_node_effects_is_a_permutation_test() -> None:
-    """Of the 70 ways to choose four of eight blocks, two separate them as clearly."""
+    """Of the 70 ways to choose four of eight blocks, two separate them as clearly. Two tests double that."""
     d, owners = np.arange(8.0), np.repeat([0, 1], 4)
-    assert node_effect_p(d, owners) == pytest.approx(2 / 70, abs=0.015)
+    assert node_effect_p(d, owners) == pytest.approx(2 * 2 / 70, abs=0.02)
     assert node_effect_p(np.zeros(8), owners) == 1.0
     assert node_effect_p(d, np.arange(8)) == 1.0, "one block on each node says nothing"
+    assert node_effect_p(d, np.zeros(8, dtype=np.int64)) == 1.0
 
 
-def test_many_blocks_use_the_approximation_of_kruskal_and_wallis() -> None:
-    from scipy.stats import kruskal
+def test_one_node_among_many_is_found() -> None:
+    """Five blocks of 40 are the largest: 8 nodes and 658,008 choices. Kruskal and Wallis give .05."""
+    d, owners = np.arange(40.0), np.concatenate([np.arange(35) % 7, np.full(5, 7)])
+    assert node_effect_p(d, owners) == pytest.approx(2 / 4000)
 
+
+def test_many_blocks_use_the_approximations() -> None:
     rng = np.random.default_rng(5)
     d, owners = rng.normal(size=450), np.arange(450) % 3
-    expected = kruskal(*(d[owners == k] for k in range(3))).pvalue
-    assert node_effect_p(d, owners) == pytest.approx(expected)
+    whole = kruskal(*(d[owners == k] for k in range(3))).pvalue
+    one = min(3 * ranksums(d[owners == k], d[owners != k]).pvalue for k in range(3))
+    assert node_effect_p(d, owners) == pytest.approx(min(1.0, 2 * min(whole, one)), rel=0.01)
 
 
 # ------------------------------------------------------------------------------------- the whole analysis
@@ -368,3 +382,27 @@ def test_an_interval_of_equal_nodes_resembles_that_of_one() -> None:
     )
     assert apart.high - apart.low == pytest.approx(whole.high - whole.low, rel=0.3)
     assert apart.centre == pytest.approx(whole.centre, abs=0.003)
+
+
+def test_a_results_directory_holds_the_node_of_each_worker(tmp_path: Path) -> None:
+    study = a_study()
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(study, catalog()))
+    directory.freeze(seed=11, arms=[arm.name for arm in study.arms()], provenance={})
+    records = records_of(study, 24, [0.0, 0.0, 0.12])
+    (directory.path / "nodes").mkdir()
+    for k, kernel in enumerate(("6.1", "6.1", "6.12")):
+        with directory.writer(f"worker{k}") as writer:
+            for record in records:
+                if record.run == f"worker{k}":
+                    writer.append(record)
+        state = {"run": f"worker{k}", "node": f"node{k}", "kernel": {"release": kernel}}
+        (directory.path / "nodes" / f"worker{k}.json").write_text(json.dumps(state))
+    found = load(directory.path)
+    assert found.analysis.nodes is not None
+    assert found.analysis.nodes.rounds == {"node0": 8, "node1": 8, "node2": 8}
+    assert found.analysis.nodes.states["node2"] == "Linux 6.12, unknown CPU"
+    text = terminal_text(study, found.analysis, results_dir="r", report=None, width=200).plain
+    assert "Nodes: 3 nodes with 8 rounds each; verdicts hold for these nodes" in text
+    assert "The nodes disagree in 2 of 2 figures: app.wall of container" in text
+    assert "node0 and node1: Linux 6.1, unknown CPU; node2: Linux 6.12" in text
+    assert text.count("nodes like these: ") == 2, "the other estimand stands beside every verdict"

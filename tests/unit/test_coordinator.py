@@ -10,12 +10,13 @@ import pytest
 
 from nearmetal.api.catalog import catalog
 from nearmetal.model.change import replace
-from nearmetal.model.plan import NextBlock
+from nearmetal.model.plan import NextBlock, NodeState
 from nearmetal.model.record import TrialRecord
+from nearmetal.model.result import Analysis
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import BlockDone, Silent
 from nearmetal.plan import SlicePlanner, make_plan
-from nearmetal.records import ResultsDirectory
+from nearmetal.records import ResultsDirectory, node_state, node_states
 from nearmetal.run.coordinator import MAX_ATTEMPTS, Coordinator
 from nearmetal.study_file import dump_study
 from nearmetal.subjects.start_stop import START
@@ -172,3 +173,45 @@ def test_a_coordinator_goes_on_from_the_records(tmp_path: Path, known: int) -> N
         assert coordinator.run() == "12 rounds are done"
     expected = {(n, 2 if n == 9 else 1) for n in range(known + 1, 13)}
     assert set(workers.given) == expected
+
+
+class OnTwoNodes(Scripted):
+    """Each worker describes its node before its first round, as serving.serve() does."""
+
+    def __init__(self, directory: ResultsDirectory) -> None:
+        super().__init__({})
+        self._directory = directory
+
+    def of(self, order: NextBlock) -> list[TrialRecord]:
+        worker = f"nearmetal-{order.block.number % 2}"
+        file = self._directory.path / "nodes" / f"{worker}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f'{{"run": "{worker}", "node": "{worker[-1]}", "kernel": {{"release": "6.1"}}}}')
+        return [replace(t, run=worker) for t in super().of(order)]
+
+
+def test_a_coordinator_learns_on_which_node_a_worker_runs(tmp_path: Path) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
+    directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
+    seen: list[Analysis] = []
+
+    class Seeing(Silent):
+        def block(self, done: BlockDone) -> None:
+            seen.append(done.analysis)
+
+    Coordinator(
+        STUDY,
+        directory,
+        SlicePlanner(STUDY, (), 0.0, None),
+        OnTwoNodes(directory),
+        Seeing(),
+        known=(),
+        attempts={},
+        begin=time.monotonic(),
+    ).run()
+    assert seen[0].cells[0].nodes is None, "one round ran on one node"
+    assert seen[-1].cells[0].nodes is not None, "the analysis between rounds knows that there are two"
+    assert node_states(directory) == {
+        f"nearmetal-{k}": NodeState(name=str(k), kernel="6.1") for k in (0, 1)
+    }
+    assert node_state(directory, "nearmetal-7") is None

@@ -26,7 +26,7 @@ from .intervals.multiplicity import holm, smallest_alpha
 from .intervals.quantiles import median_interval, quantiles
 from .intervals.sign import sign_interval
 from .nodes.factor import Nodes, carried_over_nodes, sample_at
-from .nodes.findings import cell_nodes, qualified, share_of
+from .nodes.findings import qualified, share_of, with_estimates
 from .verdict import disagreement, smallest_material
 
 
@@ -126,9 +126,11 @@ def answer(
     )
     if question.aa:
         decision = _corrected(decision, question, paired, schedule, design, nodes)
-    elif nodes is not None:
-        decision, _ = qualified(decision, paired, nodes, schedule=schedule, alpha=alpha, margin=margin)
+    found = None
+    if nodes is not None and not question.aa:
+        decision, found = qualified(decision, paired, nodes, schedule=schedule, alpha=alpha, margin=margin)
     cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
+    cell = replace(cell, nodes=found)
     if not detail:
         return JudgedCell(cell=cell, schedule=schedule, p=None, parts=None)
     parts = measured_parts(paired, schedule=schedule, alpha=alpha)
@@ -148,8 +150,9 @@ def answer(
         spread=slice_spread(paired, block_seconds),
         e=min(evidence(paired.d), evidence(paired.judged)),
         nodes=None
-        if nodes is None or question.aa
-        else cell_nodes(
+        if found is None or nodes is None
+        else with_estimates(
+            found,
             paired,
             nodes,
             schedule=schedule,

@@ -51,12 +51,18 @@ def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
 def decided(analysis: Analysis) -> bool:
     """Return whether every cell, A/A included, has its verdict.
 
-    An inconsistent cell counts as decided, because more blocks do not change it. An A/A cell also counts as
+    An inconsistent cell counts as decided, because more blocks do not change it. So does a cell without a
+    verdict because the nodes disagree, which is the finding. An A/A cell also counts as
     decided if it can no longer become equivalent, even if its difference may be chance.
     """
     cells = all_cells(analysis)
     open_ = [c for c in analysis.noise_floor.cells if c.verdict is Verdict.NONE and not _hopeless(c)]
-    return bool(cells) and not analysis.undecided and not open_
+    return bool(cells) and not any(map(_open, analysis.cells)) and not open_
+
+
+def _open(cell: Cell) -> bool:
+    """Return whether more blocks may give the cell its verdict."""
+    return cell.verdict is Verdict.NONE and not (cell.nodes is not None and cell.nodes.withheld)
 
 
 def _hopeless(cell: Cell) -> bool:
@@ -86,7 +92,7 @@ def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
     for c in all_cells(analysis):
         sides = {(c.arm, c.workload), (c.baseline, c.workload)}
         taking |= sides
-        if c.n < design.min_blocks or half_width(c) > target if target else c.verdict is Verdict.NONE:
+        if c.n < design.min_blocks or half_width(c) > target if target else _open(c):
             open_ |= sides
     out: dict[str, set[str]] = {}
     for arm, workload in taking - open_:

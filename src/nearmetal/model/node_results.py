@@ -53,9 +53,10 @@ class CellNodes:
     """One comparison over several nodes.
 
     estimand: that of the cell's own interval and verdict.
-    estimates: both estimands.
-    values: each node alone, in the order of their names.
+    estimates: both estimands; empty in an analysis between blocks.
+    values: each node alone, in the order of their names; empty in an analysis between blocks.
     disagree: whether the overhead differs between the nodes, by an exact test at the cell's alpha.
+    withheld: whether the cell has no verdict because the nodes disagree. More blocks do not change that.
     without: both estimands without the nodes that the rule leaves out; empty if it leaves out none.
     """
 
@@ -63,6 +64,7 @@ class CellNodes:
     estimates: Mapping[Estimand, NodeEstimate]
     values: tuple[NodeValue, ...]
     disagree: bool
+    withheld: bool
     without: Mapping[Estimand, NodeEstimate]
 
     @property

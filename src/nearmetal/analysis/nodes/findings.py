@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtr
 from scipy.stats import rankdata
 
 from ...model.design import Estimand
@@ -27,46 +27,55 @@ from .factor import Comparison, Nodes
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-PERMUTATIONS = 1999
+PERMUTATIONS = 3999
 """Number of random assignments of blocks to nodes in the test of node effects."""
 EXACT_UP_TO = 400
-"""Largest number of blocks for that test; beyond it the chi-square approximation of Kruskal and Wallis is
-used."""
+"""Largest number of blocks for that test; beyond it normal and chi-square approximations are used."""
 
 
 def node_effect_p(d: FloatArray, strata: IntArray) -> float:
     """Return the p value of the hypothesis that all nodes have the same distribution of d.
 
-    It is the rank test of Kruskal and Wallis. Up to 400 blocks, its null distribution is that over random
-    assignments of the blocks to nodes, with a fixed seed. The p value is exact: the assignment that was
-    observed counts as one of them.
+    It is twice the smaller p value of two rank tests: that of Kruskal and Wallis, which finds many nodes that
+    differ a little, and the largest standardised rank sum of a node, which finds one node that differs much.
+    Up to 400 blocks, their null distributions are those over random assignments of the blocks to nodes, with
+    a fixed seed. Their p values are exact: the assignment that was observed counts as one of them.
     """
     order = np.argsort(strata, kind="stable")
     _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
     ranks = rankdata(d)[order]
+    ranks -= ranks.mean()
     n = int(d.size)
-    observed = _between(ranks, first, sizes)
+    if not bool(np.any(ranks)) or sizes.size < 2:
+        return 1.0
+    ranks /= math.sqrt(float(np.sum(ranks**2)) / (n - 1))
+    observed = _statistics(ranks, first, sizes)
     if n > EXACT_UP_TO:
-        total = float(np.sum((ranks - ranks.mean()) ** 2))
-        if total == 0:
-            return 1.0
-        h = (n - 1) * (float(observed) - n * float(ranks.mean()) ** 2) / total
-        return float(chdtrc(sizes.size - 1, h))
-    drawn = _between(ranks[_assignments(n)], first, sizes)
-    return (1 + int(np.sum(drawn >= observed * (1 - 1e-12)))) / (PERMUTATIONS + 1)
+        whole, largest = (float(x) for x in observed)
+        both = chdtrc(sizes.size - 1, whole), 2 * sizes.size * ndtr(-largest)
+        return min(1.0, 2 * float(min(both)))
+    drawn = _statistics(ranks[_assignments(n)], first, sizes)
+    as_large = [1 + int(np.sum(x >= own - 1e-9)) for x, own in zip(drawn, observed, strict=True)]
+    return min(1.0, 2 * min(as_large) / (PERMUTATIONS + 1))
 
 
-def _between(ranks: FloatArray, first: IntArray, sizes: IntArray) -> FloatArray:
-    """Return the sum over nodes of (sum of ranks)^2 / number of blocks, along the last axis."""
-    sums = np.add.reduceat(ranks, first, axis=-1)
-    found: FloatArray = np.sum(sums**2 / sizes, axis=-1)
-    return found
+def _statistics(ranks: FloatArray, first: IntArray, sizes: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the statistic of Kruskal and Wallis, and the largest standardised rank sum, along the last axis.
+
+    ranks: with mean 0 and variance 1, ordered by node.
+    first, sizes: where the ranks of each node begin, and their number.
+    """
+    n = ranks.shape[-1]
+    squares = np.add.reduceat(ranks, first, axis=-1) ** 2 / sizes
+    whole: FloatArray = np.sum(squares, axis=-1)
+    largest: FloatArray = np.sqrt(np.max(squares * (n / (n - sizes)), axis=-1))
+    return whole, largest
 
 
 @lru_cache(maxsize=8)
-def _assignments(n: int) -> IntArray:
+def _assignments(n: int) -> NDArray[np.int16]:
     rng = np.random.default_rng(n)
-    return rng.permuted(np.tile(np.arange(n, dtype=np.int64), (PERMUTATIONS, 1)), axis=1)
+    return rng.permuted(np.tile(np.arange(n, dtype=np.int16), (PERMUTATIONS, 1)), axis=1)
 
 
 def disagree(
@@ -88,14 +97,17 @@ def disagree(
 
 def qualified(
     decision: Decision, paired: Paired, nodes: Nodes, *, schedule: Schedule, alpha: float, margin: float
-) -> tuple[Decision, bool]:
-    """Return the decision as it holds with several nodes, and whether the nodes disagree.
+) -> tuple[Decision, CellNodes]:
+    """Return the decision as it holds with several nodes, and whether the nodes disagree, without estimates.
 
     If the nodes disagree, a verdict about these nodes is kept only if the centre of each node alone leads to
     the same verdict. Otherwise it would hide the nodes on which it is wrong.
     """
     numbers = paired.judged_blocks.tolist()
     unequal = disagree(paired.judged, numbers, nodes, schedule=schedule, alpha=alpha)
+    found = CellNodes(
+        estimand=nodes.estimand, estimates={}, values=(), disagree=unequal, withheld=False, without={}
+    )
     comparison = Comparison(paired.judged, numbers, nodes)
     own = comparison.by_stratum(len(numbers)) or []
     if nodes.estimand is Estimand.THESE:
@@ -103,10 +115,11 @@ def qualified(
             centres = [centre_of(values) for values in own]
             if any(_verdict_at(c, margin) is not decision.verdict for c in centres):
                 why = "the nodes disagree, and not every node alone supports a verdict"
-                return replace(decision, verdict=Verdict.NONE, block=None, needed=None, reason=why), unequal
-        return decision, unequal
+                withheld = replace(decision, verdict=Verdict.NONE, block=None, needed=None, reason=why)
+                return withheld, replace(found, withheld=True)
+        return decision, found
     if decision.verdict is not Verdict.NONE or len(numbers) < decision.least:
-        return decision, unequal
+        return decision, found
     count = comparison.replicates
     if count == 1:
         why = "one node says nothing about other nodes: run rounds on at least 2, better 8"
@@ -114,7 +127,7 @@ def qualified(
         why = "there is no interval yet: not every node has run a round at a look"
     else:
         why = f"{count} nodes: the interval reaches across {100 * margin:.3g} %; more nodes narrow it"
-    return replace(decision, reason=why, needed=None), unequal
+    return replace(decision, reason=why, needed=None), found
 
 
 def _verdict_at(theta: float, margin: float) -> Verdict:
@@ -124,7 +137,8 @@ def _verdict_at(theta: float, margin: float) -> Verdict:
     return Verdict.FASTER if theta < -delta else Verdict.EQUIVALENT
 
 
-def cell_nodes(
+def with_estimates(
+    found: CellNodes,
     paired: Paired,
     nodes: Nodes,
     *,
@@ -134,7 +148,7 @@ def cell_nodes(
     min_blocks: int,
     left_out: Collection[str],
 ) -> CellNodes:
-    """Return both estimands of a comparison, each node alone, and both estimands without some nodes.
+    """Add both estimands of a comparison, each node alone, and both estimands without some nodes.
 
     left_out: names of the nodes that the rule leaves out.
     """
@@ -156,12 +170,10 @@ def cell_nodes(
     rest = None
     if out:
         rest = on_blocks(paired, frozenset(b for b, k in nodes.stratum.items() if nodes.node[k] not in out))
-    numbers = paired.judged_blocks.tolist()
-    return CellNodes(
-        estimand=nodes.estimand,
+    return replace(
+        found,
         estimates=both(paired),
         values=_values(paired.d, paired.blocks.tolist(), nodes, alpha),
-        disagree=disagree(paired.judged, numbers, nodes, schedule=schedule, alpha=alpha),
         without={} if rest is None else both(rest),
     )
 

@@ -41,6 +41,17 @@ COLUMNS = (
     "emulated",
     "guest",
 )
+NODE_COLUMNS = (
+    "estimand",
+    "nodes",
+    "nodes_disagree",
+    "other_estimand",
+    "other_overhead",
+    "other_low",
+    "other_high",
+    "other_verdict",
+)
+"""Further columns of a run on several nodes."""
 # A spreadsheet interprets a text with this beginning as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -49,10 +60,28 @@ def csv_text(analysis: Analysis) -> str:
     """Return the table by RFC 4180 with a header line: the cells, then the A/A cells (noise_floor true)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_row(c, floor=False) for c in analysis.cells)
-    writer.writerows(_row(c, floor=True) for c in analysis.noise_floor.cells)
+    several = analysis.nodes is not None
+    writer.writerow((*COLUMNS, *NODE_COLUMNS) if several else COLUMNS)
+    for floor, cells in ((False, analysis.cells), (True, analysis.noise_floor.cells)):
+        writer.writerows([*_row(c, floor=floor), *(_node_fields(c) if several else [])] for c in cells)
     return out.getvalue()
+
+
+def _node_fields(c: Cell) -> list[str]:
+    found = c.nodes
+    if found is None or not found.estimates:
+        return [""] * len(NODE_COLUMNS)
+    other = found.estimates[found.other]
+    return [
+        found.estimand.value,
+        str(other.nodes),
+        str(found.disagree).lower(),
+        found.other.value,
+        repr(other.overhead),
+        repr(other.low if other.low > -1 else -math.inf),
+        repr(other.high),
+        other.verdict.value,
+    ]
 
 
 def _row(c: Cell, *, floor: bool) -> list[str]:

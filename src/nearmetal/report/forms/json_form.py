@@ -38,6 +38,12 @@ MEANING = (
     "others. decided_block, decided_seconds: the round after which the verdict was first reached, and "
     "seconds of the run at its end."
 )
+NODES_MEANING = (
+    "estimand: what the verdicts hold for; nodes of a cell: both estimands, without: both of them without the "
+    "nodes of left_out, values: each node alone, disagree: whether the overhead differs between nodes, "
+    "withheld: whether there is no verdict for that reason; evidence: nodes that behave unlike the others, "
+    "ratio: time of the baseline, or its difference from itself, over that on the other nodes."
+)
 _BY_BLOCK = ("blocks", "d", "baseline_values", "values")
 
 
@@ -130,13 +136,16 @@ def _nodes(study: Study, analysis: Analysis) -> dict[str, JsonValue]:
     said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
     of_run = to_json(found)
     assert isinstance(of_run, dict)
-    return {"nodes": {**of_run, "sentences": [text for text in said if text]}}
+    return {
+        "nodes": {"meaning": NODES_MEANING, **of_run, "sentences": [text for text in said if text]},
+    }
 
 
 def _cell_nodes(found: CellNodes) -> dict[str, JsonValue]:
     return {
         "estimand": found.estimand.value,
         "disagree": found.disagree,
+        "withheld": found.withheld,
         "estimates": {e.value: _with_ends(x) for e, x in found.estimates.items()},
         "without": {e.value: _with_ends(x) for e, x in found.without.items()},
         "values": [_with_ends(v) for v in found.values],

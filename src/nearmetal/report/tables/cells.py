@@ -300,9 +300,9 @@ def entry(cell: Cell, number: int) -> Entry:
 
 def _n_text(cell: Cell) -> str:
     """Return the number of replicates: rounds, or nodes if the verdict is about nodes like these."""
-    if cell.nodes is not None and cell.nodes.estimand is Estimand.ALIKE:
-        return f"n {plural(cell.nodes.estimates[Estimand.ALIKE].nodes, 'node')}"
-    return f"n {cell.n}"
+    if cell.nodes is None or cell.nodes.estimand is Estimand.THESE or not cell.nodes.estimates:
+        return f"n {cell.n}"
+    return f"n {plural(cell.nodes.estimates[Estimand.ALIKE].nodes, 'node')}"
 
 
 def nodes_text(cell: Cell) -> str:
@@ -312,7 +312,7 @@ def nodes_text(cell: Cell) -> str:
     rule leaves out. It is empty for one node.
     """
     found = cell.nodes
-    if found is None:
+    if found is None or not found.estimates:
         return ""
     parts = [f"{ESTIMANDS[found.other]}: {estimate_text(found.estimates[found.other])}"]
     if found.disagree:
