@@ -179,7 +179,7 @@ class OnTwoNodes(Scripted):
     """Each worker describes its node before its first round, as serving.serve() does."""
 
     def __init__(self, directory: ResultsDirectory) -> None:
-        super().__init__({})
+        super().__init__({}, directory)
         self._directory = directory
 
     def of(self, order: NextBlock) -> list[TrialRecord]:
@@ -199,16 +199,19 @@ def test_a_coordinator_learns_on_which_node_a_worker_runs(tmp_path: Path) -> Non
         def block(self, done: BlockDone) -> None:
             seen.append(done.analysis)
 
-    Coordinator(
+    workers = OnTwoNodes(directory)
+    coordinator = Coordinator(
         STUDY,
         directory,
         SlicePlanner(STUDY, (), 0.0, None),
-        OnTwoNodes(directory),
+        workers,
         Seeing(),
         known=(),
         attempts={},
         begin=time.monotonic(),
-    ).run()
+    )
+    with workers.file:
+        coordinator.run()
     assert seen[0].cells[0].nodes is None, "one round ran on one node"
     assert seen[-1].cells[0].nodes is not None, "the analysis between rounds knows that there are two"
     assert node_states(directory) == {
