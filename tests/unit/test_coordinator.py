@@ -12,9 +12,8 @@ from nearmetal.api.catalog import catalog
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock, NodeState
 from nearmetal.model.record import TrialRecord
-from nearmetal.model.result import Analysis
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
-from nearmetal.node.progress import BlockDone, Silent
+from nearmetal.node.progress import Silent
 from nearmetal.plan import SlicePlanner, make_plan
 from nearmetal.records import ResultsDirectory, node_state, node_states
 from nearmetal.run.coordinator import MAX_ATTEMPTS, Coordinator
@@ -193,28 +192,20 @@ class OnTwoNodes(Scripted):
 def test_a_coordinator_learns_on_which_node_a_worker_runs(tmp_path: Path) -> None:
     directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
     directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
-    seen: list[Analysis] = []
-
-    class Seeing(Silent):
-        def block(self, done: BlockDone) -> None:
-            seen.append(done.analysis)
-
     workers = OnTwoNodes(directory)
     coordinator = Coordinator(
         STUDY,
         directory,
         SlicePlanner(STUDY, (), 0.0, None),
         workers,
-        Seeing(),
+        Silent(),
         known=(),
         attempts={},
         begin=time.monotonic(),
     )
     with workers.file:
         coordinator.run()
-    assert seen[0].cells[0].nodes is None, "one round ran on one node"
-    assert seen[-1].cells[0].nodes is not None, "the analysis between rounds knows that there are two"
-    assert node_states(directory) == {
-        f"nearmetal-{k}": NodeState(name=str(k), kernel="6.1") for k in (0, 1)
-    }
+    (cell,) = coordinator._running.after(coordinator._trials.now, 12)[0].cells
+    assert cell.nodes is not None, "the analysis between rounds knows that there are two"
+    assert node_states(directory) == {f"nearmetal-{k}": NodeState(name=str(k), kernel="6.1") for k in (0, 1)}
     assert node_state(directory, "nearmetal-7") is None

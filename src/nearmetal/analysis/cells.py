@@ -26,7 +26,7 @@ from .intervals.multiplicity import holm, smallest_alpha
 from .intervals.quantiles import median_interval, quantiles
 from .intervals.sign import sign_interval
 from .nodes.factor import Nodes, carried_over_nodes, sample_at
-from .nodes.findings import qualified, share_of, with_estimates
+from .nodes.findings import Criteria, qualified, share_of, with_estimates
 from .verdict import disagreement, smallest_material
 
 
@@ -127,8 +127,9 @@ def answer(
     if question.aa:
         decision = _corrected(decision, question, paired, schedule, design, nodes)
     found = None
+    criteria = Criteria(schedule=schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks)
     if nodes is not None and not question.aa:
-        decision, found = qualified(decision, paired, nodes, schedule=schedule, alpha=alpha, margin=margin)
+        decision, found = qualified(decision, paired, nodes, criteria)
     cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
     cell = replace(cell, nodes=found)
     if not detail:
@@ -151,16 +152,7 @@ def answer(
         e=min(evidence(paired.d), evidence(paired.judged)),
         nodes=None
         if found is None or nodes is None
-        else with_estimates(
-            found,
-            paired,
-            nodes,
-            schedule=schedule,
-            alpha=alpha,
-            margin=margin,
-            min_blocks=design.min_blocks,
-            left_out=left_out,
-        ),
+        else with_estimates(found, paired, nodes, criteria, left_out),
     )
     p = _p_value(paired, schedule, cell, decision.least, nodes)
     return JudgedCell(cell=cell, schedule=schedule, p=p, parts=parts)

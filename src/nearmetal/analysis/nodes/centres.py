@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy  # its modules are loaded on first use, so the first block need not wait for them
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
 from ..intervals.signed_rank import Walsh, attained, lower_tail
 
@@ -53,7 +53,7 @@ class NodeCentres:
             return self._walsh.interval(level)
         if math.isinf(self._error) or level <= 0:
             return -math.inf, math.inf
-        half = -float(stdtrit(self._n - 1, level / 2)) * self._error
+        half = -float(scipy.special.stdtrit(self._n - 1, level / 2)) * self._error
         return self._mean - half, self._mean + half
 
     def below(self, theta: float) -> float:
@@ -82,7 +82,7 @@ class NodeCentres:
             return 1.0
         if self._error == 0:
             return 0.0 if distance < 0 else 1.0
-        return float(stdtr(self._n - 1, distance / self._error))
+        return float(scipy.special.stdtr(self._n - 1, distance / self._error))
 
 
 def attained_level(nodes: int, level: float) -> float:

@@ -8,6 +8,7 @@ them. Which looks are skipped depends on the nodes of the blocks, not on their v
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -36,7 +37,7 @@ class Nodes:
     stratum: by block number, the index of its stratum.
     strata: names of the strata; the name of the node, with what differs if it ran in several states.
     node: for each stratum, the index of its node.
-    names: names of the nodes, sorted.
+    names: names of the nodes, sorted, node2 before node10.
     states: kernel and CPU model of each node as text; empty if all nodes have the same.
     """
 
@@ -65,10 +66,10 @@ def nodes_of_run(blocks: Sequence[int], nodes: Sequence[NodeState], estimand: Es
 
     nodes: the node of each block.
     """
-    states = sorted(set(nodes))
+    states = sorted(set(nodes), key=lambda s: (_natural(s.name), s))
     if len(states) < 2 and estimand is Estimand.THESE:
         return None
-    names = sorted({s.name for s in states})
+    names = list(dict.fromkeys(s.name for s in states))
     by_name = {name: [s for s in states if s.name == name] for name in names}
     index = {state: at for at, state in enumerate(states)}
     kinds = {(s.kernel, s.cpu) for s in states}
@@ -88,6 +89,11 @@ def nodes_of_run(blocks: Sequence[int], nodes: Sequence[NodeState], estimand: Es
 
 _UNNAMED = "the first node"
 """Name of a node whose host name was not recorded: that of the command that started the run."""
+
+
+def _natural(name: str) -> list[str | int]:
+    """Return a key that sorts node2 before node10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def _state_text(state: NodeState) -> str:

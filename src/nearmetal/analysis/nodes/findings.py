@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
+import scipy  # its modules are loaded on first use, so the first block need not wait for them
 from numpy.typing import NDArray
-from scipy.special import chdtrc, ndtr
-from scipy.stats import rankdata
 
 from ...model.design import Estimand
 from ...model.node_results import CellNodes, NodeEstimate, NodeValue
@@ -43,8 +43,7 @@ def node_effect_p(d: FloatArray, strata: IntArray) -> float:
     """
     order = np.argsort(strata, kind="stable")
     _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
-    ranks = rankdata(d)[order]
-    ranks -= ranks.mean()
+    ranks = _ranks(d)[order]
     n = int(d.size)
     if not bool(np.any(ranks)) or sizes.size < 2:
         return 1.0
@@ -52,11 +51,19 @@ def node_effect_p(d: FloatArray, strata: IntArray) -> float:
     observed = _statistics(ranks, first, sizes)
     if n > EXACT_UP_TO:
         whole, largest = (float(x) for x in observed)
-        both = chdtrc(sizes.size - 1, whole), 2 * sizes.size * ndtr(-largest)
-        return min(1.0, 2 * float(min(both)))
+        several = float(scipy.special.chdtrc(sizes.size - 1, whole))
+        return min(1.0, 2 * min(several, 2 * sizes.size * NormalDist().cdf(-largest)))
     drawn = _statistics(ranks[_assignments(n)], first, sizes)
     as_large = [1 + int(np.sum(x >= own - 1e-9)) for x, own in zip(drawn, observed, strict=True)]
     return min(1.0, 2 * min(as_large) / (PERMUTATIONS + 1))
+
+
+def _ranks(d: FloatArray) -> FloatArray:
+    """Return the ranks less their mean; equal values share the mean of their ranks."""
+    _, place, counts = np.unique(d, return_inverse=True, return_counts=True)
+    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ranks -= ranks.mean()
+    return ranks
 
 
 def _statistics(ranks: FloatArray, first: IntArray, sizes: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -78,56 +85,76 @@ def _assignments(n: int) -> NDArray[np.int16]:
     return rng.permuted(np.tile(np.arange(n, dtype=np.int16), (PERMUTATIONS, 1)), axis=1)
 
 
-def disagree(
-    d: FloatArray, numbers: Sequence[int], nodes: Nodes, *, schedule: Schedule, alpha: float
-) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class Criteria:
+    """How the blocks of a comparison are judged.
+
+    schedule: when they are looked at.
+    alpha: error probability of the comparison.
+    margin: largest overhead that is not material.
+    min_blocks: least number of blocks for a verdict, as the study requests it.
+    """
+
+    schedule: Schedule
+    alpha: float
+    margin: float
+    min_blocks: int
+
+
+def disagree(d: FloatArray, numbers: Sequence[int], nodes: Nodes, criteria: Criteria) -> bool:
     """Return whether the overhead differs between the nodes.
 
     The test is repeated at every look, each time at the look's share of alpha, so the probability that equal
     nodes are ever said to disagree is at most alpha.
     """
     strata = nodes.strata_of(numbers)
-    planned = planned_looks(schedule, numbers)
+    planned = planned_looks(criteria.schedule, numbers)
     for look, share in reversed(list(zip(planned, nominal_shares(planned), strict=True))):
         own = strata[: look.n]
-        if np.unique(own).size > 1 and node_effect_p(d[: look.n], own) <= alpha * share:
+        if np.unique(own).size > 1 and node_effect_p(d[: look.n], own) <= criteria.alpha * share:
             return True
     return False
 
 
 def qualified(
-    decision: Decision, paired: Paired, nodes: Nodes, *, schedule: Schedule, alpha: float, margin: float
+    decision: Decision, paired: Paired, nodes: Nodes, criteria: Criteria
 ) -> tuple[Decision, CellNodes]:
     """Return the decision as it holds with several nodes, and whether the nodes disagree, without estimates.
 
     If the nodes disagree, a verdict about these nodes is kept only if the centre of each node alone leads to
     the same verdict. Otherwise it would hide the nodes on which it is wrong.
     """
-    numbers = paired.judged_blocks.tolist()
-    unequal = disagree(paired.judged, numbers, nodes, schedule=schedule, alpha=alpha)
-    found = CellNodes(
-        estimand=nodes.estimand, estimates={}, values=(), disagree=unequal, withheld=False, without={}
+    unequal = disagree(paired.judged, paired.judged_blocks.tolist(), nodes, criteria)
+    decision, withheld = _limited(decision, paired, nodes, criteria.margin, unequal=unequal)
+    return decision, CellNodes(
+        estimand=nodes.estimand, estimates={}, values=(), disagree=unequal, withheld=withheld, without={}
     )
+
+
+def _limited(
+    decision: Decision, paired: Paired, nodes: Nodes, margin: float, *, unequal: bool
+) -> tuple[Decision, bool]:
+    """Return the decision, and whether its verdict was withheld because the nodes disagree."""
+    numbers = paired.judged_blocks.tolist()
     comparison = Comparison(paired.judged, numbers, nodes)
-    own = comparison.by_stratum(len(numbers)) or []
     if nodes.estimand is Estimand.THESE:
-        if unequal and decision.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.EQUIVALENT):
-            centres = [centre_of(values) for values in own]
-            if any(_verdict_at(c, margin) is not decision.verdict for c in centres):
-                why = "the nodes disagree, and not every node alone supports a verdict"
-                withheld = replace(decision, verdict=Verdict.NONE, block=None, needed=None, reason=why)
-                return withheld, replace(found, withheld=True)
-        return decision, found
-    if decision.verdict is not Verdict.NONE or len(numbers) < decision.least:
-        return decision, found
+        if not unequal or decision.verdict in (Verdict.NONE, Verdict.INCONSISTENT):
+            return decision, False
+        own = comparison.by_stratum(len(numbers)) or []
+        if all(_verdict_at(centre_of(values), margin) is decision.verdict for values in own):
+            return decision, False
+        why = "the nodes disagree, and not every node alone supports a verdict"
+        return replace(decision, verdict=Verdict.NONE, block=None, needed=None, reason=why), True
+    if decision.verdict is not Verdict.NONE or not decision.carried.looks or paired.failed:
+        return decision, False
     count = comparison.replicates
     if count == 1:
         why = "one node says nothing about other nodes: run rounds on at least 2, better 8"
     elif math.isinf(decision.carried.low):
-        why = "there is no interval yet: not every node has run a round at a look"
+        why = "there is no interval yet: it needs a round of every node at a look"
     else:
         why = f"{count} nodes: the interval reaches across {100 * margin:.3g} %; more nodes narrow it"
-    return replace(decision, reason=why, needed=None), found
+    return replace(decision, reason=why, needed=None), False
 
 
 def _verdict_at(theta: float, margin: float) -> Verdict:
@@ -138,63 +165,59 @@ def _verdict_at(theta: float, margin: float) -> Verdict:
 
 
 def with_estimates(
-    found: CellNodes,
-    paired: Paired,
-    nodes: Nodes,
-    *,
-    schedule: Schedule,
-    alpha: float,
-    margin: float,
-    min_blocks: int,
-    left_out: Collection[str],
+    found: CellNodes, paired: Paired, nodes: Nodes, criteria: Criteria, left_out: Collection[str]
 ) -> CellNodes:
     """Add both estimands of a comparison, each node alone, and both estimands without some nodes.
 
     left_out: names of the nodes that the rule leaves out.
     """
-
-    def both(of: Paired) -> dict[Estimand, NodeEstimate]:
-        return {
-            estimand: _estimate(
-                of,
-                nodes.of(estimand),
-                schedule=schedule,
-                alpha=alpha,
-                margin=margin,
-                min_blocks=min_blocks,
-            )
-            for estimand in Estimand
-        }
-
     out = {at for at, name in enumerate(nodes.names) if name in left_out}
     rest = None
     if out:
         rest = on_blocks(paired, frozenset(b for b, k in nodes.stratum.items() if nodes.node[k] not in out))
     return replace(
         found,
-        estimates=both(paired),
-        values=_values(paired.d, paired.blocks.tolist(), nodes, alpha),
-        without={} if rest is None else both(rest),
+        estimates=_estimates(paired, nodes, criteria, unequal=found.disagree),
+        values=_values(paired.d, paired.blocks.tolist(), nodes, criteria.alpha),
+        without={}
+        if rest is None
+        else _estimates(
+            rest,
+            nodes,
+            criteria,
+            unequal=disagree(rest.judged, rest.judged_blocks.tolist(), nodes, criteria),
+        ),
     )
 
 
-def _estimate(
-    paired: Paired, nodes: Nodes, *, schedule: Schedule, alpha: float, margin: float, min_blocks: int
-) -> NodeEstimate:
-    found = decide(paired, schedule, alpha=alpha, margin=margin, min_blocks=min_blocks, nodes=nodes)
-    found, _ = qualified(found, paired, nodes, schedule=schedule, alpha=alpha, margin=margin)
+def _estimates(
+    paired: Paired, nodes: Nodes, criteria: Criteria, *, unequal: bool
+) -> dict[Estimand, NodeEstimate]:
     numbers = paired.judged_blocks.tolist()
     count = Comparison(paired.judged, numbers, nodes).replicates
-    return NodeEstimate(
-        nodes=count,
-        n=len(numbers),
-        overhead=share_of(found.carried.centre),
-        low=share_of(found.carried.low),
-        high=share_of(found.carried.high),
-        verdict=found.verdict,
-        reason=found.reason,
-        approximate=nodes.estimand is Estimand.ALIKE and count < EXACT_FROM,
-    )
+    out = {}
+    for estimand in Estimand:
+        of = nodes.of(estimand)
+        decision = decide(
+            paired,
+            criteria.schedule,
+            alpha=criteria.alpha,
+            margin=criteria.margin,
+            min_blocks=criteria.min_blocks,
+            nodes=of,
+        )
+        decision, _ = _limited(decision, paired, of, criteria.margin, unequal=unequal)
+        out[estimand] = NodeEstimate(
+            nodes=count,
+            n=len(numbers),
+            overhead=share_of(decision.carried.centre),
+            low=share_of(decision.carried.low),
+            high=share_of(decision.carried.high),
+            verdict=decision.verdict,
+            reason=decision.reason,
+            approximate=estimand is Estimand.ALIKE and count < EXACT_FROM,
+        )
+    return out
 
 
 def _values(d: FloatArray, numbers: Sequence[int], nodes: Nodes, alpha: float) -> tuple[NodeValue, ...]:

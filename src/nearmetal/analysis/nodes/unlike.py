@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from ...model.node_results import NodeEvidence, Unlike
 from ...model.result import Interval
@@ -151,5 +151,5 @@ def _shift(others: FloatArray, own: FloatArray, level: float) -> Interval:
 def _critical(m: int, n: int, p: float) -> int:
     if m * n <= EXACT_PAIRS:
         return critical(m, n, p)
-    z = -float(ndtri(p))
+    z = -NormalDist().inv_cdf(p)
     return max(-1, math.floor(m * n / 2 - z * math.sqrt(m * n * (m + n + 1) / 12) - 1.5))

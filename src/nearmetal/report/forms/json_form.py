@@ -39,7 +39,7 @@ MEANING = (
     "seconds of the run at its end."
 )
 NODES_MEANING = (
-    "estimand: what the verdicts hold for; nodes of a cell: both estimands, without: both of them without the "
+    "estimand: what the verdicts hold for; nodes of a cell: both estimands, without: the same without the "
     "nodes of left_out, values: each node alone, disagree: whether the overhead differs between nodes, "
     "withheld: whether there is no verdict for that reason; evidence: nodes that behave unlike the others, "
     "ratio: time of the baseline, or its difference from itself, over that on the other nodes."

@@ -60,9 +60,9 @@ def _nodes_text(names: Sequence[str]) -> str:
 
 
 def _figure(study: Study, cell: Cell) -> str:
-    arms = {c.name for c in study.arms()}
-    name = side(study, cell.arm).title if cell.arm in arms else one_line(cell.arm)
-    return f"{metric_label(cell)} of {name}"
+    """Return the name of a figure; with its baseline if the study has several."""
+    against = f" against {side(study, cell.baseline).environment}" if len(study.design.baselines) > 1 else ""
+    return f"{metric_label(cell)} of {side(study, cell.arm).title}{against}"
 
 
 def _disagreements(study: Study, analysis: Analysis) -> list[str]:
@@ -97,7 +97,7 @@ def unlike_sentences(found: RunNodes) -> tuple[str, ...]:
     out = [_unlike(node, unlike, evidence) for (node, unlike), evidence in by_node.items()]
     named = dict.fromkeys(e.node for e in found.evidence)
     if found.left_out:
-        out.append(f"Results without {_nodes_text([one_line(n) for n in found.left_out])} stand beside")
+        out.append(f"Results without {_nodes_text([one_line(n) for n in found.left_out])} are shown beside")
     elif named:
         out.append("No node is left out, because half of the nodes or more are named")
     return tuple(out)
