@@ -50,7 +50,8 @@ test-kvm: setup-test
 # Several workers: on this machine, by ssh from a daemon on the loopback interface, and in jobs of a real Slurm,
 # whose packages are downloaded and unpacked but not installed. Six minutes on two cores.
 test-cluster: setup-test
-	$(PYTHON) -m pytest tests/unit/test_engines.py tests/unit/test_records_claims.py tests/unit/test_coordinator.py \
+	$(PYTHON) -m pytest $(addprefix tests/unit/test_,engines.py inventory.py nodes_check.py plan_nodes.py records_claims.py \
+	  coordinator.py coordinator_memory.py run_nodes.py) \
 	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py) -q $(ARGS)
 
 lint: setup-test

@@ -89,6 +89,16 @@ class PaperFileError(NearmetalError):
         super().__init__(f"{lines}\n{count}.  Keys and their meaning: nearmetal papers --schema")
 
 
+class InventoryError(NearmetalError):
+    """A list of nodes that has one or more mistakes."""
+
+    def __init__(self, problems: tuple[StudyProblem, ...]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda p: (p.file, p.line, p.column)))
+        count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
+        lines = "\n".join(str(p) for p in self.problems)
+        super().__init__(f"{lines}\n{count}; no node was contacted.  An example: examples/hosts.yaml")
+
+
 class UnavailableError(NearmetalError):
     """An environment, program or privilege that this machine lacks."""
 

@@ -1,26 +1,43 @@
-"""Workers by ssh, with a daemon of our own on the loopback interface. Two names of it stand for two hosts."""
+"""Workers by ssh, on nodes that are this machine under names of their own."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
-import socket
-import subprocess
+import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.patience import until
-from tests.system.engine_runs import claims, here, nearmetal, on, records, require_whole, started
+from tests.system.engine_runs import (
+    FORCE,
+    claims,
+    directory,
+    here,
+    nearmetal,
+    on,
+    records,
+    require_whole,
+    started,
+    worker_of,
+)
+from tests.system.sshd import daemons
 
 pytestmark = [pytest.mark.more]
 __all__ = ["here"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLANTED = "6.1.0-planted"
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """config: a configuration of ssh that names it n1 and n2; known: its known_hosts."""
+    """config: a configuration of ssh that names n1 and n2; known: its known_hosts."""
 
     config: Path
     known: Path
@@ -33,45 +50,52 @@ class Daemon:
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     place = tmp_path_factory.mktemp("sshd")
-    sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
-    assert sshd is not None, "apt-get install openssh-server"
-    for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / name], check=True)
-    shutil.copy(place / "user.pub", place / "authorized")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (place / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1:{port}\nHostKey {place}/host\nAuthorizedKeysFile {place}/authorized\n"
-        f"StrictModes no\nUsePAM no\nPidFile {place}/pid\nPermitRootLogin prohibit-password\n"
-    )
-    known = place / "known"
-    known.write_text(f"[127.0.0.1]:{port} {(place / 'host.pub').read_text()}")
-    config = place / "config"
-    config.write_text(
-        f"Host n1 n2\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {place}/user\n"
-        f"  UserKnownHostsFile {known}\n  GlobalKnownHostsFile /dev/null\n"
-    )
-    Path("/run/sshd").mkdir(exist_ok=True)  # where it separates its privileges
-    process = subprocess.Popen([sshd, "-D", "-e", "-f", place / "sshd_config"], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: _listens(port), "sshd listens", 30)
-        yield Daemon(config, known)
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
+    with daemons(place, {"n1": "", "n2": ""}) as config:
+        yield Daemon(config, place / "known")
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as s:
-        return s.connect_ex(("127.0.0.1", port)) == 0
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A configuration of ssh that names node1 to node3. The third has another kernel, as far as one can see,
+    and a fourth does not answer."""
+    place = tmp_path_factory.mktemp("three")
+    (place / "osrelease").write_text(f"{PLANTED}\n")
+    planted = f"mount --bind {place}/osrelease /proc/sys/kernel/osrelease"
+    with daemons(place, {"node1": "", "node2": "", "node3": planted}, silent=("node4",)) as config:
+        yield config
 
 
-def test_rounds_by_ssh(here: Path, daemon: Daemon) -> None:
-    done = nearmetal(*on("ssh", 8, *daemon.options), cwd=here)
+def inventory(text: str, config: Path, place: Path) -> Path:
+    """Write an inventory that uses a configuration of ssh."""
+    file = place / "nodes.yaml"
+    file.write_text(f"{text}\nssh_config: {config}\n")
+    return file
+
+
+def nodes_of(cwd: Path) -> dict[str, Any]:
+    """The descriptions of the workers' machines, by name of the node."""
+    found = [json.loads(p.read_text()) for p in (directory(cwd) / "nodes").glob("*.json")]
+    return {node["node"]: node for node in found}
+
+
+def rounds_by_node(cwd: Path) -> Counter[str]:
+    names = {node["run"]: name for name, node in nodes_of(cwd).items()}
+    return Counter(names[run] for _, _, run in claims(cwd, "done"))
+
+
+def test_rounds_by_ssh_on_the_nodes_of_an_inventory(here: Path, daemon: Daemon) -> None:
+    file = inventory("nodes:\n  n[1-2]: {}", daemon.config, here)
+    words = [w for w in on("ssh", 8, "--nodes", str(file)) if w not in ("--workers", "2")]
+    done = nearmetal(*words, cwd=here)
     assert done.returncode == 0, done.stderr
     require_whole(here, done.stdout, 8)
-    assert len({r["run"] for r in records(here)}) == 2
+    nodes = nodes_of(here)
+    assert nodes.keys() == {"n1", "n2"} and all("parity" in node for node in nodes.values())
+    counts = rounds_by_node(here)
+    assert abs(counts["n1"] - counts["n2"]) <= 1, "every node runs as many rounds as the others"
+    assert "no differences between the nodes" in done.stderr
+    rehearsed = [p for p in (directory(here) / "nodes").glob("*.jsonl") if p.stat().st_size]
+    assert len(rehearsed) == 1, "the second node has rehearsed too; the first one's is that of the run"
 
 
 def test_a_machine_whose_key_is_not_known_is_not_used(here: Path, daemon: Daemon) -> None:
@@ -98,3 +122,59 @@ def test_an_interrupted_run_ends_its_workers(here: Path, daemon: Daemon) -> None
     time.sleep(0.5)
     assert claims(here, "held") == []
     assert "running" not in nearmetal("status", cwd=here).stdout.replace("running now", "")
+
+
+@pytest.mark.apart
+def test_the_rounds_of_a_killed_node_go_to_the_others(here: Path, daemon: Daemon) -> None:
+    run = started(*on("ssh", 24, *daemon.options), cwd=here)
+    until(lambda: len(claims(here, "done")) >= 4 and claims(here, "held") != [])
+    label = nodes_of(here)["n2"]["run"]
+    os.kill(worker_of(here, label), signal.SIGKILL)
+    output, said = run.communicate(timeout=900)
+    assert run.returncode == 0, said
+    require_whole(here, output, 24)
+    assert rounds_by_node(here)["n1"] > 12
+    nearmetal("clean", cwd=here)
+
+
+@pytest.mark.apart
+def test_the_example_of_three_hosts(here: Path, three: Path) -> None:
+    file = inventory((EXAMPLES / "hosts.yaml").read_text(), three, here)
+    shutil.copy(EXAMPLES / "three-hosts.yaml", here)
+    words = (
+        "run",
+        "three-hosts.yaml",
+        "--engine",
+        "ssh",
+        "--nodes",
+        str(file),
+        "--max-blocks",
+        "9",
+        "--json",
+    )
+    done = nearmetal(*words, *FORCE, cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["cells"]
+    nodes, counts = nodes_of(here), rounds_by_node(here)
+    assert nodes.keys() == {"node1", "node2", "node3"}
+    assert nodes["node3"]["kernel"]["release"] == PLANTED
+    assert min(counts.values()) >= 3 and len(counts) == 3
+    lines = [line.removeprefix("note: ") for line in done.stderr.splitlines()]
+    first = lines.index("differences between the nodes")
+    assert lines[first + 1].split() == ["kernel", os.uname().release, "node[1-2]"]
+    assert lines[first + 2].split() == [PLANTED, "node3"]
+    assert not any(line.startswith("round ") for line in lines[:first]), "they are shown before round 1"
+
+
+@pytest.mark.apart
+def test_checks_of_all_nodes_show_their_differences_first(tmp_path: Path, three: Path) -> None:
+    file = inventory("nodes:\n  node[2-4]: {}", three, tmp_path)
+    done = nearmetal("check", "--nodes", str(file), "--json", cwd=tmp_path)
+    assert done.returncode == 3, "a node does not answer"
+    found = json.loads(done.stdout)
+    assert next(iter(found)) == "differences"
+    kernel = next(d for d in found["differences"] if d["what"] == "kernel")
+    assert kernel["values"] == {os.uname().release: ["node2"], PLANTED: ["node3"]}
+    assert "Connection refused" in found["nodes"]["node4"]["reason"]
+    assert {c["state"] for c in found["nodes"]["node3"]["checks"] if c["what"] == "kernels"} == {"works"}
+    assert "MPI" in found["alike"] and "memory" in found["alike"]

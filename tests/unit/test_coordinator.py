@@ -55,8 +55,9 @@ class Scripted:
 
     capacity = 4
 
-    def __init__(self, losing: Mapping[int, int]) -> None:
+    def __init__(self, losing: Mapping[int, int], directory: ResultsDirectory) -> None:
         """losing: how often each block is lost."""
+        self.file = directory.writer("workers")
         self.left = dict(losing)
         self.orders: dict[int, NextBlock] = {}
         self.given: list[tuple[int, int]] = []
@@ -71,14 +72,19 @@ class Scripted:
         self.given.append((order.block.number, order.attempt))
 
     def records(self) -> Iterable[TrialRecord]:
-        yield from self.late
+        yield from self.written(self.late)
         self.late = []
         self.polls += 1
         if self.polls % 3:  # most of the time nothing has ended
             return
         ending = [n for n in sorted(self.orders, reverse=True) if self.left.get(n, 0) < 1][:1]
         for number in ending:
-            yield from self.of(self.orders.pop(number))
+            yield from self.written(self.of(self.orders.pop(number)))
+
+    def written(self, records: Iterable[TrialRecord]) -> Iterable[TrialRecord]:
+        for record in records:
+            self.file.append(record)
+            yield record
 
     def of(self, order: NextBlock) -> list[TrialRecord]:
         trials = [replace(t, attempt=order.attempt, members=3) for t in TRIALS[order.block.number]]
@@ -105,7 +111,7 @@ class Scripted:
 def run(tmp_path: Path, losing: Mapping[int, int]) -> tuple[Scripted, Notes, ResultsDirectory, str]:
     directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
     directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
-    workers, notes = Scripted(losing), Notes()
+    workers, notes = Scripted(losing, directory), Notes()
     coordinator = Coordinator(
         STUDY,
         directory,
@@ -116,7 +122,8 @@ def run(tmp_path: Path, losing: Mapping[int, int]) -> tuple[Scripted, Notes, Res
         attempts={},
         begin=time.monotonic(),
     )
-    return workers, notes, directory, coordinator.run()
+    with workers.file:
+        return workers, notes, directory, coordinator.run()
 
 
 def test_rounds_that_end_out_of_order_count_in_their_order(tmp_path: Path) -> None:
@@ -146,19 +153,23 @@ def test_a_round_that_is_lost_every_time_is_missing_on_both_sides(tmp_path: Path
 def test_a_coordinator_goes_on_from_the_records(tmp_path: Path, known: int) -> None:
     directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
     directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
-    workers = Scripted({})
+    workers = Scripted({}, directory)
     records = [replace(t, members=3) for n in range(1, known + 1) for t in TRIALS[n]]
+    records += [replace(t, members=3) for t in TRIALS[9][:1]] if known < 9 else []
+    for record in records:
+        workers.file.append(record)
     coordinator = Coordinator(
         STUDY,
         directory,
         SlicePlanner(STUDY, (), 0.0, None),
         workers,
         Silent(),
-        known=[*records, *(replace(t, members=3) for t in TRIALS[9][:1])] if known < 9 else records,
+        known=directory.trials(),
         attempts={**dict.fromkeys(range(1, known + 1), 1), 9: 1},
         begin=time.monotonic(),
     )
-    assert coordinator.run() == "12 rounds are done"
+    with workers.file:
+        assert coordinator.run() == "12 rounds are done"
     expected = {(n, 2 if n == 9 else 1) for n in range(known + 1, 13)}
     assert set(workers.given) == expected
 
@@ -167,7 +178,7 @@ class OnTwoNodes(Scripted):
     """Each worker describes its node before its first round, as serving.serve() does."""
 
     def __init__(self, directory: ResultsDirectory) -> None:
-        super().__init__({})
+        super().__init__({}, directory)
         self._directory = directory
 
     def of(self, order: NextBlock) -> list[TrialRecord]:
@@ -181,18 +192,20 @@ class OnTwoNodes(Scripted):
 def test_a_coordinator_learns_on_which_node_a_worker_runs(tmp_path: Path) -> None:
     directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
     directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
+    workers = OnTwoNodes(directory)
     coordinator = Coordinator(
         STUDY,
         directory,
         SlicePlanner(STUDY, (), 0.0, None),
-        OnTwoNodes(directory),
+        workers,
         Silent(),
         known=(),
         attempts={},
         begin=time.monotonic(),
     )
-    coordinator.run()
-    (cell,) = coordinator._running.after(coordinator._records, 12)[0].cells
+    with workers.file:
+        coordinator.run()
+    (cell,) = coordinator._running.after(coordinator._trials.now, 12)[0].cells
     assert cell.nodes is not None, "the analysis between rounds knows that there are two"
     assert node_states(directory) == {f"nearmetal-{k}": NodeState(name=str(k), kernel="6.1") for k in (0, 1)}
     assert node_state(directory, "nearmetal-7") is None

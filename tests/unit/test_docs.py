@@ -317,8 +317,21 @@ def sections(text: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
+INVENTORY = "# hosts.yaml"
+"""First line of an inventory in a page."""
+
+
 def first_yaml(page: Path) -> str:
-    return next(b.text for b in blocks(page) if b.language == "yaml")
+    return next(b.text for b in blocks(page) if b.language == "yaml" and not b.text.startswith(INVENTORY))
+
+
+@pytest.mark.parametrize("block", [p for p in blocks_of("yaml") if p.values[0].text.startswith(INVENTORY)])
+def test_inventories_load(block: Block, tmp_path: Path) -> None:
+    from nearmetal.inventory import load_inventory
+
+    (tmp_path / "cluster.conf").write_text("")
+    (tmp_path / "hosts.yaml").write_text(block.text)
+    assert len(load_inventory(str(tmp_path / "hosts.yaml"), FakeHost()).nodes) > 2
 
 
 def put_npb(here: Path) -> None:
@@ -330,7 +343,8 @@ def put_npb(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [p for p in blocks_of("yaml") if not p.values[0].text.startswith(f"# {SERIES_FILE}")]
+    "block",
+    [p for p in blocks_of("yaml") if not p.values[0].text.startswith((f"# {SERIES_FILE}", INVENTORY))],
 )
 def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a study (no name) adds its entries to the first study of its page, or of the page on own

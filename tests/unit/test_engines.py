@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.cli.measure.engines import fleet_of
 from nearmetal.engines import Job, State, parse_options
 from nearmetal.engines.htcondor import HTCondor, description, quoted
 from nearmetal.engines.local import Local
@@ -175,7 +176,7 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
     first = host.calls[0]
     assert first[:3] == ("ssh", "-F", "/c") and first[-2] == "n1"
     assert {"StrictHostKeyChecking=yes", "ControlMaster=auto", "BatchMode=yes"} <= set(first)
-    assert "setsid nohup python3 -m nearmetal run-block '/r/a b' >>/r/workers/1.out" in first[-1]
+    assert "setsid nohup python3 -m nearmetal run-block '/r/a b' --node n1 >>/r/workers/1.out" in first[-1]
     running = Batch({("ssh",): "S 7000\n"})
     assert Ssh().states(running, ids[:1], options) == {ids[0]: State.RUNNING}
     for text in ("gone\n", "S 7001\n", "Z 7000\n"):
@@ -186,7 +187,13 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
         Ssh().submit(unreachable, JOB, options)
     assert caught.value.where == "n1"
     with pytest.raises(UsageError, match="as many different machines"):
+        Ssh().submit(host, JOB, {"hosts": "n1"})
+    with pytest.raises(UsageError, match="n1 is named twice"):
         Ssh().submit(host, JOB, {"hosts": "n1,n1"})
+    named = {"hosts": "a=ssh://bench@10.0.0.1:2222,b"}
+    assert Ssh().nodes(named) == ("a", "b")
+    assert Ssh().submit(host, JOB, named) == ("a:42:7000", "b:42:7000")
+    assert host.calls[-2][-2] == "ssh://bench@10.0.0.1:2222" and host.calls[-2][-1].count("--node a ") == 1
     assert ssh_words("n1", {}, Path("/run/x"))[0] == "ssh"
 
 
@@ -203,3 +210,27 @@ def test_an_option_that_an_engine_lacks_is_refused_with_those_that_it_has() -> N
         with pytest.raises(UsageError, match="has no such option") as caught:
             parse_options("ssh", Ssh(), words)
         assert "hosts=" in str(caught.value.remedy)
+
+
+def test_an_inventory_gives_one_worker_for_each_node(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.yaml"
+    file.write_text("nodes: {n1: {}, n2: {address: 10.0.0.2}, n3: {}}\n")
+    fleet = fleet_of("ssh", None, [], None, str(file))
+    assert fleet is not None and fleet.workers == 3 and fleet.nodes == ("n1", "n2", "n3")
+    assert fleet.options["hosts"] == "n1,n2=10.0.0.2,n3"
+    fewer = fleet_of("ssh", 2, [], None, str(file))
+    assert fewer is not None and fewer.nodes == ("n1", "n2")
+    chosen = fleet_of("slurm", 2, [], None)
+    assert chosen is not None and chosen.nodes == ()
+    with pytest.raises(UsageError, match="slurm chooses the nodes itself"):
+        fleet_of("slurm", None, [], None, str(file))
+    with pytest.raises(UsageError, match="both name the nodes"):
+        fleet_of("ssh", None, ["hosts=n1"], None, str(file))
+    with pytest.raises(UsageError, match="need an engine"):
+        fleet_of(None, None, [], None, str(file))
+    assert fleet_of(None, None, [], None) is None
+
+
+def test_hosts_by_an_option_give_one_worker() -> None:
+    fleet = fleet_of("ssh", None, ["hosts=n1,n2"], None)
+    assert fleet is not None and fleet.workers == 1 and fleet.nodes == ("n1",)

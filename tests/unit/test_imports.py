@@ -104,7 +104,7 @@ YAML = "pydantic and ruamel.yaml: a process that only runs blocks reads no study
 IN_FUNCTIONS = {
     "api/catalog.py": (2, MEASURING),
     "api/checking.py": (26, "everything that can be checked, which only 'nearmetal check' asks for"),
-    "api/engines.py": (5, MEASURING),
+    "api/engines.py": (6, MEASURING),
     "api/kernels.py": (3, MEASURING),
     "api/measuring.py": (9, MEASURING),
     "api/results.py": (5, NUMPY),
@@ -122,6 +122,7 @@ IN_FUNCTIONS = {
     "cli/view.py": (6, f"{NUMPY}; {RICH}"),
     "engines": (1, "ruamel.yaml: only engines of the table need it"),
     "environments": (1, "qemu.qmp, with asyncio: only guests of QEMU need it"),
+    "inventory": (2, "ldap3: an optional package"),
     "host/leftovers.py": (2, "pyroute2: only network links and devices need it"),
     "model/keys.py": (1, "difflib: most files have no mistake"),
     "model/expression.py": (3, "regex: only programs of a user's own need it"),
@@ -137,7 +138,7 @@ IN_FUNCTIONS = {
     "report/forms/terminal.py": (4, RICH),
     "report/forms/upgrade.py": (1, RICH),
     "report/page/bundle.py": (1, "vl-convert: the bundle is in the cache"),
-    "run": (4, NUMPY),
+    "run": (5, NUMPY),
     "samplers": (2, "zstandard: only samples are compressed"),
     "study_file": (23, YAML),
 }

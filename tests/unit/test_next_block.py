@@ -38,6 +38,7 @@ ORDERS = st.builds(
     work=st.dictionaries(NAMES, st.dictionaries(NUMBERS, NUMBERS, max_size=3), max_size=3),
     left_out=SETS,
     verified=SETS,
+    node=st.just("") | NAMES,
 )
 STUDY = study_from("quick", 7)
 

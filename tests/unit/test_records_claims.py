@@ -191,8 +191,8 @@ def test_a_block_that_was_given_up_stays_in_the_plan(tmp_path: Path) -> None:
 def test_machines_of_workers_are_described_one_by_one(tmp_path: Path) -> None:
     directory = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
     assert directory.nodes() == {}
-    directory.write_node("nearmetal-1", {"kernel": "6.1"})
-    directory.write_node("nearmetal-2", {"kernel": "6.18"})
+    directory.node_files.write("nearmetal-1", {"kernel": "6.1"})
+    directory.node_files.write("nearmetal-2", {"kernel": "6.18"})
     here = os.uname().nodename
     assert directory.nodes() == {
         "nearmetal-1": {"node": here, "kernel": "6.1"},

@@ -261,7 +261,7 @@ def test_upper_bounds_are_measured_several_times_between_blocks(
     said = Quiet()
 
     def run(steps: int) -> tuple[MeasuredRoof, ...]:
-        arguments: Any = (Machine(), sample.study(), "label", tmp_path, networks, said)
+        arguments: Any = (Machine(), wanted(sample.study()), "label", tmp_path, networks, said)
         meter = roofs.RoofMeter(*arguments)
         for _ in range(steps):
             meter.step(1000.0)
@@ -270,7 +270,7 @@ def test_upper_bounds_are_measured_several_times_between_blocks(
         return found
 
     assert run(0) == ()
-    arguments: Any = (Machine(), sample.study(), "label", tmp_path, networks, Quiet())
+    arguments: Any = (Machine(), wanted(sample.study()), "label", tmp_path, networks, Quiet())
     short = roofs.RoofMeter(*arguments)
     assert short.complete() and {r.rounds for r in short.roofs()} == {1} and not short.complete()
     shutil.rmtree(tmp_path / "nearmetal")
@@ -305,7 +305,7 @@ def test_upper_bounds_take_a_bounded_share_of_the_time(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(roofs, "MEASURES", dict.fromkeys(ROOF_KERNELS, measure))
     monkeypatch.setattr(roofs, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    arguments: Any = (Machine(), sample.study(), "label", tmp_path, {}, Quiet())
+    arguments: Any = (Machine(), wanted(sample.study()), "label", tmp_path, {}, Quiet())
     meter = roofs.RoofMeter(*arguments)
     assert meter.step(5.0)
     assert not meter.step(3.0 / roofs.SHARE - 1)

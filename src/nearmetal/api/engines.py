@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engines import Engine, Job, State, load_engine
-from ..errors import RunError, UsageError
+from ..engines import Engine, Job, NamesNodes, State, load_engine
+from ..errors import RunError, UnavailableError, UsageError
 from ..host import LocalHost
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory, require_owner
@@ -20,9 +19,11 @@ from ..records.claims import LEASE
 from ..records.disk import resume_line, write_file
 from ..study_file import load_text
 from .measuring import bounded, machine_for
+from .nodes import nearmetal_here
 from .results import frozen_study
 
 if TYPE_CHECKING:
+    from ..node.machine import Machine
     from ..node.progress import Progress
     from ..run.run import Order, Outcome
     from ..run.workers.worker import BlockRun
@@ -54,6 +55,12 @@ class Fleet:
     workers: int
     options: Mapping[str, str]
     lease: float = LEASE
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes of the workers; () if the engine chooses them."""
+        engine = load_engine(self.engine)
+        return engine.nodes(self.options)[: self.workers] if isinstance(engine, NamesNodes) else ()
 
 
 def run_by_engine(
@@ -92,12 +99,14 @@ def _coordinated(
 ) -> Outcome:
     from ..node.machine import new_label
     from ..run.interrupt import interruptible
+    from ..run.present import Present
     from ..run.run import Outcome
     from ..run.workers.shared import coordinate, coordinating
 
     engine, host = load_engine(fleet.engine), LocalHost()
     label = new_label()
     with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
+        present = Present(directory, claims)
         progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
         ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
         _remember(directory, fleet, ids)
@@ -111,9 +120,12 @@ def _coordinated(
                 bounded(study, max_blocks),
                 directory,
                 claims,
+                present,
                 fleet.workers,
                 _watch(states, directory, fleet.lease),
                 progress,
+                nodes=fleet.nodes,
+                lease=fleet.lease,
                 overrun=order.overrun,
             )
         except KeyboardInterrupt:
@@ -138,10 +150,8 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
     logs.mkdir(exist_ok=True)
     limit = study.design.max_time
     seconds = None if limit is None else 1.25 * limit + SPARE
-    path = os.environ.get("PYTHONPATH")
     argv = [
-        *(("/usr/bin/env", f"PYTHONPATH={path}") if path else ()),
-        *(sys.executable, "-m", "nearmetal", "run-block", str(directory.path.resolve())),
+        *(*nearmetal_here(), "run-block", str(directory.path.resolve())),
         *("--json", "--lease", f"{fleet.lease:g}s"),
         *(("--time", f"{seconds:.0f}s") if seconds is not None else ()),
         *(() if fleet.engine in _NO_GROUPS else ("--inside",)),
@@ -163,7 +173,12 @@ _NO_GROUPS = ("local", "ssh")
 
 
 def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -> None:
-    known = {"engine": fleet.engine, "options": dict(fleet.options), "ids": list(ids)}
+    known = {
+        "engine": fleet.engine,
+        "options": dict(fleet.options),
+        "ids": list(ids),
+        "nodes": list(fleet.nodes),
+    }
     write_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n")
 
 
@@ -258,12 +273,13 @@ def serve_here(
     lease: float,
     inside: bool,
     force: bool,
+    node: str = "",
 ) -> None:
     """Run the blocks that a coordinator orders, on this machine. See run.serving.Terms for the arguments.
 
     seconds: time limit of this worker; None for none.
     """
-    from ..run.workers.serving import TOOLS, Terms, serve
+    from ..run.workers.serving import TOOLS, Terms, await_plan, serve, taking_part
 
     begin = time.monotonic()
     for name in ("study.yaml", "plan.json", "provenance.json"):
@@ -273,18 +289,28 @@ def serve_here(
         study = frozen_study(directory)
     else:
         study = load_text(directory.study_yaml, str(directory.path / "study.yaml"), None)
-    digest = _digest_of_tools(directory)
-    tools = directory.path / TOOLS / digest if digest else None
-    machine, study = machine_for(study, progress, tools=tools)
     terms = Terms(
         until=None if seconds is None else begin + seconds,
         inside=inside,
         command=command,
         started=started,
         lease=lease,
+        node=node,
         force=force,
     )
-    serve(machine, study, directory, terms, done, progress)
+    with taking_part(directory, terms) as label:
+
+        def prepared() -> tuple[Machine, Study]:
+            digest = _digest_of_tools(directory)
+            return machine_for(study, progress, tools=directory.path / TOOLS / digest if digest else None)
+
+        try:
+            machine, study = prepared()
+        except UnavailableError:  # such as no compiler: the programs of another node may fit
+            if directory.frozen or not await_plan(directory, label, lease):
+                raise
+            machine, study = prepared()
+        serve(machine, study, directory, terms, label, done, progress)
 
 
 def _digest_of_tools(directory: ResultsDirectory) -> str:

@@ -13,18 +13,23 @@ from ..api.checking import check as check_all
 from ..api.cleaning import clean as clean_all
 from ..api.cleaning import find_leftovers
 from ..api.kernels import CLASSES, kernel_names, run_kernel
+from ..api.nodes import NodesCheck, check_nodes
 from ..errors import ExitCode, UsageError
 from .check_text import WIDTH, all_lines, short_lines
 from .common import print_json
-from .options import Json
+from .nodes_text import nodes_lines
+from .options import Json, Nodes
 from .profile import profile_lines
 from .view import View
 
 
 def check(
     everything: bool = typer.Option(False, "--all", help="Show every detail, and what to do about it."),
+    nodes: str = Nodes,
     json: bool = Json,
 ) -> int:
+    if nodes is not None:
+        return _check_nodes(nodes, everything=everything, json=json)
     with View(quiet=json) as view:
         found = check_all(view)
     facts = machine_facts()
@@ -32,9 +37,36 @@ def check(
         print_json({"machine": facts, "checks": [asdict(c) for c in found]})
     else:
         print(cpu_summary(facts))
-        columns = shutil.get_terminal_size((WIDTH, 24)).columns
-        print("\n".join(all_lines(found) if everything else short_lines(found, columns)))
+        print("\n".join(all_lines(found) if everything else short_lines(found, _columns())))
     return int(ExitCode.DONE if can_measure(found) else ExitCode.UNAVAILABLE)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def _check_nodes(source: str, *, everything: bool, json: bool) -> int:
+    with View(quiet=json) as view:
+        found = check_nodes(source, view)
+    if json:
+        print_json(_nodes_form(found))
+    else:
+        print("\n".join(nodes_lines(found, _columns(), everything=everything)))
+    return int(ExitCode.DONE if found.usable else ExitCode.UNAVAILABLE)
+
+
+def _nodes_form(found: NodesCheck) -> dict[str, object]:
+    """Return the result as JSON values."""
+    return {
+        "differences": [{"what": d.what, "values": d.values} for d in found.differences],
+        "alike": dict(found.alike),
+        "nodes": {
+            node.name: {"answered": True, "machine": node.machine, "checks": [asdict(c) for c in node.checks]}
+            if node.answered
+            else {"answered": False, "reason": node.reason, "remedy": node.remedy}
+            for node in found.nodes
+        },
+    }
 
 
 def clean(

@@ -33,9 +33,21 @@ DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the pl
 Engine = typer.Option(
     None, "--engine", metavar="ENGINE", help="Who starts workers: local, ssh, slurm, htcondor and others."
 )
-Workers = typer.Option(1, "--workers", metavar="N", help="How many workers run rounds.", min=1)
+Workers = typer.Option(
+    None,
+    "--workers",
+    metavar="N",
+    help="How many workers run rounds; usually one, or one on each node.",
+    min=1,
+)
 EngineOption = typer.Option(
     [], "--engine-option", metavar="KEY=VALUE", help="An option of the engine; repeatable."
+)
+Nodes = typer.Option(
+    None,
+    "--nodes",
+    metavar="SOURCE",
+    help="The nodes: a YAML file, an Ansible inventory, slurm, slurm:PARTITION or ldap://HOST/BASE.",
 )
 Lease = typer.Option(
     None, "--lease", metavar="TIME", help="After this time a worker that is silent counts as lost."

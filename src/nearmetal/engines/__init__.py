@@ -4,6 +4,6 @@ A worker is the command `run-block DIR`. An engine knows nothing of blocks, and 
 run is never computed from its states.
 """
 
-from .contract import Engine, Job, State, engine_names, load_engine, parse_options
+from .contract import Engine, Job, NamesNodes, State, engine_names, load_engine, parse_options
 
-__all__ = ["Engine", "Job", "State", "engine_names", "load_engine", "parse_options"]
+__all__ = ["Engine", "Job", "NamesNodes", "State", "engine_names", "load_engine", "parse_options"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..errors import RunError, UsageError
 from ..host import Completed, Host
@@ -77,6 +77,17 @@ class Engine(Protocol):
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
         """Send SIGTERM to running workers and remove waiting ones. Harmless for workers that have ended."""
+
+
+@runtime_checkable
+class NamesNodes(Protocol):
+    """An engine whose user names the machines. It starts each worker with the option --node NAME."""
+
+    def nodes(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names of the machines, in the order in which they get workers.
+
+        Raises UsageError for an unsuitable option.
+        """
 
 
 def engine_names() -> tuple[str, ...]:

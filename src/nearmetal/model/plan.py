@@ -124,6 +124,7 @@ class NextBlock:
     left_out: by arm, the workloads that it does not run because their comparisons are decided.
     verified: by arm, the kernel workloads that run in full and are verified. The others are warmed up by one
         discarded slice.
+    node: name of the node whose worker runs the block; '' for any.
     """
 
     block: Block
@@ -132,6 +133,7 @@ class NextBlock:
     work: Work
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     verified: Mapping[str, frozenset[str]]
+    node: str = ""
 
     def runs(self, arm: str, workload: str) -> bool:
         """Return whether an arm of the block runs this workload."""

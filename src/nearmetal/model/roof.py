@@ -113,6 +113,15 @@ class MeasuredRoof:
         return replace(self, value=best((self.value, *values)))
 
 
+def best_of(roofs: Iterable[MeasuredRoof]) -> tuple[MeasuredRoof, ...]:
+    """Return one upper bound of each kind, with the best value of all machines that measured it."""
+    found: dict[tuple[object, ...], MeasuredRoof] = {}
+    for roof in roofs:
+        kind = roof.name, roof.ranks, roof.transport, roof.place
+        found[kind] = found[kind].with_round(roof) if kind in found else roof
+    return tuple(found.values())
+
+
 def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
     """Return the bound in the form used in the provenance and in the cache."""
     return {

@@ -2,6 +2,7 @@
 
 from .blocks import make_block, make_plan
 from .lengths import kalibera_jones_plan
+from .nodes import node_of
 from .slices import (
     FIXED_FROM,
     LONGEST_BLOCK,
@@ -25,4 +26,5 @@ __all__ = [
     "late_lengths",
     "make_block",
     "make_plan",
+    "node_of",
 ]

@@ -1,12 +1,25 @@
 """The results directory: the study, the measurements, checksums, export. This package knows no statistics."""
 
-from .claims import CLAIMS, COORDINATOR, Claims, ClaimState, StoredClaim, claimed_attempts, last_holder
-from .directory import ResultsDirectory, safe_name
+from .claims import (
+    CLAIMS,
+    COORDINATOR,
+    PRESENT,
+    Claims,
+    ClaimState,
+    StoredClaim,
+    claimed_attempts,
+    joined,
+    last_holder,
+)
+from .directory import ResultsDirectory
+from .json_files import safe_name
 from .manifest import Verification
+from .node_files import LEFT_OUT, NodeFiles
 from .nodes import node_state, node_states
 from .orders import Orders, require_owner
 from .plan_file import PlanMeta
 from .reading import (
+    GrowingTrials,
     NewTrials,
     Trials,
     by_claim,
@@ -23,9 +36,13 @@ from .writer import TrialWriter
 __all__ = [
     "CLAIMS",
     "COORDINATOR",
+    "LEFT_OUT",
+    "PRESENT",
     "ClaimState",
     "Claims",
+    "GrowingTrials",
     "NewTrials",
+    "NodeFiles",
     "Orders",
     "PlanMeta",
     "ResultsDirectory",
@@ -40,6 +57,7 @@ __all__ = [
     "counted_attempts",
     "heads_of",
     "is_whole_attempt",
+    "joined",
     "last_attempts",
     "last_holder",
     "node_state",

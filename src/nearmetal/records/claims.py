@@ -23,8 +23,9 @@ from ..errors import RecordsError
 from ..model.record import Claim
 from .disk import failure, write_file
 
-CLAIMS, COORDINATOR = "claims", "coordinator"
-"""Names in a results directory: claims to blocks, and claims to coordinate the run (as block 0)."""
+CLAIMS, COORDINATOR, PRESENT = "claims", "coordinator", "present"
+"""Names in a results directory: claims to blocks, claims to coordinate the run (as block 0), and a claim of
+each worker that it holds as long as it runs (as block 0)."""
 LEASE = 60.0
 """Seconds after its last renewal for which a claim is valid. NFS clients may keep attributes for as long."""
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -46,7 +47,7 @@ class ClaimState(StrEnum):
 class StoredClaim:
     """A claim as read from its file.
 
-    host: name of the worker's machine.
+    host: name of the worker's node.
     lease: seconds for which it is valid after its last renewal.
     age: seconds since its last renewal, by the clock of the file server.
     """
@@ -71,11 +72,13 @@ class StoredClaim:
 class Claims:
     """The claims below one directory, as one worker or the coordinator sees them."""
 
-    def __init__(self, place: Path, run: str, lease: float = LEASE) -> None:
+    def __init__(self, place: Path, run: str, lease: float = LEASE, host: str = "") -> None:
         """place: the directory of the claims, such as CLAIMS or COORDINATOR in a results directory.
         run: label of the worker; see TrialRecord.run.
+        host: name of the worker's node; '' for the name that this machine has.
         """
         self.place, self._run, self._lease = place, run, lease
+        self._host = host or os.uname().nodename
         self.place.mkdir(exist_ok=True)
         self._clock = self.place / f".clock-{run}.tmp"
 
@@ -114,6 +117,10 @@ class Claims:
             if found.held or (found.state is ClaimState.DONE and not again):
                 return None
         raise AssertionError
+
+    def join(self) -> Claim:
+        """Claim the next number at block 0 that nobody has, for a worker that begins."""
+        return next(claim for number in count(1) if (claim := self.take(0, number)) is not None)
 
     def _make(self, claim: Claim, state: ClaimState) -> bool:
         aside = self.place / f".{claim.block}.{claim.attempt}.{self._run}.tmp"
@@ -172,7 +179,7 @@ class Claims:
         self._clock.unlink(missing_ok=True)
 
     def _content(self, state: ClaimState) -> bytes:
-        data = {"run": self._run, "host": os.uname().nodename, "lease": self._lease, "state": state.value}
+        data = {"run": self._run, "host": self._host, "lease": self._lease, "state": state.value}
         return json.dumps(data).encode() + b"\n"
 
     def _file(self, block: int, attempt: int) -> Path:
@@ -215,6 +222,13 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
         return None
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise RecordsError(f"corrupt claim: {e}", where=str(path)) from e
+
+
+def joined(place: Path, now: float) -> list[StoredClaim]:
+    """Return all claims to block 0 below `place`, in their order. See Claims.find()."""
+    last = claimed_attempts(place).get(0, 0)
+    found = (read_claim(place, 0, number, lambda: now) for number in range(1, last + 1))
+    return [claim for claim in found if claim is not None]
 
 
 def last_holder(place: Path, now: float) -> StoredClaim | None:

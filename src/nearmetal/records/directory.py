@@ -3,7 +3,6 @@ closed."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import tempfile
@@ -16,18 +15,19 @@ from typing import Any
 from ..errors import RecordsError
 from ..model.plan import GROWING, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
-from ..model.roof import MeasuredRoof, read_roofs, roof_record
+from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, resume_line, sync_directory, write_file
-from .json_files import json_bytes, json_object, read_bytes
+from .json_files import json_bytes, json_object, new_directory, read_bytes, safe_name
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
+from .node_files import LEFT_OUT, NodeFiles
 from .plan_file import PlanMeta, plan_form, read_plan
 from .reading import Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
-ROOFS = "roofs.json"
-NODES = "nodes"
+TRIALS = "trials"
+ROOFS, WANTED_ROOFS = "roofs.json", "wanted-roofs.json"
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 STAMP = "%Y-%m-%dT%H-%M-%S"
 _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
@@ -50,7 +50,7 @@ class ResultsDirectory:
         try:
             parent.mkdir(parents=True, exist_ok=True)
             path = new_directory(parent, f"{safe_name(study_name)}-{time.strftime(STAMP, time.gmtime())}")
-            for below in ("trials", "samples", "logs"):
+            for below in (TRIALS, "samples", "logs"):
                 (path / below).mkdir()
             write_file(path / STUDY, study_yaml.encode())
             sync_directory(parent)
@@ -202,31 +202,18 @@ class ResultsDirectory:
         """
         return json_object(self.path / PROVENANCE)
 
-    def write_node(self, run: str, provenance: Mapping[str, Any]) -> None:
-        """Write the description of this machine, on which a worker runs blocks, with its name under 'node'.
-
-        run: label of the worker, as in its records.
-
-        Raises DiskFullError and RecordsError.
-        """
-        place = self.path / NODES
-        try:
-            place.mkdir(exist_ok=True)
-            write_file(
-                place / f"{safe_name(run)}.json",
-                json_bytes({"run": run, "node": os.uname().nodename, **provenance}),
-            )
-        except OSError as e:
-            raise failure(e, self.path, kept="the records are whole") from e
+    @property
+    def node_files(self) -> NodeFiles:
+        """The descriptions of the machines on which workers run."""
+        return NodeFiles(self.path)
 
     def nodes(self) -> dict[str, dict[str, JsonValue]]:
-        """Return the descriptions of the workers' machines by label of the worker; empty in older
-        directories.
+        """Return the descriptions of the machines of the workers that take part, by label of the worker;
+        empty in older directories.
 
         Raises RecordsError.
         """
-        found = (json_object(file) for file in sorted((self.path / NODES).glob("*.json")))
-        return {str(data.pop("run")): data for data in found}
+        return {run: found for run, found in self.node_files.read().items() if LEFT_OUT not in found}
 
     def write_roofs(self, roofs: Iterable[MeasuredRoof]) -> None:
         """Write the upper bounds known so far.
@@ -238,12 +225,39 @@ class ResultsDirectory:
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
 
+    def want_roofs(self, wanted: Iterable[RoofRequest]) -> None:
+        """Write which upper bounds the workers shall measure, before the first order.
+
+        Raises DiskFullError and RecordsError.
+        """
+        try:
+            data = json_bytes({"wanted": [vars(roof) for roof in wanted]})
+            write_file(self.path / WANTED_ROOFS, data)
+        except OSError as e:
+            raise failure(e, self.path, kept="the records are whole") from e
+
+    def wanted_roofs(self) -> tuple[RoofRequest, ...]:
+        """Return what want_roofs() wrote; () if it was not called.
+
+        Raises RecordsError.
+        """
+        file = self.path / WANTED_ROOFS
+        found = json_object(file).get("wanted", []) if file.exists() else []
+        try:
+            return tuple(RoofRequest(**item) for item in found)
+        except TypeError as e:
+            raise RecordsError(f"corrupt: {e}", where=str(file)) from e
+
     def roofs(self) -> tuple[MeasuredRoof, ...]:
-        """Return the upper bounds of write_roofs; in an older directory, those of its provenance.
+        """Return the upper bounds of write_roofs; in an older directory, those of its provenance. If workers
+        measured them, each is the best of all nodes.
 
         Raises RecordsError.
         """
         file = self.path / ROOFS
+        own = () if file.exists() else [read_roofs(node.get("roofs")) for node in self.nodes().values()]
+        if any(own):
+            return best_of(roof for roofs in own for roof in roofs)
         return read_roofs((json_object(file) if file.exists() else self.provenance).get("roofs"))
 
     def writer(self, name: str = "local") -> TrialWriter:
@@ -264,10 +278,10 @@ class ResultsDirectory:
             raise RecordsError(
                 f"{name!r} cannot name a writer: letters, digits, dot, dash and underscore only"
             )
-        return TrialWriter(self.path / "trials" / f"{name}.jsonl", directory=self.path)
+        return TrialWriter(self.path / TRIALS / f"{name}.jsonl", directory=self.path)
 
     def _trial_files(self) -> list[Path]:
-        return sorted((self.path / "trials").glob("*.jsonl"))
+        return sorted((self.path / TRIALS).glob("*.jsonl"))
 
     def trials_bytes(self) -> int:
         """Return the size in bytes of the records of all writers."""
@@ -325,29 +339,9 @@ class ResultsDirectory:
         return verify_sums(self.path)
 
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
-
-
-def safe_name(name: str) -> str:
-    """Return the name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
-    return _UNSAFE.sub("~", name).lstrip(".") or "unnamed"
-
-
-def new_directory(parent: Path, name: str) -> Path:
-    """Make a new directory; a number is appended to a name that is already taken."""
-    number = 1
-    while True:
-        path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            path.mkdir()
-            return path
-        except FileExistsError:
-            number += 1
-
-
 def _remove_new(path: Path) -> None:
     (path / STUDY).unlink(missing_ok=True)
-    for below in ("trials", "samples", "logs"):
+    for below in (TRIALS, "samples", "logs"):
         if (path / below).is_dir():
             (path / below).rmdir()
     path.rmdir()

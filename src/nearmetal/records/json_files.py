@@ -1,13 +1,21 @@
-"""Files with one JSON object."""
+"""Files of a results directory that hold one JSON object, and the names of files and directories."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def safe_name(name: str) -> str:
+    """Return the name of a study or trial as one part of a path ('0.native/1x2' -> '0.native~1x2')."""
+    return _UNSAFE.sub("~", name).lstrip(".") or "unnamed"
 
 
 def json_bytes(data: Mapping[str, Any]) -> bytes:
@@ -15,6 +23,7 @@ def json_bytes(data: Mapping[str, Any]) -> bytes:
 
 
 def read_bytes(file: Path) -> bytes:
+    """Read a whole file. Raises RecordsError."""
     try:
         return file.read_bytes()
     except OSError as e:
@@ -46,3 +55,15 @@ def json_object(file: Path) -> dict[str, Any]:
     if type(data) is not dict:
         raise RecordsError("corrupt: not an object", where=str(file), remedy="take it from a copy")
     return data
+
+
+def new_directory(parent: Path, name: str) -> Path:
+    """Make a new directory; a number is appended to a name that is already taken."""
+    number = 1
+    while True:
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from ..model.plan import NodeState
 from ..model.record import JsonValue
-from .directory import NODES, ResultsDirectory, json_object, safe_name
+from .directory import ResultsDirectory
+from .json_files import json_object, safe_name
+from .node_files import NODES
 
 
 def node_states(directory: ResultsDirectory) -> dict[str, NodeState]:

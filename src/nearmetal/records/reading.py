@@ -139,8 +139,41 @@ def read_trials(files: Iterable[Path]) -> Trials:
     names: dict[bytes, str] = {}
     for number, path in enumerate(paths):
         torn += _scan(number, path, heads, names)
-    heads.sort(key=lambda h: (h.block, h.position, h.attempt, h.begin))
+    heads.sort(key=_order)
     return Trials(paths, heads, torn)
+
+
+def _order(head: StoredTrial) -> tuple[int, int, int, float]:
+    return head.block, head.position, head.attempt, head.begin
+
+
+class GrowingTrials:
+    """The trials of a results directory that is being written. Only their heads are kept."""
+
+    def __init__(self, trials: Path) -> None:
+        """trials: the directory with one file for each writer."""
+        self._place = trials
+        self._files: list[Path] = []
+        self._ends: list[tuple[int, int]] = []
+        self._heads: list[StoredTrial] = []
+        self._names: dict[bytes, str] = {}
+
+    def now(self) -> Trials:
+        """Return all trials that are on disk now. Only lines that are new since the last call are read.
+
+        Raises the errors of read_trials().
+        """
+        known = set(self._files)
+        new = [path for path in sorted(self._place.glob("*.jsonl")) if path not in known]
+        self._files += new
+        self._ends += [(0, 0)] * len(new)
+        torn, before = 0, len(self._heads)
+        for number, path in enumerate(self._files):
+            torn += _scan(number, path, self._heads, self._names, *self._ends[number])
+        for head in self._heads[before:]:
+            self._ends[head.file] = head.offset + head.length, head.line
+        self._heads.sort(key=_order)
+        return Trials(self._files, self._heads, torn)
 
 
 class NewTrials:
@@ -151,6 +184,12 @@ class NewTrials:
         """trials: the directory with one file for each writer."""
         self._place = trials
         self._read: dict[Path, tuple[int, int]] = {}
+
+    def skip(self, known: Trials) -> None:
+        """Leave out records that are known already."""
+        for head in known.heads:
+            end = head.offset + head.length, head.line
+            self._read[known.files[head.file]] = max(end, self._read.get(known.files[head.file], end))
 
     def read(self) -> list[TrialRecord]:
         """Return the new records of all files. An incomplete last line is left for the next call.
@@ -221,11 +260,22 @@ def is_whole_attempt(found: Sequence[TrialRecord], arms_per_block: int) -> bool:
     return len({r.trial for r in found}) >= (found[-1].members or arms_per_block)
 
 
-def _scan(file: int, path: Path, out: list[StoredTrial], names: dict[bytes, str]) -> int:
-    """Append the trials of one file to `out`. Returns the number of incomplete lines (0 or 1)."""
-    offset, number, line = 0, 0, b""
+def _scan(
+    file: int,
+    path: Path,
+    out: list[StoredTrial],
+    names: dict[bytes, str],
+    offset: int = 0,
+    number: int = 0,
+) -> int:
+    """Append the trials of one file to `out`. Returns the number of incomplete lines (0 or 1).
+
+    offset, number: bytes and lines at the beginning of the file that are left out.
+    """
+    line = b""
     try:
         with path.open("rb", buffering=_SCAN_BUFFER) as opened:
+            opened.seek(offset)
             for following in opened:
                 if line:
                     number += 1

@@ -12,9 +12,9 @@ from typing import Any
 from ..errors import RecordsError
 from ..model.series import PER_NODE, Figure, Omission, Part, Scale, Series
 from ..model.study import Study
-from .directory import STAMP, ResultsDirectory, new_directory, safe_name
+from .directory import STAMP, ResultsDirectory
 from .disk import failure, sync_directory, write_file
-from .json_files import json_bytes, json_object, require_schema
+from .json_files import json_bytes, json_object, new_directory, require_schema, safe_name
 
 SERIES, STUDIES, ENDS, TABLE = "series.json", "studies", "ends.jsonl", "published.toml"
 _SCHEMA = 1

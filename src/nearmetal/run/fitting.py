@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from ..model.plan import Work
 from ..model.study import KernelWorkload
 from ..node.node import Node
 from ..plan.work import SLICE_SECONDS, capped_units, fitting_units, next_trial, target_seconds
@@ -24,14 +25,16 @@ class WorkFit:
     """Determines the units of work in a slice. They are the same for all arms with the same number of ranks.
     A number in the study takes precedence."""
 
-    def __init__(self, node: Node) -> None:
-        """Create the fit of a run, without any results yet.
+    def __init__(self, node: Node, known: Work | None = None) -> None:
+        """Create the fit of a run.
+
+        known: units of work that are fixed already.
 
         The attribute work holds the units found so far, by workload and number of ranks. The attribute
         seconds is the time that this took.
         """
         self._node = node
-        self.work: dict[str, dict[int, int]] = {}
+        self.work: dict[str, dict[int, int]] = {name: dict(units) for name, units in (known or {}).items()}
         self.seconds = 0.0
 
     def fit(self, workload: KernelWorkload, jobs: Sequence[KernelJob]) -> Mapping[int, int]:

@@ -62,15 +62,20 @@ class Rehearsed:
     notes: tuple[str, ...]
 
 
-def rehearse(node: Node, recording: Recording, progress: Progress) -> Rehearsed:
-    """Run block 0, and arms that fail in it a second time. Raises RunError if every arm fails."""
+def rehearse(node: Node, recording: Recording, progress: Progress, work: Work | None = None) -> Rehearsed:
+    """Run block 0, and arms that fail in it a second time.
+
+    work: units of work in a slice, of a run whose plan is fixed; None if they are determined here.
+
+    Raises RunError if every arm fails.
+    """
     facts: dict[str, dict[str, str]] = {}
     storage: dict[str, JsonValue] = {}
     limits: dict[str, JsonValue] = {}
     directories: dict[str, JsonValue] = {}
     writes: dict[str, Mapping[str, DiskWrites]] = {}
     audit_seconds = 0.0
-    fit = WorkFit(node)
+    fit = WorkFit(node, work or {})
 
     def audit(arms: Sequence[RunningArm]) -> None:
         nonlocal audit_seconds

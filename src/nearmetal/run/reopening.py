@@ -24,15 +24,23 @@ from .block import Recording
 
 @contextmanager
 def reopened_node(
-    machine: Machine, study: Study, directory: ResultsDirectory, label: str, progress: Progress
+    machine: Machine,
+    study: Study,
+    directory: ResultsDirectory,
+    label: str,
+    progress: Progress,
+    *,
+    name: str = "",
 ) -> Iterator[tuple[Node, Recording]]:
     """Open the node of a run that continues, with the run's environments and images. Also yields what the run
     records.
 
+    name: name of the node, if the run has several. A node that is new in the run may differ from the others.
+
     Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run.
     Raises RunError if an arm of the run cannot run here now.
     """
-    study, backends = check_reopened(machine, study, directory, progress)
+    study, backends = check_reopened(machine, study, directory, progress, name=name)
     with open_node(machine, study, backends, label, progress) as node:
         _same_images(node, directory)
         directory.reopen()
@@ -40,9 +48,11 @@ def reopened_node(
 
 
 def check_reopened(
-    machine: Machine, study: Study, directory: ResultsDirectory, progress: Progress
+    machine: Machine, study: Study, directory: ResultsDirectory, progress: Progress, *, name: str = ""
 ) -> tuple[Study, Mapping[str, Backend]]:
     """Return the study of a run that continues, and its backends. Nothing is opened.
+
+    name: as in reopened_node().
 
     Raises the same errors as reopened_node(), except for a changed image. Raises UsageError if a program of
     the study no longer exists.
@@ -62,7 +72,7 @@ def check_reopened(
             where=str(directory.path),
             remedy=_afresh(directory),
         )
-    _same_boot_state(machine, directory)
+    _same_boot_state(machine, directory, name)
     return study, backends
 
 
@@ -80,13 +90,20 @@ def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
     return tuple(str(e) for e in events) if isinstance(events, list) else ()
 
 
-def _same_boot_state(machine: Machine, directory: ResultsDirectory) -> None:
+def _same_boot_state(machine: Machine, directory: ResultsDirectory, name: str) -> None:
     """Check that kernel, microcode and governor are unchanged. Otherwise new blocks would not be replicates
-    of the stored ones.
+    of the stored ones of this node.
+
+    name: name of the node. It is compared with its own first description. A node that is new in a run of
+        several nodes is a stratum of its own.
 
     Raises UsageError if one has changed.
     """
-    then, now = boot_state(directory.provenance), boot_state(provenance(machine.host))
+    nodes = list(directory.nodes().values())
+    known = [node for node in nodes if node["node"] == name] if name and nodes else [directory.provenance]
+    if not known:
+        return
+    then, now = boot_state(known[0]), boot_state(provenance(machine.host))
     changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
     if changed:
         raise UsageError(

@@ -5,19 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ..environments import Backend
 from ..errors import BusyError, UsageError
-from ..host.facts.boot_records import boot_records
-from ..host.facts.provenance import provenance
 from ..host.lock import machine_lock
-from ..meters.inside import counted_everywhere, inside_record, offered_events
-from ..model.record import JsonValue
+from ..meters.inside import counted_everywhere
 from ..model.study import Study
-from ..node.bases import base_record
 from ..node.machine import Machine, new_label
 from ..node.node import Node, open_node, sweep
 from ..node.progress import Progress
@@ -29,6 +25,7 @@ from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
+from .describing import describe
 from .interrupt import interruptible
 from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
 from .reopening import reopened_node
@@ -140,6 +137,7 @@ def fix_plan(
     begin: float,
     started: float,
     command: str,
+    name: str = "",
 ) -> tuple[Node, Recording]:
     """Rehearse the study on a node, and write the plan of the run. Returns the node with the arms that are
     left, and what the blocks record.
@@ -147,10 +145,11 @@ def fix_plan(
     absent: arms that cannot run here, with the reason.
     begin: monotonic seconds from which the time budget counts.
     started, command: as in Order.
+    name: name of the node, if it is one of several; its description is then written too.
 
     Raises UsageError if nothing is left to compare, and RunError if every arm fails.
     """
-    machine, study = node.machine, node.study
+    study = node.study
     events = EVENTS if study.design.perf_events else ()
     recording = Recording(logs=directory.path / "logs", events=events)
     progress.phase("rehearsal: round 0, discarded")
@@ -166,30 +165,14 @@ def fix_plan(
     limit = study.design.max_time
     left = None if limit is None else max(0.0, limit - (time.monotonic() - begin))
     planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
-    offered = offered_events(machine.host, machine.tools)
     recording = replace(recording, events=counted_everywhere(events, rehearsed.records))
+    known = describe(node, rehearsed, {**absent, **rehearsed.failed, **rehearsed.unlike})
+    if name:
+        directory.node_files.write(node.label, known, node=name)
     directory.freeze(
         seed=study.design.seed,
         arms=tuple(arm.name for arm in study.arms()),
-        provenance={
-            **provenance(machine.host),
-            "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
-            "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
-            "parity": rehearsed.parity,
-            "not_here": {**absent, **rehearsed.failed, **rehearsed.unlike},
-            "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
-            "storage": rehearsed.storage,
-            "working_directories": rehearsed.working_directories,
-            "limits": rehearsed.limits,
-            "network": node.network_record(),
-            "boots": boot_records(machine.host) if node.bases else {},
-            "guests": {name: base_record(b) for name, b in node.bases.items()},
-            "inside": inside_record(study.design, recording.events, offered),
-            "mpi": _mpi_provenance(machine, study),
-            "run": node.label,
-            "rehearsal_seconds": rehearsed.seconds,
-            "seconds_left": left,
-        },
+        provenance={**known, "seconds_left": left},
         rehearsal=rehearsed.records,
         slices=planner.slices(),
         work=rehearsed.work,
@@ -220,17 +203,6 @@ def _written(study: Study, since: float) -> set[str]:
     """
     named = {str(Path(word.rpartition("=")[2])) for w in study.commands for word in w.argv[1:]}
     return {name for name in named if Path(name).is_file() and Path(name).stat().st_mtime >= since}
-
-
-def _mpi_provenance(machine: Machine, study: Study) -> dict[str, JsonValue]:
-    """Return the provenance of the study's MPI. The machine's mpirun may belong to another MPI."""
-    design = study.design
-    return {
-        "used": machine.mpi.title,
-        "mpirun": machine.mpi.mpirun,
-        "reach": design.reach.value,
-        "single_copy": design.single_copy.value,
-    }
 
 
 def resume_run(
@@ -310,8 +282,10 @@ def _blocks(
     progress: Progress,
 ) -> Outcome:
     """Run the blocks that are not on disk yet. Each is written to disk before the next begins."""
+    from ..analysis.roofs import wanted
+
     networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
-    known = list(directory.trials())
+    known = directory.trials()
     try:
         with at_work(node, recording, directory, WRITER) as worker:
             coordinator = Coordinator(
@@ -321,10 +295,12 @@ def _blocks(
                 InThisProcess(worker),
                 progress,
                 known=known,
-                attempts=last_attempts(known),
+                attempts=last_attempts(known.heads),
                 begin=begin,
                 overrun=order.overrun,
-                roofs=RoofMeter(node.machine, node.study, node.label, node.scratch, networks, progress),
+                roofs=RoofMeter(
+                    node.machine, wanted(node.study), node.label, node.scratch, networks, progress
+                ),
             )
             stopped = coordinator.run()
         return Outcome(directory=directory, stopped=stopped, interrupted=False)

@@ -4,14 +4,18 @@ small fraction of the run's time."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..model.looks import next_looks
 from ..model.plan import NodeState, Plan
-from ..model.record import TrialRecord
 from ..model.result import Analysis, VerdictState
 from ..model.study import Study
+from ..records import Trials
+
+if TYPE_CHECKING:
+    from .folded import FoldedSoFar
 
 SHARE = 0.02
 """Maximum fraction of the run's time for analyses between looks. Blocks of a few milliseconds would otherwise
@@ -31,20 +35,28 @@ class RunningAnalysis:
 
     def __init__(self, study: Study, plan: Plan) -> None:
         self._study, self._plan = study, plan
+        self._folded: FoldedSoFar | None = None
         self._known: Analysis | None = None
         self._next_look, self._not_before = 0, 0.0
 
-    def after(self, records: Sequence[TrialRecord], blocks: int) -> tuple[Analysis, bool]:
-        """Return the analysis of the records, or an earlier one that is still valid, and whether it is new.
+    def after(self, trials: Callable[[], Trials], blocks: int) -> tuple[Analysis, bool]:
+        """Return the analysis of all trials, or an earlier one that is still valid, and whether it is new.
 
-        blocks: number of whole blocks among the records.
+        trials: returns the trials that are on disk.
+        blocks: number of whole blocks among the trials.
         """
-        from ..analysis import analyse
+        from ..analysis import conclude
 
         begin = time.monotonic()
         if self._known is not None and blocks < self._next_look and begin < self._not_before:
             return self._known, False
-        self._known = analyse(self._study, self._plan, records, detail=False)
+        if self._folded is None:
+            from .folded import FoldedSoFar
+
+            self._folded = FoldedSoFar(self._study)
+        found = trials()
+        folded = self._folded.fold(self._plan, found)
+        self._known = conclude(self._study, self._plan, found.heads, folded, detail=False)
         ((self._next_look, _),) = next_looks(self._plan.schedule, blocks, 1)
         end = time.monotonic()
         self._not_before = end + (end - begin) / SHARE

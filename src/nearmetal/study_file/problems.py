@@ -18,12 +18,18 @@ class Problems:
     found: mistakes by position and message, so that a mistake in a part that a sweep repeats is shown once.
     added: number of calls of add(), repeated mistakes included.
     unread: keys whose values have mistakes. Objects made from the other keys contain defaults for them.
+    noun: what the file holds, for messages.
     """
 
     file: str
     found: dict[tuple[Mark, str], StudyProblem] = field(default_factory=dict)
     added: int = 0
     unread: set[Path] = field(default_factory=set)
+    noun: str = "study"
+
+    @property
+    def a_noun(self) -> str:
+        return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
 
     def add(self, mark: Mark, path: Path, what: str) -> None:
         self.added += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ruamel.yaml.events import Event, ScalarEvent
 
 MAX_BYTES = 1 << 20
-TOO_LARGE = f"larger than {MAX_BYTES >> 20} MiB, which no study is"
+TOO_LARGE = f"larger than {MAX_BYTES >> 20} MiB, which no such file is"
 MAX_DEPTH = 16
 MAX_NODES = 10_000
 MAX_TEXT = 8192  # characters of one scalar
@@ -122,9 +122,11 @@ def read_tree(text: str, problems: Problems) -> MapNode:
         problems.stop(_mark_of_error(e, text, builder.last), f"not readable as YAML: {_reason(e)}")
     root = builder.root
     if root is None or (isinstance(root, Scalar) and root.null):
-        problems.stop(Mark(1, 1), "the file is empty; nearmetal init writes one to start from")
+        hint = "; nearmetal init writes one to start from" if problems.noun == "study" else ""
+        problems.stop(Mark(1, 1), f"the file is empty{hint}")
     if not isinstance(root, MapNode):
-        problems.stop(root.mark, 'a study is a list of keys with values, such as "name: first"')
+        example = ', such as "name: first"' if problems.noun == "study" else ""
+        problems.stop(root.mark, f"{problems.a_noun} is a list of keys with values{example}")
     return root
 
 
@@ -197,9 +199,9 @@ class _Builder:
         if isinstance(event, ev.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
-                self.problems.stop(mark, "a second document (---); one file holds one study")
+                self.problems.stop(mark, f"a second document (---); one file holds one {self.problems.noun}")
             if event.version is not None and tuple(event.version) != (1, 2):
-                self.problems.stop(mark, "studies are YAML 1.2; remove the %YAML line")
+                self.problems.stop(mark, "files are YAML 1.2; remove the %YAML line")
         elif isinstance(event, ev.NodeEvent):
             self._node(event, mark)
         elif isinstance(event, ev.CollectionEndEvent):
@@ -211,14 +213,12 @@ class _Builder:
 
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            self.problems.stop(mark, f"more than {MAX_NODES} values, which no study has")
+            self.problems.stop(mark, f"more than {MAX_NODES} values, which no {self.problems.noun} has")
         if isinstance(event, ev.AliasEvent) or getattr(event, "anchor", None) is not None:
-            self.problems.stop(
-                mark, "anchors (&name) and aliases (*name) are not used in studies; write it out"
-            )
+            self.problems.stop(mark, "anchors (&name) and aliases (*name) are not used; write it out")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self.problems.stop(mark, f'unknown tag "{clip(str(tag))}"; studies use no tags')
+            self.problems.stop(mark, f'unknown tag "{clip(str(tag))}"; tags are not used')
         if isinstance(event, ev.ScalarEvent):
             self._put(self._scalar(event, mark))
         else:

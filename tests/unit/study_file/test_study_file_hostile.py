@@ -86,7 +86,7 @@ HOSTILE = {
     "unclosed quote": ('name: "a', "not readable as YAML"),
     "unclosed list": ("a: [b", "not readable as YAML"),
     "two documents": ("a: b\n---\nc: d", "2:1  a second document (---)"),
-    "YAML 1.1": ("%YAML 1.1\n---\nname: a", "studies are YAML 1.2"),
+    "YAML 1.1": ("%YAML 1.1\n---\nname: a", "files are YAML 1.2"),
     "endless version": (f"%YAML 1.{'9' * 5000}\n---\na", "not readable as YAML"),
     "two tag directives": ("%TAG ! tag:a\n%TAG ! tag:b\n---\na: b", "not readable as YAML"),
     "long number": (f"design: {{seed: {'9' * 5000}}}", "is not a whole number"),

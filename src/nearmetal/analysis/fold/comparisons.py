@@ -235,6 +235,35 @@ def brackets(paired: Paired) -> Brackets | None:
     return Brackets(lower=lower, upper=upper)
 
 
+def merged_pieces(pieces: Sequence[Piece]) -> Piece:
+    """Return one piece with the blocks of several. They are given in ascending order of their blocks, and no
+    two overlap. Nothing is removed from them."""
+    left_out: dict[tuple[Side, str], frozenset[int]] = {}
+    for p in pieces:
+        for where, blocks in p.left_out.items():
+            left_out[where] = left_out.get(where, frozenset()) | blocks
+    return Piece(
+        rows=tuple(dict.fromkeys(row for p in pieces for row in p.rows)),
+        measured={
+            key: _one_measured([p.measured[key] for p in pieces if key in p.measured])
+            for key in _keys(p.measured for p in pieces)
+        },
+        compared={
+            key: _one_compared([p.compared[key] for p in pieces if key in p.compared])
+            for key in _keys(p.compared for p in pieces)
+        },
+        counts={
+            side: joined([p.counts[side] for p in pieces if side in p.counts])
+            for side in _keys(p.counts for p in pieces)
+        },
+        lost=_united([p.lost for p in pieces]),
+        silent=_united([p.silent for p in pieces]),
+        left_out=left_out,
+        verified=_united([p.verified for p in pieces]),
+        wrong=sum(p.wrong for p in pieces),
+    )
+
+
 def _first_block(piece: Piece) -> int:
     found = [int(c.blocks[0]) for c in piece.measured.values()]
     lost = (block for by in (*piece.lost.values(), *piece.silent.values()) for block in by)

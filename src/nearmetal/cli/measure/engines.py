@@ -8,8 +8,9 @@ from pathlib import Path
 import typer
 
 from ...api.engines import Fleet, cancel_workers, worker_states
+from ...api.nodes import node_options
 from ...api.results import open_results
-from ...engines import State, engine_names, load_engine, parse_options
+from ...engines import NamesNodes, State, engine_names, load_engine, parse_options
 from ...errors import ExitCode, UsageError
 from ...records import ResultsDirectory
 from ...records.claims import LEASE
@@ -23,20 +24,43 @@ def lease_of(text: str | None) -> float:
     return duration(text, "--lease") or LEASE
 
 
-def fleet_of(engine: str | None, workers: int, options: Sequence[str], lease: str | None) -> Fleet | None:
+def fleet_of(
+    engine: str | None,
+    workers: int | None,
+    options: Sequence[str],
+    lease: str | None,
+    nodes: str | None = None,
+) -> Fleet | None:
     """Return the workers that a command line asks for; None if this process runs the rounds itself.
 
-    Raises UsageError for an unknown engine or option.
+    workers: their number; None for one, or one on each node of an inventory.
+    nodes: an inventory, see inventory.load_inventory(); None without one.
+
+    Raises UsageError for an unknown engine or option, and for an inventory with an engine that chooses the
+    nodes itself, and the errors of load_inventory().
     """
     if engine is None:
-        if workers > 1 or options:
+        if (workers or 1) > 1 or options or nodes is not None:
             raise UsageError(
-                "--workers and --engine-option need an engine",
+                "--workers, --nodes and --engine-option need an engine",
                 remedy=f"--engine, one of: {', '.join(engine_names())}",
             )
         return None
-    known = parse_options(engine, load_engine(engine), options)
-    return Fleet(engine=engine, workers=workers, options=known, lease=lease_of(lease))
+    loaded = load_engine(engine)
+    known = parse_options(engine, loaded, options)
+    if nodes is not None:
+        if not isinstance(loaded, NamesNodes):
+            raise UsageError(
+                f"--nodes: engine {engine} chooses the nodes itself",
+                remedy="--engine ssh, or its own options: --engine-option extra='…'",
+            )
+        if "hosts" in known:
+            raise UsageError(
+                "--nodes and --engine-option hosts= both name the nodes", remedy="give one of them"
+            )
+        known = {**node_options(nodes, complain), **known}
+        workers = workers or len(loaded.nodes(known))
+    return Fleet(engine=engine, workers=workers or 1, options=known, lease=lease_of(lease))
 
 
 def workers_of(directory: ResultsDirectory) -> Mapping[str, State]:

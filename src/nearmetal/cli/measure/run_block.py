@@ -42,6 +42,9 @@ def run_block(
     inside: bool = typer.Option(
         False, "--inside", help="Make control groups only below the one in which this command was started."
     ),
+    node: str = typer.Option(
+        "", "--node", metavar="NAME", help="Without numbers: the name of this node in the run."
+    ),
     lease: str = Lease,
     json: bool = typer.Option(False, "--json", help="One line of JSON for each round."),
     force: bool = Force,
@@ -53,7 +56,7 @@ def run_block(
     if not blocks and not stdin:
         if dry_run:
             raise UsageError("--dry-run needs the numbers of rounds, or --stdin")
-        return _serve(found, time, lease, inside=inside, json=json, force=force)
+        return _serve(found, time, lease, node=node, inside=inside, json=json, force=force)
     study = frozen_study(found)
     if len(set(blocks or ())) < len(blocks or ()):
         raise UsageError("a round is named twice")
@@ -75,7 +78,14 @@ def run_block(
 
 
 def _serve(
-    found: ResultsDirectory, time: str | None, lease: str | None, *, inside: bool, json: bool, force: bool
+    found: ResultsDirectory,
+    time: str | None,
+    lease: str | None,
+    *,
+    node: str,
+    inside: bool,
+    json: bool,
+    force: bool,
 ) -> int:
     with View(quiet=json) as view:
         return _counted(
@@ -87,6 +97,7 @@ def _serve(
                 started=STARTED,
                 seconds=duration(time),
                 lease=lease_of(lease),
+                node=node,
                 inside=inside,
                 force=force,
             ),

@@ -25,6 +25,7 @@ from ..options import (
     Lease,
     Margin,
     MaxBlocks,
+    Nodes,
     Overrun,
     Parent,
     Require,
@@ -109,6 +110,7 @@ def run(
     require: Require = RequireOption,
     engine: str = Engine,
     workers: int = Workers,
+    nodes: str = Nodes,
     engine_option: list[str] = EngineOption,
     lease: str = Lease,
     dry_run: bool = DryRun,
@@ -155,7 +157,7 @@ def run(
         overrun=overrun,
         require=require,
         everything=everything,
-        fleet=fleet_of(engine, workers, engine_option, lease),
+        fleet=fleet_of(engine, workers, engine_option, lease, nodes),
     )
 
 
@@ -174,6 +176,7 @@ def resume(
     overrun: bool = Overrun,
     engine: str = Engine,
     workers: int = Workers,
+    nodes: str = Nodes,
     engine_option: list[str] = EngineOption,
     lease: str = Lease,
     dry_run: bool = DryRun,
@@ -204,7 +207,7 @@ def resume(
         dry_run=dry_run,
         overrun=overrun,
         everything=everything,
-        fleet=fleet_of(engine, workers, engine_option, lease),
+        fleet=fleet_of(engine, workers, engine_option, lease, nodes),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from ...model.roof import (
     read_roofs,
     roof_record,
 )
-from ...model.study import Better, Study, Transport
+from ...model.study import Better, Transport
 from ...network.build import Network
 from ...node.machine import Machine, cache_directory
 from ...node.progress import Progress
@@ -111,22 +111,22 @@ class RoofMeter:
     def __init__(
         self,
         machine: Machine,
-        study: Study,
+        wanted: Iterable[RoofRequest],
         label: str,
         scratch: Path,
         networks: Mapping[str, Network],
         progress: Progress,
     ) -> None:
-        """networks: by arm; a bound measured over one of these networks is valid for this run only.
+        """wanted: the bounds to measure, see analysis.roofs.wanted(). Those with more ranks than this machine
+            has CPUs are left out.
+        networks: by arm; a bound measured over one of these networks is valid for this run only.
 
         The caller holds the lock of the machine.
         """
-        from ...analysis.roofs import wanted
-
         self._machine, self._label, self._scratch, self._progress = machine, label, scratch, progress
         self._networks = networks
         self._measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, networks)}
-        self._wanted = [w for w in wanted(study) if w.name in self._measures and w.ranks <= len(machine.cpus)]
+        self._wanted = [w for w in wanted if w.name in self._measures and w.ranks <= len(machine.cpus)]
         self._key, self._file = _key(machine), cache_directory() / KEPT
         self._kept = list(_read(self._file, self._key))
         self._found = {w: roof for w in self._wanted for roof in self._kept if roof.fits(w)}

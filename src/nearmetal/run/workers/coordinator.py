@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Protocol
 
 from ...model.plan import NextBlock, blocks_in_order
@@ -14,7 +15,8 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...node.progress import BlockDone, Progress
 from ...plan import SlicePlanner, make_block, make_plan
-from ...records import ResultsDirectory, by_claim, is_whole_attempt, node_state, node_states
+from ...records import GrowingTrials, ResultsDirectory, by_claim, is_whole_attempt, node_state, node_states
+from ...records.directory import TRIALS
 from ..bounds.measuring import RoofMeter
 from ..budget import Pace, Rest, rest_note, rest_of, too_short
 from ..decide import Clock, RunState, Stop, Verifications, decide
@@ -69,7 +71,7 @@ class Coordinator:
         workers: Workers,
         progress: Progress,
         *,
-        known: Iterable[TrialRecord],
+        known: Iterable[TrialRecord] = (),
         attempts: Mapping[int, int],
         begin: float,
         overrun: bool = False,
@@ -77,7 +79,7 @@ class Coordinator:
         lost: Mapping[int, int] | None = None,
         out: Mapping[int, int] | None = None,
     ) -> None:
-        """known: the records that are on disk already.
+        """known: the records that are on disk already, in ascending order of their blocks.
         attempts: number of the last attempt, by block.
         begin: monotonic seconds from which the time budget counts.
         overrun: let a run whose time is used up continue until its next look.
@@ -104,7 +106,7 @@ class Coordinator:
         self._verifications = Verifications()
         self._pace = Pace()
         self._reported: set[object] = set()
-        self._records = list(known)
+        self._trials = GrowingTrials(directory.path / TRIALS)
         self._attempts = dict(attempts)
         self._lost = Counter(lost or {})
         self._missing = set(self._plan.missing)
@@ -116,9 +118,10 @@ class Coordinator:
         self._done: set[int] = set()
         self._last = 0  # the last block behind which none is still to be run
         self._last_seconds = 0.0
-        for claim, found in sorted(by_claim(self._records).items()):
-            self._parts[claim] = found
-            self._complete(claim)
+        for _, records in groupby(known, key=lambda record: record.block):
+            for claim, found in sorted(by_claim(records).items()):
+                self._parts[claim] = found
+                self._complete(claim)
         self._resumed = bool(self._done)
 
     @property
@@ -143,7 +146,7 @@ class Coordinator:
                 if not announced:
                     self._announce(seconds)
                     announced = True
-                analysis, fresh = self._running.after(self._records, self._ready)
+                analysis, fresh = self._running.after(self._trials.now, self._ready)
                 if seconds and fresh:
                     self._tell_block(analysis, seconds)
                 verdicts = self._running.verdicts(analysis)
@@ -207,7 +210,6 @@ class Coordinator:
                 if node is not None:
                     self._workers_known.add(record.run)
                     self._running.ran_on(record.run, node)
-            self._records.append(record)
             claim = claim_of(record)
             self._attempts[record.block] = max(self._attempts.get(record.block, 0), record.attempt)
             self._parts.setdefault(claim, []).append(record)
@@ -228,7 +230,8 @@ class Coordinator:
         number, found = claim.block, self._parts[claim]
         if number < 1 or not is_whole_attempt(found, self._members):
             return False
-        del self._parts[claim]
+        for other in [other for other in self._parts if other.block == number]:
+            del self._parts[other]  # what is left of other attempts cannot count any more
         if number in self._done or number in self._missing:
             return False
         self._done.add(number)
@@ -242,6 +245,8 @@ class Coordinator:
         self._progress.note(f"round {number} is given up: it was lost {MAX_ATTEMPTS} times")
         self._directory.give_up(number)
         self._missing.add(number)
+        for claim in [claim for claim in self._parts if claim.block == number]:
+            del self._parts[claim]
         self._running.give_up(number)
         self._workers.finished(number)
         self._advance()

@@ -3,24 +3,29 @@ results directory, until its time is near or there is nothing left to run."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+from ...errors import NearmetalError
 from ...host import cgroups
-from ...host.facts.provenance import provenance
-from ...host.lock import machine_lock
+from ...host.lock import living_runs, machine_lock
 from ...model.plan import NextBlock
 from ...model.record import Claim
+from ...model.roof import roof_record
 from ...model.study import Study
 from ...node.machine import Machine, new_label
 from ...node.node import Node, open_node, sweep
 from ...node.progress import Progress
-from ...records import CLAIMS, COORDINATOR, Claims, Orders, ResultsDirectory, last_holder
+from ...records import CLAIMS, COORDINATOR, LEFT_OUT, PRESENT, Claims, Orders, ResultsDirectory, last_holder
 from ...workloads.build import store_tools
 from ..block import Recording
+from ..bounds.measuring import RoofMeter
+from ..describing import join_run
 from ..interrupt import interruptible
 from ..reopening import reopened_node
 from ..run import check_study, fix_plan
@@ -43,6 +48,7 @@ class Terms:
     command: shown to the user of another run, which finds the machine in use.
     started: Unix seconds when the command was started.
     lease: seconds for which its claims are valid without renewal.
+    node: name of this node; '' for the name that this machine has.
     force: start even if another run is active.
     """
 
@@ -51,7 +57,54 @@ class Terms:
     command: str
     started: float
     lease: float
+    node: str = ""
     force: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of this node."""
+        return self.node or os.uname().nodename
+
+
+@contextmanager
+def taking_part(directory: ResultsDirectory, terms: Terms) -> Iterator[str]:
+    """Be one of the workers of a run, as long as the body runs. Yields the label of this worker.
+
+    If the body raises NearmetalError before this node is described, the reason is stored for the coordinator.
+    """
+    label = new_label()
+    present = Claims(directory.path / PRESENT, label, terms.lease, terms.name)
+    try:
+        with present.holding(present.join()):
+            try:
+                yield label
+            except NearmetalError as e:
+                if label not in directory.node_files.read():
+                    directory.node_files.write(label, {LEFT_OUT: e.what}, node=terms.name)
+                raise
+    finally:
+        present.close()
+
+
+def await_plan(directory: ResultsDirectory, label: str, lease: float) -> bool:
+    """Wait until another worker has rehearsed the study and stored its compiled programs. Returns whether it
+    has; False if no worker has rehearsed it for a lease, or the run has ended.
+
+    label: label of this worker.
+    """
+    claims = Claims(directory.path / CLAIMS, label, lease)
+    coordinated, until = _Coordinated(directory, claims), time.monotonic() + lease
+    try:
+        while not directory.frozen:
+            rehearsing = last_holder(claims.place, claims.now())
+            if rehearsing is not None and rehearsing.held:
+                until = time.monotonic() + lease
+            if time.monotonic() > until or Orders(directory.path).stopped or not coordinated.there():
+                return False
+            time.sleep(POLL)
+    finally:
+        claims.close()
+    return True
 
 
 def serve(
@@ -59,19 +112,20 @@ def serve(
     study: Study,
     directory: ResultsDirectory,
     terms: Terms,
+    label: str,
     done: Callable[[BlockRun], None],
     progress: Progress,
 ) -> None:
     """Run the blocks that are ordered in a results directory. The first worker of a run also rehearses the
     study and writes the plan.
 
+    label: label of this worker; see taking_part().
     done: called after each block.
 
     Raises BusyError if another run holds the machine, KeyboardInterrupt if this worker receives SIGTERM (its
     claim is then given back and everything is undone), and the errors of check_study(), fix_plan() and
     reopened_node().
     """
-    label = new_label()
     with (
         interruptible(partial(sweep, progress, label)),
         machine_lock(label, command=terms.command, force=terms.force, group=str(directory.path.resolve())),
@@ -84,10 +138,10 @@ def serve(
         opened = _opened(machine, study, directory, claims, label, terms, progress, stack)
         if opened is None:
             return
-        node, recording = opened
-        directory.write_node(label, provenance(machine.host))
+        node, recording, known = opened
+        roofs = _NodeRoofs(node, directory, known, terms, progress)
         worker = stack.enter_context(at_work(node, recording, directory, label))
-        _run_orders(worker, directory, claims, terms, done, progress)
+        _run_orders(worker, directory, claims, terms, done, progress, roofs)
 
 
 def _opened(
@@ -99,8 +153,9 @@ def _opened(
     terms: Terms,
     progress: Progress,
     stack: ExitStack,
-) -> tuple[Node, Recording] | None:
-    """Open the node of this worker. Returns None if the run has ended."""
+) -> tuple[Node, Recording, Mapping[str, Any]] | None:
+    """Open the node of this worker, and rehearse the study on it. Returns the node, what is recorded, and the
+    description of the node; None if the run has ended."""
     coordinator, orders = _Coordinated(directory, claims), Orders(directory.path)
     while not directory.frozen:
         if orders.stopped:
@@ -108,14 +163,18 @@ def _opened(
         claim = claims.take_over(REHEARSAL_BLOCK)
         if claim is not None:
             with claims.holding(claim):
-                return _rehearsed(machine, study, directory, label, terms, progress, stack)
+                node, recording = _rehearsed(machine, study, directory, label, terms, progress, stack)
+                return node, recording, directory.nodes()[label]
         if not coordinator.there():
             return None
         time.sleep(POLL)
     if orders.stopped or directory.closed:
         return None  # opening it would remove its checksums
     study = study.with_arms(directory.plan().arms)
-    return stack.enter_context(reopened_node(machine, study, directory, label, progress))
+    node, recording = stack.enter_context(
+        reopened_node(machine, study, directory, label, progress, name=terms.name)
+    )
+    return node, recording, join_run(node, directory, recording, terms.name, progress)
 
 
 def _rehearsed(
@@ -139,6 +198,7 @@ def _rehearsed(
         begin=begin,
         started=terms.started,
         command=terms.command,
+        name=terms.name,
     )
 
 
@@ -165,6 +225,7 @@ def _run_orders(
     terms: Terms,
     done: Callable[[BlockRun], None],
     progress: Progress,
+    roofs: _NodeRoofs,
 ) -> None:
     longest, first = 0.0, True
     study, coordinator = worker.node.study, _Coordinated(directory, claims)
@@ -173,7 +234,7 @@ def _run_orders(
         if left is not None and left <= longest:
             progress.note("this worker ends: its time is too short for another round")
             return
-        found = _next_order(directory, claims, coordinator)
+        found = next_order(directory, claims, coordinator.there, terms.name)
         if found is None:
             return
         order, claim = found
@@ -185,22 +246,60 @@ def _run_orders(
             run = worker.run_whole(order)
         longest, first = max(longest, run.seconds), False
         done(run)
+        roofs.step()
 
 
-def _next_order(
-    directory: ResultsDirectory, claims: Claims, coordinator: _Coordinated
+class _NodeRoofs:
+    """Measures the upper bounds of this node between blocks, and adds them to its description. A machine with
+    several workers has none: they would disturb each other."""
+
+    def __init__(
+        self,
+        node: Node,
+        directory: ResultsDirectory,
+        known: Mapping[str, Any],
+        terms: Terms,
+        progress: Progress,
+    ) -> None:
+        """known: the description of the node."""
+        self._directory, self._known, self._name = directory, known, terms.name
+        self._begin = time.monotonic()
+        self._node, self._progress = node, progress
+        self._meter: RoofMeter | None = None
+
+    def step(self) -> None:
+        """Measure one upper bound, if it is time for one."""
+        if len(living_runs()) > 1:
+            return
+        if self._meter is None:  # the coordinator has written which it wants before it gave the first order
+            node, wanted = self._node, self._directory.wanted_roofs()
+            networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
+            self._meter = RoofMeter(node.machine, wanted, node.label, node.scratch, networks, self._progress)
+        if self._meter.step(time.monotonic() - self._begin):
+            roofs = [roof_record(roof) for roof in self._meter.roofs()]
+            self._directory.node_files.write(
+                self._node.label, {**self._known, "roofs": roofs}, node=self._name
+            )
+
+
+def next_order(
+    directory: ResultsDirectory, claims: Claims, coordinated: Callable[[], bool], name: str
 ) -> tuple[NextBlock, Claim] | None:
-    """Claim the next order, and wait for one while a coordinator lives. Returns None if there will be no
-    more."""
+    """Claim the next order for this node, and wait for one while a coordinator lives. Returns None if there
+    will be no more.
+
+    coordinated: returns whether a coordinator lives.
+    name: name of this node.
+    """
     orders = Orders(directory.path)
     while True:
         stopped = orders.stopped or directory.closed
         for order in orders.read():
             number = order.block.number
-            if claims.find(number, order.attempt) is None:
+            if order.node in ("", name) and claims.find(number, order.attempt) is None:
                 claim = claims.take(number, order.attempt)
                 if claim is not None:
                     return order, claim
-        if stopped or not coordinator.there():
+        if stopped or not coordinated():
             return None
         time.sleep(POLL)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ...environments.registry import named_backend
 from ...errors import BusyError
@@ -14,6 +15,7 @@ from ...model.plan import NextBlock
 from ...model.record import TrialRecord
 from ...model.study import Study
 from ...node.progress import Progress
+from ...plan import node_of
 from ...records import (
     CLAIMS,
     COORDINATOR,
@@ -22,11 +24,15 @@ from ...records import (
     NewTrials,
     Orders,
     ResultsDirectory,
+    Trials,
     claimed_attempts,
     last_attempts,
     last_holder,
 )
+from ...records.claims import LEASE
+from ...records.directory import TRIALS
 from ...subjects.registry import without_unable
+from ..present import Present, await_nodes
 from ..run import planner_then
 from .coordinator import Coordinator
 
@@ -40,24 +46,47 @@ class SharedWorkers:
     """The workers of a shared results directory. It implements coordinator.Workers."""
 
     def __init__(
-        self, directory: ResultsDirectory, claims: Claims, number: int, watch: Callable[[], None]
+        self,
+        directory: ResultsDirectory,
+        claims: Claims,
+        number: int,
+        watch: Callable[[], None],
+        *,
+        nodes: Sequence[str] = (),
+        seed: int = 0,
+        usable: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         """claims: for the clock of the file server.
         number: number of workers.
         watch: called while nothing arrives; raises if no worker is left.
+        nodes: names of the nodes to which blocks are given in equal numbers; () if any worker may run any
+            block.
+        seed: of the order of the nodes.
+        usable: returns the names of the nodes that can run blocks now.
         """
-        self._orders = Orders(directory.path)
-        self._new = NewTrials(directory.path / "trials")
+        self._directory, self._orders = directory, Orders(directory.path)
+        self._new = NewTrials(directory.path / TRIALS)
         self._claims, self._watch = claims, watch
         self._next_claims = 0.0
-        self.capacity = number + (number + 1) // 2  # so that no worker waits for this process
+        self._nodes, self._seed, self._usable = tuple(nodes), seed, usable
+        self._given: dict[int, NextBlock] = {}
+        # So that no worker waits for this process; with fixed nodes, each has a further block.
+        self.capacity = 2 * len(nodes) or number + (number + 1) // 2
 
     def give(self, order: NextBlock) -> None:
-        self._orders.give(order)
+        self._give(order, self._usable() if self._nodes else ())
 
-    def known(self) -> list[TrialRecord]:
+    def _give(self, order: NextBlock, usable: Collection[str]) -> None:
+        """Give a block to a node; see plan.node_of()."""
+        node = node_of(order.block.number, order.attempt, self._nodes, self._seed, usable)
+        self._given[order.block.number] = replace(order, node=node)
+        self._orders.give(self._given[order.block.number])
+
+    def known(self) -> Trials:
         """Return the records that are on disk already. records() then yields only later ones."""
-        return self._new.read()
+        found = self._directory.trials()
+        self._new.skip(found)
+        return found
 
     def records(self) -> Iterator[TrialRecord]:
         found = self._new.read()
@@ -71,9 +100,15 @@ class SharedWorkers:
             return {}
         self._next_claims = time.monotonic() + CLAIMS_EVERY
         now, found = self._claims.now(), {}
+        usable = self._usable() if self._nodes else ()
         for block, attempt in out.items():
             claim = self._claims.find(block, attempt, now)
-            if claim is None or claim.held:
+            if claim is None:
+                order = self._given.get(block)
+                if order is not None and order.node not in ("", *usable):
+                    self._give(order, usable)  # nobody on its node can claim it
+                continue
+            if claim.held:
                 continue
             if claim.state is ClaimState.RETURNED:
                 found[block] = False
@@ -93,12 +128,14 @@ class SharedWorkers:
     def adopted(self) -> dict[int, int]:
         """Return the blocks that an earlier coordinator of this run ordered and that are not lost, with the
         number of their attempt."""
-        found = {order.block.number: order.attempt for order in self._orders.read()}
+        self._given = {order.block.number: order for order in self._orders.read()}
+        found = {number: order.attempt for number, order in self._given.items()}
         for block in self.lost(found):
             del found[block]
         return found
 
     def finished(self, block: int) -> None:
+        self._given.pop(block, None)
         self._orders.withdraw(block)
 
     def drain(self) -> Collection[int]:
@@ -152,20 +189,28 @@ def coordinate(
     study: Study,
     directory: ResultsDirectory,
     claims: Claims,
+    present: Present,
     number: int,
     watch: Callable[[], None],
     progress: Progress,
     *,
+    nodes: Sequence[str] = (),
+    lease: float = LEASE,
     overrun: bool = False,
 ) -> str:
     """Coordinate the workers of a shared results directory until the run stops. Returns why it stopped. The
     time budget counts from the end of the rehearsal, so it does not count the time in a queue.
 
     study: the study as it was asked, with all its arms.
-    number, watch: see SharedWorkers.
+    present: made before the workers were submitted.
+    number, watch, nodes: see SharedWorkers.
+    lease: seconds for which a node that has not begun is waited for.
 
     Raises the errors of `watch`.
     """
+    from ...analysis.roofs import wanted
+
+    until = time.monotonic() + lease
     progress.phase("waiting for a worker to rehearse the study")
     while not directory.frozen:
         watch()
@@ -173,9 +218,13 @@ def coordinate(
     study = study.with_arms(directory.plan().arms)
     backends = {e.backend: named_backend(e.backend) for e in study.environments}
     study, _ = without_unable(study, backends)
-    workers = SharedWorkers(directory, claims, number, watch)
+    directory.want_roofs(wanted(study))
+    await_nodes(present, nodes, watch, progress, until=until)
+    workers = SharedWorkers(
+        directory, claims, number, watch, nodes=nodes, seed=study.design.seed, usable=present.usable
+    )
     known = workers.known()
-    attempts = Counter(last_attempts(known)) | Counter(claimed_attempts(claims.place))
+    attempts = Counter(last_attempts(known.heads)) | Counter(claimed_attempts(claims.place))
     coordinator = Coordinator(
         study,
         directory,

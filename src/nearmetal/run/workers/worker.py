@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -161,11 +162,14 @@ def run_orders(
     with (
         interruptible(partial(sweep, progress, label)),
         machine_lock(label, command=command, force=force),
-        reopened_node(machine, study, directory, label, progress) as (node, recording),
+        reopened_node(machine, study, directory, label, progress, name=os.uname().nodename) as (
+            node,
+            recording,
+        ),
         at_work(node, recording, directory, label) as worker,
     ):
         claims = Claims(directory.path / CLAIMS, label)
-        directory.write_node(label, provenance(machine.host))
+        directory.node_files.write(label, provenance(machine.host))
         try:
             for order in orders:
                 check_order(node.study, order)

@@ -1,0 +1,173 @@
+"""The nodes of an inventory: which answer, what can run on them, and where they differ."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from ..engines.ssh import NODES_AT_ONCE, on_node
+from ..errors import NearmetalError, RunError
+from ..host import LocalHost
+from ..host.facts.nodes import NodeDifference, alike, differences, node_facts
+from ..host.runtime import make_runtime_directory
+from ..inventory import load_inventory
+from .checking import ENVIRONMENT, Check, can_measure
+
+if TYPE_CHECKING:
+    from ..model.inventory import Inventory
+    from ..node.progress import Progress
+
+SECONDS = 540.0
+"""Time limit of the checks of one node. They start one instance of each kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCheck:
+    """The checks of one node.
+
+    machine: facts about it; empty if it did not answer.
+    checks: what can run on it; empty if it did not answer.
+    reason: why it did not answer, or cannot be used; '' if it answered.
+    remedy: what to do about that.
+    """
+
+    name: str
+    machine: Mapping[str, Any]
+    checks: tuple[Check, ...]
+    reason: str = ""
+    remedy: str = ""
+
+    @property
+    def answered(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesCheck:
+    """The checks of all nodes of an inventory.
+
+    differences: what is not the same on the nodes that answered.
+    alike: facts that are the same on all of them.
+    """
+
+    nodes: tuple[NodeCheck, ...]
+    differences: tuple[NodeDifference, ...]
+    alike: Mapping[str, str]
+
+    @property
+    def usable(self) -> bool:
+        """Whether all nodes answered, and nearmetal can measure on each."""
+        return all(node.answered and can_measure(node.checks) for node in self.nodes)
+
+
+def options_of(inventory: Inventory) -> dict[str, str]:
+    """Return the options by which the engine ssh reaches the nodes of an inventory."""
+    hosts = (n.name if n.destination == n.name else f"{n.name}={n.destination}" for n in inventory.nodes)
+    config = {} if inventory.ssh_config is None else {"config": inventory.ssh_config}
+    return {"hosts": ",".join(hosts), **config}
+
+
+def node_options(source: str, note: Callable[[str], None]) -> dict[str, str]:
+    """Return the options by which the engine ssh reaches the nodes of an inventory.
+
+    source: see inventory.load_inventory(), also for the errors.
+    note: called for each node that the source itself leaves out.
+    """
+    found = load_inventory(source, LocalHost())
+    for name, reason in found.left_out.items():
+        note(f"node {name} is left out: {reason}")
+    return options_of(found)
+
+
+def nearmetal_here() -> tuple[str, ...]:
+    """Return the command that runs this nearmetal, also on a node where it is installed at the same path."""
+    path = os.environ.get("PYTHONPATH")
+    env = ("/usr/bin/env", f"PYTHONPATH={path}") if path else ()
+    return (*env, sys.executable, "-m", "nearmetal")
+
+
+def check_nodes(source: str, progress: Progress) -> NodesCheck:
+    """Run the checks of `nearmetal check` on every node of an inventory, many nodes at a time.
+
+    source: see inventory.load_inventory().
+    progress: receives a message when a node has answered.
+
+    Raises the errors of load_inventory().
+    """
+    host = LocalHost()
+    inventory = load_inventory(source, host)
+    options = options_of(inventory)
+    make_runtime_directory()
+    names = [node.name for node in inventory.nodes]
+    progress.phase(f"checking {len(names)} nodes")
+
+    ended = Event()
+
+    def one(name: str) -> NodeCheck:
+        found = _check(host, name, options, ended)
+        progress.note(f"{name} {'answered' if found.answered else 'did not answer'}")
+        return found
+
+    with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
+        try:
+            found = list(pool.map(one, names))
+        except BaseException:  # Ctrl-C: the commands on the nodes would keep this process for minutes
+            ended.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    found += [
+        NodeCheck(name=name, machine={}, checks=(), reason=reason, remedy="")
+        for name, reason in inventory.left_out.items()
+    ]
+    return compared(found)
+
+
+def compared(nodes: Sequence[NodeCheck]) -> NodesCheck:
+    """Return the checks of nodes with their differences. No I/O."""
+    facts = {
+        node.name: {**node_facts(node.machine), **_works(node.checks)} for node in nodes if node.answered
+    }
+    found = differences(facts)
+    common = {node.name: node_facts(node.machine) for node in nodes if node.answered}
+    return NodesCheck(nodes=tuple(nodes), differences=found, alike=alike(common, found))
+
+
+def _check(host: LocalHost, name: str, options: Mapping[str, str], ended: Event) -> NodeCheck:
+    command = shlex.join([*nearmetal_here(), "check", "--json"])
+    line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {command}"
+
+    def go_on() -> None:
+        if ended.is_set():
+            raise RunError("interrupted")
+
+    try:
+        done = on_node(host, name, line, options, SECONDS, go_on)
+        begin = done.stdout.find("{")  # behind what a login script prints
+        try:
+            found = json.loads(done.stdout[begin:] if begin >= 0 else "")
+            checks = tuple(Check(**c) for c in found["checks"])
+            return NodeCheck(name=name, machine=dict(found["machine"]), checks=checks)
+        except (ValueError, KeyError, TypeError):
+            raise RunError(
+                f"nearmetal does not run there: {done.failure()}",
+                remedy=f"install it at the same path as here: {sys.prefix}",
+            ) from None
+    except NearmetalError as e:
+        return NodeCheck(name=name, machine={}, checks=(), reason=e.what, remedy=e.remedy)
+
+
+def _works(checks: Sequence[Check]) -> dict[str, str]:
+    """Return what works on a node, by name without its version."""
+    found = {}
+    for check in checks:
+        name, _, version = check.what.partition(" ") if check.group == ENVIRONMENT else (check.what, "", "")
+        found[name] = f"{check.state} {version}".rstrip()
+    return found

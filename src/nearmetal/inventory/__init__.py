@@ -1,0 +1,5 @@
+"""Inventories: the machines on which rounds may run, from a file of your own, Slurm, Ansible or LDAP."""
+
+from .sources import load_inventory
+
+__all__ = ["load_inventory"]

@@ -1,0 +1,57 @@
+"""Finds out which kind of inventory a text on the command line names, and reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UsageError
+from ..host import Host
+from ..model.inventory import Inventory
+from ..study_file.tree import MAX_BYTES
+from .ansible import from_ini
+from .ldap import from_ldap
+from .slurm import from_slurm
+from .yaml_file import from_yaml
+
+SLURM, LDAP = "slurm", ("ldap://", "ldaps://")
+TAKES = (
+    "--nodes takes a YAML file such as examples/hosts.yaml, an Ansible inventory (YAML or INI), slurm, "
+    "slurm:PARTITION, or ldap://HOST/BASE"
+)
+
+
+def load_inventory(source: str, host: Host) -> Inventory:
+    """Return the nodes that a source lists.
+
+    source: the path of a YAML file of nearmetal or Ansible (.yaml, .yml), of an INI file of Ansible (any
+        other name), 'slurm' or 'slurm:PARTITION', or a URL of an LDAP server.
+    host: the machine where the commands of Slurm are run.
+
+    Raises InventoryError with file, line and column for mistakes in a file, UsageError if there is no such
+    source or no node in it, and UnavailableError if Slurm or ldap3 is missing.
+    """
+    if source.startswith(LDAP):
+        found = from_ldap(source)
+    elif source.partition(":")[0] == SLURM and not Path(source).exists():
+        found = from_slurm(host, source.partition(":")[2])
+    else:
+        text = _text(Path(source))
+        is_yaml = Path(source).suffix in (".yaml", ".yml", ".json")
+        found = (from_yaml if is_yaml else from_ini)(text, source)
+    if not found.nodes:
+        why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out.items())
+        raise UsageError(f"no node can be used{': ' if why else ''}{why[:300]}", where=source, remedy=TAKES)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UsageError(f"larger than {MAX_BYTES >> 20} MiB, which no inventory is", where=str(path))
+        return data.decode()
+    except OSError as e:
+        raise UsageError(f"cannot read the nodes: {e.strerror or e}", where=str(path), remedy=TAKES) from e
+    except UnicodeDecodeError as e:
+        raise UsageError("cannot read the nodes: not UTF-8", where=str(path)) from e

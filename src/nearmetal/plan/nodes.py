@@ -1,0 +1,38 @@
+"""Which node runs which block: equally many on each node, in an order drawn from the seed.
+
+The blocks are dealt in turns of as many blocks as there are nodes. In each turn every node runs one block, in
+an order of its own, so a drift in time meets all nodes alike. Each turn is drawn independently of the turns
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ..model.plan import draw
+
+
+def turn_of_nodes(turn: int, nodes: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Return the order of the nodes in a turn, a uniform permutation. It does not depend on the order of
+    `nodes`, which are distinct names."""
+    return tuple(sorted(nodes, key=lambda node: (draw("nodes", seed, turn, node), node)))
+
+
+def node_of(block: int, attempt: int, nodes: Sequence[str], seed: int, usable: Collection[str]) -> str:
+    """Return the node that runs an attempt at a block; '' if no node can be used.
+
+    The first attempt goes to the block's place in its turn. A further attempt, and the block of a node that
+    cannot be used, go to the next usable node of the turn.
+
+    block: its number, from 1.
+    attempt: counts from 1.
+    nodes: all nodes of the run, distinct names.
+    usable: those of them that can run blocks now.
+    """
+    if not nodes:
+        return ""
+    turn, place = divmod(block - 1, len(nodes))
+    order = turn_of_nodes(turn, nodes, seed)
+    begin = place + attempt - 1
+    candidates = (order[(begin + step) % len(order)] for step in range(len(order)))
+    return next((node for node in candidates if node in usable), "")

@@ -1,0 +1,64 @@
+"""The machines on which the workers of a run measure, each described in a file of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..model.record import JsonValue, TrialRecord
+from .codec import to_line
+from .disk import failure, write_file
+from .json_files import json_bytes, json_object, safe_name
+
+NODES = "nodes"
+"""Name in a results directory."""
+LEFT_OUT = "left_out"
+"""Key in the description of a node that cannot take part: the reason."""
+
+
+class NodeFiles:
+    """The descriptions of the nodes of one results directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.place = directory / NODES
+
+    def write(
+        self,
+        run: str,
+        provenance: Mapping[str, Any],
+        *,
+        node: str = "",
+        rehearsal: Iterable[TrialRecord] = (),
+    ) -> None:
+        """Write the description of this machine, on which a worker runs blocks. An earlier description by the
+        same worker is replaced.
+
+        run: label of the worker, as in its records.
+        provenance: as in provenance.json, or {LEFT_OUT: reason} if the worker cannot take part.
+        node: name of the node; '' for the name that this machine has. It is stored under 'node'.
+        rehearsal: records that no analysis uses, stored in nodes/<run>.jsonl.
+
+        Raises DiskFullError and RecordsError.
+        """
+        lines = b"".join(map(to_line, rehearsal))
+        try:
+            self.place.mkdir(exist_ok=True)
+            if lines:
+                write_file(self.place / f"{safe_name(run)}.jsonl", lines)
+            write_file(
+                self.place / f"{safe_name(run)}.json",
+                json_bytes({"run": run, "node": node or os.uname().nodename, **provenance}),
+            )
+        except OSError as e:
+            raise failure(e, self.place.parent, kept="the records are whole") from e
+
+    def read(self) -> dict[str, dict[str, JsonValue]]:
+        """Return all descriptions by label of the worker, with the name of the node under 'node'. That of a
+        worker that cannot take part has the reason under LEFT_OUT.
+
+        Raises RecordsError.
+        """
+        found = (json_object(file) for file in sorted(self.place.glob("*.json")))
+        return {str(data.pop("run")): data for data in found}

@@ -1,0 +1,33 @@
+"""Differences between the nodes of a cluster as aligned lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..host.facts.nodes import NodeDifference
+from ..model.inventory import fold_names
+from .text import one_line
+
+_VALUE = 44
+"""Most columns of a value."""
+
+
+def difference_lines(differences: Sequence[NodeDifference]) -> list[str]:
+    """Return aligned lines: the fact, each of its values, and the nodes that have it, in Slurm's notation."""
+    if not differences:
+        return ["no differences between the nodes"]
+    rows = [
+        ("" if at else d.what, _cut(one_line(value)), fold_names(nodes))
+        for d in differences
+        for at, (value, nodes) in enumerate(d.values.items())
+    ]
+    names = max(len(what) for what, _, _ in rows)
+    values = max(len(value) for _, value, _ in rows)
+    return [
+        "differences between the nodes",
+        *(f" {what:<{names}}  {value:<{values}}  {nodes}" for what, value, nodes in rows),
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"

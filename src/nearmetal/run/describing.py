@@ -1,0 +1,95 @@
+"""Describes the machine of a run for the record, and rehearses the study on a node that joins the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..errors import RunError
+from ..host.facts.boot_records import boot_records
+from ..host.facts.provenance import provenance
+from ..meters.inside import counted_everywhere, inside_record, offered_events
+from ..model.record import JsonValue
+from ..model.study import Study
+from ..node.bases import base_record
+from ..node.machine import Machine
+from ..node.node import Node
+from ..node.progress import Progress
+from ..records import ResultsDirectory
+from ..workloads.protocol import EVENTS
+from .block import Recording
+from .rehearsal import Rehearsed, rehearse
+
+
+def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> dict[str, Any]:
+    """Return the description of an open node after its rehearsal: machine, tools, images, parity audit,
+    storage, limits, network.
+
+    not_here: arms that cannot run here, with the reason.
+    """
+    machine, study = node.machine, node.study
+    events = EVENTS if study.design.perf_events else ()
+    offered = offered_events(machine.host, machine.tools)
+    return {
+        **provenance(machine.host),
+        "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
+        "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
+        "parity": rehearsed.parity,
+        "not_here": {**not_here},
+        "cpu_order": {"cpus": list(machine.cpus), "cores": machine.cores},
+        "storage": rehearsed.storage,
+        "working_directories": rehearsed.working_directories,
+        "limits": rehearsed.limits,
+        "network": node.network_record(),
+        "boots": boot_records(machine.host) if node.bases else {},
+        "guests": {name: base_record(b) for name, b in node.bases.items()},
+        "inside": inside_record(study.design, counted_everywhere(events, rehearsed.records), offered),
+        "mpi": _mpi(machine, study),
+        "run": node.label,
+        "rehearsal_seconds": rehearsed.seconds,
+    }
+
+
+def _mpi(machine: Machine, study: Study) -> dict[str, JsonValue]:
+    """Return the study's MPI. The machine's mpirun may belong to another MPI."""
+    design = study.design
+    return {
+        "used": machine.mpi.title,
+        "mpirun": machine.mpi.mpirun,
+        "reach": design.reach.value,
+        "single_copy": design.single_copy.value,
+    }
+
+
+def join_run(
+    node: Node, directory: ResultsDirectory, recording: Recording, name: str, progress: Progress
+) -> dict[str, Any]:
+    """Rehearse a run with a fixed plan on one more node, and write the description of the node. Returns it.
+
+    The work of a slice is that of the plan. If the node has been rehearsed in this run since it booted, only
+    the description is written again.
+
+    name: name of the node.
+
+    Raises RunError if an arm of the run fails on this node, or stores its files elsewhere than on others.
+    """
+    boot = provenance(node.machine.host)["boot"]
+    for known in directory.nodes().values():
+        if known["node"] == name and known.get("boot") == boot and "parity" in known:
+            found = {**known, "run": node.label}
+            directory.node_files.write(node.label, found, node=name)
+            return found
+    progress.phase(f"rehearsal on {name}: round 0, discarded")
+    logs = recording.logs / node.label
+    logs.mkdir(parents=True, exist_ok=True)
+    rehearsed = rehearse(node, replace(recording, logs=logs), progress, directory.plan().work)
+    trouble = {**rehearsed.failed, **rehearsed.unlike}
+    if trouble:
+        reasons = "; ".join(f"{arm}: {why}" for arm, why in trouble.items())
+        raise RunError(f"the rehearsal failed on this node: {reasons}", where=name)
+    for text in rehearsed.notes:
+        progress.note(text)
+    found = describe(node, rehearsed, {})
+    directory.node_files.write(node.label, found, node=name, rehearsal=rehearsed.records)
+    return found

@@ -1,0 +1,94 @@
+"""The rounds of a running study, folded to one value per block. Each block is folded once, and its records
+are then forgotten. This module imports the statistics, which take a second to load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..analysis import wanted
+from ..analysis.fold.attempts import choose
+from ..analysis.fold.comparisons import Folded, joined_pieces, merged_pieces
+from ..analysis.fold.pieces import Piece, fold_piece
+from ..model.plan import Plan
+from ..model.record import Claim, claim_of
+from ..model.study import Study
+from ..records import Trials
+
+BATCH = 256
+"""Largest number of blocks that are folded at once, so that few records are in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Consecutive blocks that are folded.
+
+    blocks: the attempt at each block that counts, and the number of its trials.
+    """
+
+    blocks: tuple[tuple[Claim, int], ...]
+    piece: Piece
+
+
+class FoldedSoFar:
+    """Folds what is new in the trials of a run, and keeps the rest."""
+
+    def __init__(self, study: Study) -> None:
+        self._request = wanted(study, detail=False)
+        self._parts: list[_Part] = []
+
+    def fold(self, plan: Plan, trials: Trials) -> Folded:
+        """Return the same as analysis.fold.comparisons.fold() for all trials, without the counters, which no
+        verdict needs.
+
+        Raises RecordsError if a record is corrupt.
+        """
+        choice = choose(plan, trials.heads)
+        groups = {(claim_of(trials.heads[group[0]]), len(group)): group for group in choice.used if group}
+        kept = {part.blocks[0]: part for part in self._parts if groups.keys() >= set(part.blocks)}
+        parts: list[_Part] = []
+        for run in _runs(list(groups), kept):
+            part = kept.get(run[0])
+            if part is None or part.blocks != run:
+                used = trials.some([at for block in run for at in groups[block]])
+                part = _Part(blocks=run, piece=_light(fold_piece(self._request, used.data())))
+            parts.append(part)
+            while len(parts) > 1 and len(parts[-2].blocks) < 2 * len(parts[-1].blocks):
+                parts[-2:] = [_joined(*parts[-2:])]
+        self._parts = parts
+        pieces = [_copy(part.piece) for part in parts]
+        others = trials.some(choice.others)  # waiting, or never used; they are searched for wrong results
+        return joined_pieces(choice, [*pieces, fold_piece(self._request, (), others.data())])
+
+
+def _runs(
+    blocks: list[tuple[Claim, int]], kept: dict[tuple[Claim, int], _Part]
+) -> Iterator[tuple[tuple[Claim, int], ...]]:
+    """Yield the blocks in their order: those of each kept part, and between them at most BATCH others."""
+    at = 0
+    while at < len(blocks):
+        part = kept.get(blocks[at])
+        end = at + len(part.blocks) if part is not None else 0
+        if part is None or tuple(blocks[at:end]) != part.blocks:
+            end = at + 1
+            while end < len(blocks) and end - at < BATCH and blocks[end] not in kept:
+                end += 1
+        yield tuple(blocks[at:end])
+        at = end
+
+
+def _joined(first: _Part, second: _Part) -> _Part:
+    return _Part(blocks=first.blocks + second.blocks, piece=merged_pieces([first.piece, second.piece]))
+
+
+def _light(piece: Piece) -> Piece:
+    """Return a piece without the counters of its trials. They only explain a result, after the run."""
+    counts = {s: replace(c, counters={}, network={}, counted={}) for s, c in piece.counts.items()}
+    return replace(piece, counts=counts)
+
+
+def _copy(piece: Piece) -> Piece:
+    """Return a piece whose tables joined_pieces() may empty; the arrays are shared."""
+    return replace(
+        piece, measured=dict(piece.measured), compared=dict(piece.compared), counts=dict(piece.counts)
+    )
