@@ -93,5 +93,9 @@ def plan(
         )
         show_series(planned_series(options), json=json, blocks=blocks, shown=study_file)
         return int(ExitCode.DONE)
-    show_plan(study_from(study_file, seed, complain), json=json, blocks=blocks, shown=study_file)
+    from ..host import LocalHost
+    from ..node.survey.accelerator import foreseen_accelerators
+
+    study = foreseen_accelerators(study_from(study_file, seed, complain), LocalHost())
+    show_plan(study, json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)

@@ -115,10 +115,15 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
 
 def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
+    from ..node.survey.accelerator import foreseen_accelerators
     from ..run.series import offer_planned
 
-    found = requested_series(options)
-    return found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+    found, host = requested_series(options), LocalHost()
+    series = found.narrowed(offer_planned(found.files, host, options.backend))
+    parts = (
+        p if p.study is None else replace(p, study=foreseen_accelerators(p.study, host)) for p in series.parts
+    )
+    return replace(series, parts=tuple(parts))
 
 
 def checked_series(

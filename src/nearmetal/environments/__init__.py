@@ -29,6 +29,7 @@ from .contract import (
     Predictable,
     Seated,
     Tools,
+    Foreseen,
     Tuned,
     Unavailable,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "Seat",
     "Seated",
     "Tools",
+    "Foreseen",
     "Tuned",
     "Unavailable",
 ]

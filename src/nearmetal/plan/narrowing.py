@@ -12,7 +12,7 @@ from ..model.environments.environment import BackendSettings
 from ..model.environments.image import HOST
 from ..model.series import Omission, Part, Series
 from ..model.series_file import CpuNumbers, Narrowing, PartEntry, RankChoice, SeriesFiles
-from ..model.study import Attachment, Environment, Placement, Study
+from ..model.study import Attachment, Environment, Placement, StorageKind, Study
 
 _EVERY = "every placement"
 
@@ -46,6 +46,8 @@ class MachineOffer:
     lacking: why an attachment cannot be built.
     cards: network devices with virtual functions (SR-IOV).
     programs: the programs of Narrowing.host_images that the machine has.
+    images: the images of Narrowing.imports that were imported.
+    devices: the devices in the files that exist.
     own_kernel: whether the instances of a backend have their own kernel.
     """
 
@@ -55,6 +57,8 @@ class MachineOffer:
     lacking: Mapping[Attachment, Omission] = field(default_factory=dict)
     cards: tuple[str, ...] = ()
     programs: frozenset[str] = frozenset()
+    images: frozenset[str] = frozenset()
+    devices: frozenset[str] = frozenset()
     own_kernel: Callable[[str], bool] = lambda _backend: False
 
 
@@ -84,7 +88,8 @@ def narrow(
 
 def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer) -> Part:
     left_out: list[Omission] = []
-    left = _with_stand_ins(study, rules, offer, left_out)
+    left = _with_own_needs(study, rules, offer, left_out)
+    left = _with_stand_ins(left, rules, offer, left_out)
     left = _with_attachments(left, offer, left_out)
     left = _with_placements(left, rules, offer, left_out)
     new_names = _names(study, rules, offer)
@@ -130,6 +135,35 @@ def _contained(e: Environment, offer: MachineOffer) -> bool:
     if chosen is None or chosen.backend is None:
         return False
     return offer.own_kernel(e.backend) and not chosen.own_kernel
+
+
+def _with_own_needs(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
+    """Return the study without environments that lack an imported image, a device, or their own backend."""
+    kept: list[Environment] = []
+    for e in study.environments:
+        chosen = offer.stand_ins.get(e.backend)
+        missing = [d for d in devices_of(e) if d not in offer.devices]
+        if e.image in rules.imports and e.image not in offer.images:
+            reason, remedy = f'there is no image "{e.image}"', rules.imports[e.image]
+        elif e.name in rules.own_backend and chosen is not None and chosen.backend not in (e.backend, None):
+            reason = f"it is of backend {e.backend}, and {chosen.backend} takes its place here"
+            remedy = f"a machine where {e.backend} works"
+        elif missing:
+            reason = f"this machine has no {' and no '.join(missing)}"
+            remedy = "make it, or write the path of another one into the study file; its content is lost"
+        else:
+            kept.append(e)
+            continue
+        left_out.append(Omission(what=e.name, reason=reason, remedy=remedy))
+    return replace(study, environments=tuple(kept))
+
+
+def devices_of(e: Environment) -> tuple[str, ...]:
+    """Return the paths of the devices, and of the volume groups, that an environment needs on this machine."""
+    own = () if e.own is None else e.own.devices
+    if e.storage is None or e.storage.kind is not StorageKind.BLOCK or e.storage.path is None:
+        return own
+    return (*own, e.storage.path)
 
 
 def _with_stand_ins(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:

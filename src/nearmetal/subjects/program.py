@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from ..meters.groups import MeteredArm
 from ..model.record import Row, Status
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design
+from ..workloads.applications.registry import application, choices
 from .application import prepare_application, run_application
 from .command import run_command
 from .contract import Cost, Subject
 from .rounds import rounds, shuffled
 
 PROGRAM = 1.0
-"""Estimated seconds of one run, used until a run has been measured."""
+"""Estimated seconds of one run of a user's command, used until a run has been measured."""
 
 
 class Programs(Subject):
@@ -30,7 +31,7 @@ class Programs(Subject):
         cls, workloads: Sequence[CommandWorkload | ApplicationWorkload], arm: Arm, design: Design
     ) -> Cost:
         del arm
-        return Cost(once=len(workloads) * (design.runs + design.warm_up) * PROGRAM)
+        return Cost(once=sum(map(_seconds, workloads)) * (design.runs + design.warm_up))
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
         for workload in self.workloads:
@@ -52,6 +53,13 @@ class Programs(Subject):
                 ran[t.id].append(_run_once(arms[t.id], workload))
         for t in trials:
             t.found.rows += _merge_rounds(ran[t.id])
+
+
+def _seconds(workload: CommandWorkload | ApplicationWorkload) -> float:
+    """Return the estimated seconds of one run on bare metal."""
+    if isinstance(workload, CommandWorkload):
+        return PROGRAM
+    return application(workload.application).seconds(choices(workload))
 
 
 def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorkload) -> tuple[Row, ...]:
