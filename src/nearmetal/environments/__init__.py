@@ -19,6 +19,7 @@ from .contract import (
     Dump,
     Elsewhere,
     Enclosed,
+    Foreseen,
     Guest,
     GuestBase,
     Instance,
@@ -29,7 +30,6 @@ from .contract import (
     Predictable,
     Seated,
     Tools,
-    Foreseen,
     Tuned,
     Unavailable,
 )
@@ -49,6 +49,7 @@ __all__ = [
     "Dump",
     "Elsewhere",
     "Enclosed",
+    "Foreseen",
     "Guest",
     "GuestBase",
     "Instance",
@@ -60,7 +61,6 @@ __all__ = [
     "Seat",
     "Seated",
     "Tools",
-    "Foreseen",
     "Tuned",
     "Unavailable",
 ]

@@ -148,7 +148,7 @@ class PartEntry:
         default=(Figure.OVERHEADS,),
         metadata=key(
             Each(one_of(Figure)),
-            "charts: overheads; relative, which has bars of times and rates relative to the baseline; packing,"
+            "charts: overheads; relative, with bars of times and rates relative to the baseline; packing,"
             " which shows the places called '<n> per node'",
             ["overheads"],
         ),

@@ -6,7 +6,7 @@ No I/O: the properties of the machine are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from ..model.environments.environment import BackendSettings
 from ..model.environments.image import HOST
@@ -159,7 +159,7 @@ def _with_own_needs(study: Study, rules: Narrowing, offer: MachineOffer, left_ou
 
 
 def devices_of(e: Environment) -> tuple[str, ...]:
-    """Return the paths of the devices, and of the volume groups, that an environment needs on this machine."""
+    """Return the paths of the devices and volume groups that an environment needs on this machine."""
     own = () if e.own is None else e.own.devices
     if e.storage is None or e.storage.kind is not StorageKind.BLOCK or e.storage.path is None:
         return own
@@ -194,11 +194,21 @@ def _boots(e: Environment, offer: MachineOffer) -> bool:
 def _by(e: Environment, chosen: StandIn, name: str, contained: bool) -> Environment:
     """Return the environment with another backend. A container gets the memory of a guest as its limit."""
     assert chosen.backend is not None
-    own = chosen.settings if chosen.settings is not None or chosen.backend != e.backend else e.own
+    own = _joined(e.own if chosen.backend == e.backend else None, chosen.settings)
     out = replace(e, name=name, backend=chosen.backend, own=own)
     if contained and e.guest is not None:
         out = replace(out, guest=None, limits=replace(e.limits, memory=e.guest.memory or e.limits.memory))
     return out
+
+
+def _joined(own: BackendSettings | None, here: BackendSettings | None) -> BackendSettings | None:
+    """Return the settings of the files together with those of this machine, which apply to keys that the
+    files leave at their defaults."""
+    if own is None or here is None:
+        return here if own is None else own
+    usual = type(own)()
+    values = {f.name: getattr(own, f.name) for f in fields(own)}
+    return replace(here, **{name: v for name, v in values.items() if v != getattr(usual, name)})
 
 
 def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission]) -> Study:

@@ -135,7 +135,12 @@ def _paper_json(paper: Published) -> dict[str, JsonValue]:
     p = paper.paper
     texts: dict[str, JsonValue] = {k: getattr(p, k) for k in ("title", "authors", "where", "setting")}
     method = None if p.method is None else {"kind": p.method.kind.value, "where": p.method.source}
-    return {**texts, "year": p.year, "method": method, "findings": [finding_json(f) for f in check_paper(paper)]}
+    return {
+        **texts,
+        "year": p.year,
+        "method": method,
+        "findings": [finding_json(f) for f in check_paper(paper)],
+    }
 
 
 def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:

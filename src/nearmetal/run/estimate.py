@@ -40,8 +40,8 @@ class RunEstimate:
 
 
 def estimate(study: Study) -> RunEstimate:
-    """Estimate the duration from the numbers of arms, kernels and slices, and from what applications expect. A
-    run of a user's command counts as one second."""
+    """Estimate the duration from the numbers of arms, kernels and slices, and from the estimates of
+    applications. A run of a user's command counts as one second."""
     design = study.design
     arms = study.arms()
     first = [a for a in arms if a.environment.name == design.baselines[0]]

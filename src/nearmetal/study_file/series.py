@@ -182,7 +182,9 @@ def _check_rules(
     for number, name in enumerate(head.narrow.own_backend):
         if len(studies) == len(head.parts) and name not in known:
             at = ("narrow", "own_backend", number)
-            problems.add(mark_of(root, at), at, f'no environment is called "{name}"{did_you_mean(name, known)}')
+            problems.add(
+                mark_of(root, at), at, f'no environment is called "{name}"{did_you_mean(name, known)}'
+            )
     for name in head.narrow.containers:
         if len(studies) == len(head.parts) and name not in known:
             at = ("narrow", "containers", name)

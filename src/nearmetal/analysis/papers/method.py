@@ -16,7 +16,7 @@ from ...model.study import Better
 class Sample:
     """The values of one environment, as a paper would treat them: as independent runs."""
 
-    n: int
+    n: float
     mean: float
     deviation: float
 
@@ -80,21 +80,38 @@ def answer_of(
     return MethodAnswer(baseline=a, sample=b, differs=apart, text=text)
 
 
-def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> MethodAnswer:
-    """Return the answer of Welch's t-test."""
+@dataclass(frozen=True, kw_only=True)
+class WelchTest:
+    """The t-test of two means whose samples may have different variances.
+
+    t: negative if the second mean is smaller.
+    limit: the least magnitude of t that is significant.
+    """
+
+    t: float
+    freedom: float
+    limit: float
+
+
+def welch(a: Sample, b: Sample, confidence: float) -> WelchTest:
+    """Return Welch's test of two samples, at least one of which has a spread."""
     variances = (a.variance_of_mean, b.variance_of_mean)
     whole = sum(variances)
-    if not whole:
+    freedom = whole**2 / sum(v * v / (s.n - 1) for v, s in zip(variances, (a, b), strict=True))
+    limit = float(special.stdtrit(freedom, (1 + confidence) / 2))
+    return WelchTest(t=(b.mean - a.mean) / math.sqrt(whole), freedom=freedom, limit=limit)
+
+
+def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> MethodAnswer:
+    if not (a.deviation or b.deviation):
         differs = a.mean != b.mean
         text = f"significant: {_side(a, b, better)}" if differs else "not significant"
         return MethodAnswer(baseline=a, sample=b, differs=differs, text=f"{text} (no spread)")
-    freedom = whole**2 / sum(v * v / (s.n - 1) for v, s in zip(variances, (a, b), strict=True))
-    t = (b.mean - a.mean) / math.sqrt(whole)
-    limit = float(special.stdtrit(freedom, (1 + method.confidence) / 2))
-    differs = abs(t) > limit
+    test = welch(a, b, method.confidence)
+    differs = abs(test.t) > test.limit
     text = f"significant: {_side(a, b, better)}" if differs else "not significant"
-    text += f" (t = {abs(t):.3g}; {100 * method.confidence:g} % needs {limit:.3g})"
-    return MethodAnswer(baseline=a, sample=b, differs=differs, text=text, t=t, freedom=freedom)
+    text += f" (t = {abs(test.t):.3g}; {100 * method.confidence:g} % needs {test.limit:.3g})"
+    return MethodAnswer(baseline=a, sample=b, differs=differs, text=text, t=test.t, freedom=test.freedom)
 
 
 def _half_width(s: Sample, confidence: float) -> float:

@@ -1,5 +1,5 @@
-"""Charts of a study in parts: the packing curve, all overheads of a part, and bars relative to its baseline. No
-drawing."""
+"""Charts of a study in parts: the packing curve, all overheads of a part, and bars relative to its baseline.
+No drawing."""
 
 from __future__ import annotations
 
@@ -200,13 +200,15 @@ def relative(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> C
     }
     begin: Spec = {"x2": {"datum": 1}} if log else {}
     layers: list[JsonValue] = [
-        layer(
-            list(rows), {"type": "bar", "opacity": 0.85}, {**base, "x": {"field": "value", **x}, **begin}
-        ),
+        layer(list(rows), {"type": "bar", "opacity": 0.85}, {**base, "x": {"field": "value", **x}, **begin}),
         layer(
             [r for r in rows if "low" in r],
             {"type": "rule", "color": p.ink, "strokeWidth": 1.5},
-            {**{k: v for k, v in base.items() if k != "color"}, "x": {"field": "low", **x}, "x2": {"field": "high"}},
+            {
+                **{k: v for k, v in base.items() if k != "color"},
+                "x": {"field": "low", **x},
+                "x2": {"field": "high"},
+            },
         ),
         layer(
             [{"at": 1}],
@@ -218,8 +220,8 @@ def relative(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> C
     chart = Chart(
         kind="relative",
         title="Relative to the baseline",
-        caption="Values divided by those of the baseline, which is 1: the estimate and its interval, n rounds. "
-        "Less is better where the name ends with ↓, more where it ends with ↑.",
+        caption="Values divided by those of the baseline, which is 1: the estimate and its interval, "
+        "n rounds. Less is better where the name ends with ↓, more where it ends with ↑.",
         height=max(120, metrics * (14 * len(arms) + 10)),
         spec={"layer": layers},
     )

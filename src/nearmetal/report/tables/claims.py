@@ -116,8 +116,8 @@ def _one(
 
 
 def _whole(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Return the comparisons that represent whole workloads: of a workload without a metric for the whole, such
-    as STREAM, those of all its metrics."""
+    """Return the comparisons that represent whole workloads: of a workload without a metric for the whole,
+    such as STREAM, those of all its metrics."""
     with_whole = {c.workload for c in cells if c.metric in WHOLE}
     return tuple(c for c in cells if c.metric in WHOLE or c.workload not in with_whole)
 

@@ -31,7 +31,7 @@ def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid |
             f"{metric_label(c)}, {side(study, c.arm).title}",
             show(a.baseline.mean, c.unit),
             show(a.sample.mean, c.unit),
-            str(a.sample.n),
+            f"{a.sample.n:g}",
             a.text,
             verdict_text(c.verdict),
         )
@@ -42,14 +42,14 @@ def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid |
     text = "The paper's method takes rounds for independent runs, and is part of no verdict."
     if own:
         different = sum(bool(a.differs) for a in own)
-        text += (
-            f" Of {plural(len(own), 'metric')} of the baseline against itself, it calls {different} different."
-        )
+        text += f" Of {plural(len(own), 'metric')} of the baseline against itself, "
+        text += f"it calls {different} different."
     return [Grid(title=title, heads=heads, rows=rows), Words(text=text, quiet=True)]
 
 
 def method_json(paper: Paper, analysis: Analysis | None) -> list[JsonValue]:
-    """Return the answers by the method of a paper, each with its cell; A/A cells have the same arm twice."""
+    """Return the answers by the method of a paper, each with its cell; A/A cells have the same arm
+    twice."""
     if paper.method is None or analysis is None:
         return []
     method = paper.method

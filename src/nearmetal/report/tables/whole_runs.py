@@ -1,7 +1,7 @@
 """Whole, verified runs of the NAS benchmarks: seconds and operations per second of every environment. No I/O.
 
-A time share is a part of a benchmark, so its rate is compared. Whole runs are those of the verification, and are
-part of no verdict.
+A time share is a part of a benchmark, so its rate is compared. Whole runs are those of the verification. They
+are part of no verdict.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ def _runs(study: Study, records: RecordIndex) -> Iterator[WholeRun]:
 def _run_of(verification: Mapping[str, JsonValue]) -> tuple[float, float] | None:
     """Return seconds and operations of a run whose result was right; None if there was none in this trial."""
     seconds, work = verification.get("seconds"), verification.get("work")
-    if not verification.get("ok") or not isinstance(seconds, int | float) or not isinstance(work, int | float):
+    if (
+        not verification.get("ok")
+        or not isinstance(seconds, int | float)
+        or not isinstance(work, int | float)
+    ):
         return None
     return (float(seconds), float(work)) if seconds > 0 and work > 0 else None
 
@@ -86,7 +90,9 @@ def whole_runs_grids(study: Study, runs: tuple[WholeRun, ...]) -> list[Grid]:
         for r in runs
     )
     heads = ("benchmark, environment", "seconds", "rate", "n")
-    return [Grid(title="Whole runs of the benchmarks, verified: medians", heads=heads, rows=rows, numbers=True)]
+    return [
+        Grid(title="Whole runs of the benchmarks, verified: medians", heads=heads, rows=rows, numbers=True)
+    ]
 
 
 def whole_runs_json(runs: tuple[WholeRun, ...]) -> list[JsonValue]:

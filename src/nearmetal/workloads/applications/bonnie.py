@@ -30,7 +30,7 @@ COLUMNS = {
 #: First column of the longest single operations of each test, in the order of COLUMNS.
 FIRST_LATENCY = 38
 PASSES, BLOCK_RATE, CHARACTER_RATE, SEEK_SECONDS = 4, 200e6, 2e6, 2.0
-"""For estimates: how often the file is written or read by block, at B/s; B/s by character; seconds of seeks."""
+"""For estimates: passes over the file by block, at B/s; B/s by character; seconds of seeks."""
 _DURATION = re.compile(r"(\d{1,15})(us|ms|s)", re.ASCII)
 _SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
@@ -69,7 +69,7 @@ PARAMETERS = (
         least=MIB,
         most=1 << 40,
         multiple=MIB,
-        doc="of the file that is written and read character by character; auto: as bonnie++ chooses, a few MB",
+        doc="of the file for characters; auto: as bonnie++ chooses, a few MB",
     ),
     Parameter(
         name="mode",
@@ -98,7 +98,7 @@ class Bonnie(Application):
         return None
 
     def seconds(self, choices: Choices) -> float:
-        size = choices.whole("size") or 1 << 30
+        size = choices.whole("size") or 512 * MIB
         characters = choices.word("characters") == "yes"
         by_character = 2 * (choices.whole("character_size") or 3e6) / CHARACTER_RATE if characters else 0.0
         return SEEK_SECONDS + PASSES * size / BLOCK_RATE + by_character
