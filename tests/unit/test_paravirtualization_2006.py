@@ -149,13 +149,19 @@ def test_the_kernels_are_those_of_guests_with_one_image() -> None:
 
 
 def test_the_scale_chooses_the_papers_sizes() -> None:
-    def sizes(scale: Scale) -> dict[str, Any]:
-        return {w.name: w.params.get("size") for w in study(series(scale=scale), "disk").applications}
+    def disk(scale: Scale) -> dict[str, Mapping[str, Any]]:
+        return {w.name: w.params for w in study(series(scale=scale), "disk").applications}
 
-    paper = sizes(Scale.PAPER)
-    assert [paper[f"{s}-file"] for s in ("small", "middle", "large")] == [100 << 20, 500 << 20, 1 << 30]
-    assert all(paper[k] >= size for k, size in sizes(Scale.SMALL).items() if isinstance(size, int))
-    assert paper["beyond-memory"] == "auto" == sizes(Scale.SMALL)["beyond-memory"]
+    paper, small = disk(Scale.PAPER), disk(Scale.SMALL)
+    for own in (paper, small):
+        assert [own[f"{s}-file"]["size"] for s in ("small", "middle", "large")] == [
+            n << 20 for n in (100, 500, 1000)
+        ]
+        assert [name for name, params in own.items() if params.get("characters") == "yes"] == ["small-file"]
+    assert paper["beyond-memory"]["size"] == "auto" and "beyond-memory" not in small
+    assert paper["large-file"]["chunk"] == 1024
+    (memory,) = {e.guest.memory for e in study(series(), "disk").environments if e.guest}
+    assert memory < small["middle-file"]["size"], "beyond the memory of a guest"
     for scale, size in ((Scale.SMALL, "S"), (Scale.PAPER, "C")):
         own = study(series(scale=scale, cores=16), "npb")
         assert [(w.kernel, w.params["class"]) for w in own.kernels] == [
@@ -172,8 +178,8 @@ METRICS: Mapping[str, tuple[tuple[str, str, str, Better, float], ...]] = {
         ("stream", name, "B/s", Better.HIGHER, 2e10) for name in ("copy", "scale", "add", "triad")
     ),
     "disk": (
-        ("characters", "sequential_output_character", "B/s", Better.HIGHER, 2e6),
-        ("characters", "sequential_input_character", "B/s", Better.HIGHER, 3e6),
+        ("small-file", "sequential_output_character", "B/s", Better.HIGHER, 2e6),
+        ("small-file", "sequential_input_character", "B/s", Better.HIGHER, 3e6),
         *(
             (f"{size}-file", name, unit, Better.HIGHER, 1e8)
             for size in ("small", "middle", "large")
@@ -197,7 +203,7 @@ METRICS: Mapping[str, tuple[tuple[str, str, str, Better, float], ...]] = {
 PLANTED: Mapping[str, Mapping[str, float]] = {
     "memory": {"stream.copy": 0.1, "stream.scale": 0.1, "stream.add": 0.1, "stream.triad": 0.1},
     "disk": {
-        "characters.sequential_output_character": -0.2,
+        "small-file.sequential_output_character": -0.2,
         **{f"{size}-file.sequential_input_block": 1 / 0.86 - 1 for size in ("small", "middle", "large")},
         **{f"{size}-file.sequential_output_block": -0.2 for size in ("small", "middle", "large")},
         "small-file.rewrite": -0.2,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 from ..model.plan import GROWING, Schedule
-from ..model.study import Study
+from ..model.study import CommandWorkload, Study
 from ..plan import make_block
 from ..report.text import plural
 from ..run.budget import too_short
@@ -106,6 +106,6 @@ def _source(study: Study, begun: Begun | None) -> str:
     """Return how the time of a block was determined, as text."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"
-    if any(w.program for w in study.workloads):
+    if any(isinstance(w, CommandWorkload) for w in study.workloads):
         return "if a program runs for 1 s; the rehearsal measures it"
     return "estimated; the rehearsal measures it"

@@ -15,8 +15,6 @@ PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
 BOOT, EMULATED_BOOT = 2.5, 7.0
 """Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
-EMULATED = 12.0
-"""How many times longer work takes in an emulated guest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +71,9 @@ def _cost(study: Study, arm: Arm) -> Cost:
     taken = [w for w in study.workloads if arm.environment.takes(w.name)]
     own = [subject.cost(workloads, arm, study.design) for subject, workloads in subjects_of(taken)]
     guest = arm.environment.guest
-    slow = EMULATED if guest is not None and guest.emulated else 1.0
     boot = 0.0 if guest is None else EMULATED_BOOT if guest.emulated else BOOT
     return Cost(
-        once=slow * sum(c.once for c in own) + boot * arm.placement.all_instances,
-        verification=slow * sum(c.verification for c in own),
-        slice=slow * sum(c.slice for c in own),
+        once=sum(c.once for c in own) + boot * arm.placement.all_instances,
+        verification=sum(c.verification for c in own),
+        slice=sum(c.slice for c in own),
     )

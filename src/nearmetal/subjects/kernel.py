@@ -20,7 +20,7 @@ from ..node.trial import Trial
 from ..workloads.kernels.registry import argument
 from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
-from .contract import Cost, Subject
+from .contract import Cost, Subject, slowness
 from .job import READY_LIMIT, Job
 from .mpi_job import interface_of, mpi_launch
 from .profiles import read_profiles
@@ -139,11 +139,12 @@ class Kernels(Subject):
     @classmethod
     def cost(cls, workloads: Sequence[KernelWorkload], arm: Arm, design: Design) -> Cost:
         del design
+        slow = slowness(arm)
         classes = [str(w.params.get("class")) for w in workloads]
         return Cost(
-            once=LAUNCH,
-            verification=sum(VERIFY.get(name, SHORT_VERIFICATION) for name in classes),
-            slice=len(workloads) * SLICE[arm.transport],
+            once=slow * LAUNCH,
+            verification=slow * sum(VERIFY.get(name, SHORT_VERIFICATION) for name in classes),
+            slice=slow * len(workloads) * SLICE[arm.transport],
         )
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:

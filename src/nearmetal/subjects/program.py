@@ -10,7 +10,7 @@ from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design
 from ..workloads.applications.registry import application, choices
 from .application import prepare_application, run_application
 from .command import run_command
-from .contract import Cost, Subject
+from .contract import Cost, Subject, slowness
 from .rounds import rounds, shuffled
 
 PROGRAM = 1.0
@@ -30,8 +30,8 @@ class Programs(Subject):
     def cost(
         cls, workloads: Sequence[CommandWorkload | ApplicationWorkload], arm: Arm, design: Design
     ) -> Cost:
-        del arm
-        return Cost(once=sum(map(_seconds, workloads)) * (design.runs + design.warm_up))
+        seconds = sum(_seconds(w, arm) for w in workloads)
+        return Cost(once=seconds * (design.runs + design.warm_up))
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
         for workload in self.workloads:
@@ -55,11 +55,12 @@ class Programs(Subject):
             t.found.rows += _merge_rounds(ran[t.id])
 
 
-def _seconds(workload: CommandWorkload | ApplicationWorkload) -> float:
-    """Return the estimated seconds of one run on bare metal."""
+def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float:
+    """Return the estimated seconds of one run."""
     if isinstance(workload, CommandWorkload):
-        return PROGRAM
-    return application(workload.application).seconds(choices(workload))
+        return PROGRAM * slowness(arm)
+    known, given = application(workload.application), choices(workload)
+    return known.seconds(given) * slowness(arm, files=known.needs(given).storage)
 
 
 def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorkload) -> tuple[Row, ...]:
