@@ -61,7 +61,7 @@ def test_each_method_has_its_own_answer(
     assert found.differs is differs and found.text.startswith(text)
 
 
-@pytest.mark.parametrize("kind", set(MethodKind) - {MethodKind.MEANS})
+@pytest.mark.parametrize("kind", [k for k in MethodKind if k is not MethodKind.MEANS])
 def test_one_round_is_too_little_for_a_spread(kind: MethodKind) -> None:
     found = answer_of(method(kind), (1.0,), (2.0,), LESS)
     assert found.differs is None and found.text == "needs two rounds" and math.isnan(found.sample.deviation)

@@ -134,7 +134,7 @@ def series_json(
 def _paper_json(paper: Published) -> dict[str, JsonValue]:
     p = paper.paper
     texts: dict[str, JsonValue] = {k: getattr(p, k) for k in ("title", "authors", "where", "setting")}
-    method = None if p.method is None else {"kind": p.method.kind.value, "where": p.method.source}
+    method: JsonValue = None if p.method is None else {"kind": p.method.kind.value, "where": p.method.source}
     return {
         **texts,
         "year": p.year,

@@ -146,8 +146,8 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
         spreads = (deviation * scales[0], other_deviation * scales[1])
         if not all(spreads):
             return None
-        samples = [Sample(n=n, mean=m, deviation=d) for m, d in zip((mean, second), spreads, strict=True)]
-        test = welch(*samples, s.confidence)
+        first = Sample(n=n, mean=mean, deviation=spreads[0])
+        test = welch(first, Sample(n=n, mean=second, deviation=spreads[1]), s.confidence)
         tests.append((abs(test.t), test.limit))
     ts, limits = zip(*tests, strict=True)
     low, high = min(ts), max(ts)
