@@ -17,7 +17,7 @@ from ..studies import series_names
 from ..study_file import SCHEMA_NAME, json_schema, template
 from ..study_file import explain as explanation
 from .common import complain, duration, in_parts, print_json
-from .plan_text import show_plan
+from .plan_text import foreseen, show_plan
 from .series import SeriesOptions, planned_series, show_series
 
 
@@ -93,9 +93,6 @@ def plan(
         )
         show_series(planned_series(options), json=json, blocks=blocks, shown=study_file)
         return int(ExitCode.DONE)
-    from ..host import LocalHost
-    from ..node.survey.accelerator import foreseen_accelerators
-
-    study = foreseen_accelerators(study_from(study_file, seed, complain), LocalHost())
+    study = foreseen(study_from(study_file, seed, complain))
     show_plan(study, json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)

@@ -8,8 +8,10 @@ import shlex
 from dataclasses import asdict, dataclass
 from itertools import islice
 
+from ..host import LocalHost
 from ..model.plan import GROWING, Schedule
 from ..model.study import CommandWorkload, Study
+from ..node.survey.accelerator import foreseen_accelerators
 from ..plan import make_block
 from ..report.text import plural
 from ..run.budget import too_short
@@ -33,6 +35,11 @@ class Begun:
     schedule: Schedule
     done: frozenset[int]
     block_seconds: float
+
+
+def foreseen(study: Study) -> Study:
+    """Return a study as a plan assumes it to run on this machine. Nothing is started."""
+    return foreseen_accelerators(study, LocalHost())
 
 
 def show_plan(

@@ -32,7 +32,7 @@ from ..study_file import dump_study, load_study
 from ..units import show_clock
 from .common import FailOn, duration, print_json
 from .measuring import exit_code, order_of
-from .plan_text import show_plan
+from .plan_text import foreseen, show_plan
 from .view import View, analysed
 
 if TYPE_CHECKING:
@@ -115,14 +115,11 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
 
 def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
-    from ..node.survey.accelerator import foreseen_accelerators
     from ..run.series import offer_planned
 
-    found, host = requested_series(options), LocalHost()
-    series = found.narrowed(offer_planned(found.files, host, options.backend))
-    parts = (
-        p if p.study is None else replace(p, study=foreseen_accelerators(p.study, host)) for p in series.parts
-    )
+    found = requested_series(options)
+    series = found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+    parts = (p if p.study is None else replace(p, study=foreseen(p.study)) for p in series.parts)
     return replace(series, parts=tuple(parts))
 
 

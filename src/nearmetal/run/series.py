@@ -120,16 +120,16 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress) 
 
 
 def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
-    """Return the first backend that is not known to fail; the first of all if all are."""
+    """Return the first backend that is not known to fail; the last if all before it are."""
     refused: dict[str, str] = {}
-    for name in preferred:
+    for name in preferred[:-1]:
         backend = get_backend(name)
         why = backend.foreseen(host) if isinstance(backend, Foreseen) else ""
         if not why:
             break
         refused[name] = why
     else:
-        refused, name = {}, preferred[0]
+        name = preferred[-1]
     others = preferred[preferred.index(name) + 1 :]
     note = f"Instances by {name}"
     note += f" where it works here, else by {' or '.join(others)}: the run finds out." if others else "."
