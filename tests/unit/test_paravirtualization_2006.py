@@ -331,7 +331,7 @@ def test_the_report_has_bars_whole_runs_and_the_t_test(
     for arm, seconds in (("bare", 2.0), ("guest", 4.0)):
         run = runs["npb", "lu", arm]
         assert (run["n"], run["seconds"], run["rate"]) == (BLOCKS // 2, seconds, 3e9 / seconds)
-    assert "1500 Mop/s" in terminal and "750 Mop/s" in terminal
+    assert "1,500 Mop/s" in terminal and "750 Mop/s" in terminal
 
 
 def test_bars_are_ratios_of_times_and_of_rates(measured: tuple[Series, tuple[PartResult, ...]]) -> None:

@@ -13,7 +13,7 @@ from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
-BOOT, EMULATED_BOOT = 2.5, 7.0
+BOOT, EMULATED_BOOT = 2.5, 4.0
 """Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
 
 

@@ -84,7 +84,7 @@ def whole_runs_grids(study: Study, runs: tuple[WholeRun, ...]) -> list[Grid]:
         (
             f"{r.kernel.upper()}.{r.size}, {side(study, r.arm).title}",
             show(r.seconds, "s"),
-            f"{r.rate / 1e6:.4g} Mop/s",
+            _mops(r.rate),
             str(r.n),
         )
         for r in runs
@@ -93,6 +93,11 @@ def whole_runs_grids(study: Study, runs: tuple[WholeRun, ...]) -> list[Grid]:
     return [
         Grid(title="Whole runs of the benchmarks, verified: medians", heads=heads, rows=rows, numbers=True)
     ]
+
+
+def _mops(rate: float) -> str:
+    """Return a rate in the unit of the NAS benchmarks."""
+    return f"{rate / 1e6:,.0f} Mop/s" if rate >= 1e9 else f"{rate / 1e6:.4g} Mop/s"
 
 
 def whole_runs_json(runs: tuple[WholeRun, ...]) -> list[JsonValue]:
