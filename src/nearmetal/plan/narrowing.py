@@ -138,7 +138,8 @@ def _contained(e: Environment, offer: MachineOffer) -> bool:
 
 
 def _with_own_needs(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
-    """Return the study without environments that lack an imported image, a device, or their own backend."""
+    """Return the study without environments that lack an imported image, a device, a kernel of their own, or
+    their own backend."""
     kept: list[Environment] = []
     for e in study.environments:
         chosen = offer.stand_ins.get(e.backend)
@@ -148,6 +149,9 @@ def _with_own_needs(study: Study, rules: Narrowing, offer: MachineOffer, left_ou
         elif e.name in rules.own_backend and chosen is not None and chosen.backend not in (e.backend, None):
             reason = f"it is of backend {e.backend}, and {chosen.backend} takes its place here"
             remedy = f"a machine where {e.backend} works"
+        elif _contained(e, offer) and e.guest is not None and e.guest.kernel is not None:
+            reason = "a container has no kernel of its own"
+            remedy = "leave the choice of the backend to the series"
         elif missing:
             reason = f"this machine has no {' and no '.join(missing)}"
             remedy = "make it, or write the path of another one into the study file; its content is lost"
