@@ -5,7 +5,7 @@ No value of a paper is used in an estimate."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...analysis.papers.claims import Answer, Held, OwnOverhead, hold
@@ -110,9 +110,18 @@ def _one(
         if (c.arm, c.baseline) == (arm, baseline) and ran.get(c.workload) in meant
     )
     cells = tuple(c for c in cells if c.metric == claim.metric) if claim.metric else _whole(cells)
-    answer = hold(claim, [_own(claim, c, ran[c.workload]) for c in cells], why=f"not measured: {why}")
+    names = {f"{name}.{claim.metric}" for name, known in ran.items() if known in meant}
+    reason = _reason(names, analysis) or why
+    answer = hold(claim, [_own(claim, c, ran[c.workload]) for c in cells], why=f"not measured: {reason}")
     own = _conditions(study, next(a for a in study.arms() if a.name == arm), cells, ran, provenance)
     return ClaimHere(answer=answer, cells=cells, differs=one_line(difference(claim, own)))
+
+
+def _reason(names: Container[str], analysis: Analysis | None) -> str:
+    """Return why the first of these metrics, each as 'workload.metric', has no values; '' if no reason is
+    known."""
+    unused = () if analysis is None else analysis.unused
+    return next((u.reason for u in unused if u.what.rpartition(": ")[2] in names), "")
 
 
 def _whole(cells: Sequence[Cell]) -> tuple[Cell, ...]:

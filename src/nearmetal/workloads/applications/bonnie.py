@@ -29,8 +29,9 @@ COLUMNS = {
 }
 #: First column of the longest single operations of each test, in the order of COLUMNS.
 FIRST_LATENCY = 38
-FIXED_SECONDS, BLOCK_RATE, CHARACTER_RATE = 3.0, 200e6, 2e6
-"""For estimates: seconds of any run; bytes a second by block, rewriting included, and by character."""
+FIXED_SECONDS, BLOCK_RATE, CALLS_SECONDS, CHARACTER_RATE = 3.0, 500e6, 4e-6, 2e6
+"""For estimates: seconds of any run; bytes a second by block, in all tests; seconds of the calls for a block;
+bytes a second by character."""
 _DURATION = re.compile(r"(\d{1,15})(us|ms|s)", re.ASCII)
 _SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
@@ -101,7 +102,8 @@ class Bonnie(Application):
         size = choices.whole("size") or 512 * MIB
         characters = choices.word("characters") == "yes"
         by_character = 2 * (choices.whole("character_size") or 3e6) / CHARACTER_RATE if characters else 0.0
-        return FIXED_SECONDS + size / BLOCK_RATE + by_character
+        by_block = size / BLOCK_RATE + size / (choices.whole("chunk") or 8192) * CALLS_SECONDS
+        return FIXED_SECONDS + by_block + by_character
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         size = size_of(choices, place) // MIB
