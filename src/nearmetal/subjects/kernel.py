@@ -31,7 +31,7 @@ from .rounds import rounds, sound
 LAUNCH = 0.25
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.007}
 #: Seconds of one full verified run of the slowest built-in kernel, by class.
-VERIFY = {"S": 0.03, "W": 0.4, "A": 3.0, "B": 60.0}
+VERIFY = {"S": 0.03, "W": 0.4, "A": 3.0, "B": 60.0, "C": 240.0}
 SHORT_VERIFICATION = 0.015
 """Seconds of one full verified run of a kernel without a class."""
 
