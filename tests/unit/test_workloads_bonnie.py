@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.model.record import unmeasurable
 from nearmetal.workloads.applications.bonnie import COLUMNS, MIB, Bonnie
 from nearmetal.workloads.applications.contract import Metric, Output, Parsed, Place
 from nearmetal.workloads.parameter import Choices, Value
@@ -94,6 +95,30 @@ def test_arguments() -> None:
     assert not Bonnie().prepare(choices(), place())
     needs = Bonnie().needs(choices())
     assert needs.storage and needs.packages == ("bonnie++",)
+
+
+def test_characters_have_a_size_of_their_own() -> None:
+    def option(**values: Value) -> list[str]:
+        return [a for a in Bonnie().command(choices(**values), place(1 << 30)).argv if a.startswith("-f")]
+
+    assert option(characters="no", character_size=2 * MIB) == ["-f"]
+    assert option(characters="yes") == []
+    assert option(characters="yes", character_size=2 * MIB) == ["-f2"]
+
+
+def test_what_is_too_fast_to_measure_is_no_failure() -> None:
+    fast = PRINTED.replace("1291", "+++++")
+    (found,) = [m for m in parsed(fast).metrics if m.name == "sequential_output_character"]
+    assert found.value is None and unmeasurable(found.reason)
+    broken = PRINTED.replace("1291", "-3")
+    (wrong,) = [m for m in parsed(broken).metrics if m.name == "sequential_output_character"]
+    assert wrong.value is None and not unmeasurable(wrong.reason)
+
+
+def test_a_larger_file_takes_longer() -> None:
+    seconds = [Bonnie().seconds(choices(size=size * MIB)) for size in (16, 256, 1024)]
+    assert seconds == sorted(set(seconds))
+    assert Bonnie().seconds(choices(characters="yes", character_size=20 * MIB)) > seconds[-1] + 10
 
 
 def test_invalid_chunk_size_is_refused_before_bonnie_starts() -> None:

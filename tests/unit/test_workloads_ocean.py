@@ -219,3 +219,10 @@ def test_any_result_of_veros_is_read(text: str) -> None:
 @given(st.sampled_from(sorted(TOLD)), JSON)
 def test_any_part_of_veros_may_be_wrong(key: str, value: object) -> None:
     sound(ocean({**TOLD, key: value}), [name for name, _, _ in Veros().metrics(choices(Veros()))])
+
+
+def test_a_larger_globe_and_more_steps_take_longer() -> None:
+    def seconds(**given: int) -> float:
+        return Veros().seconds(Choices(values={p.name: p.default for p in Veros.parameters} | given))
+
+    assert seconds(steps=2, nx=18, ny=10, nz=5) < seconds(steps=30) < seconds(steps=360)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..model.node_results import RunNodes
 from ..model.plan import Plan
-from ..model.record import TOO_SHORT, Head, Status, TrialRecord, cause_of
+from ..model.record import Head, Status, TrialRecord, cause_of, unmeasurable
 from ..model.result import Analysis, Unused
 from ..model.study import Study, quantiles_of
 from .causes.attribution import attribute
@@ -195,7 +195,7 @@ def _not_measured(
         for reason in by.values()
     )
     out += [
-        Unused(what=f"{arm}: {row}", reason=reason, count=n, failed=not reason.endswith(TOO_SHORT))
+        Unused(what=f"{arm}: {row}", reason=reason, count=n, failed=not unmeasurable(reason))
         for (arm, row, reason), n in rows.items()
     ]
     missing = set(absent)

@@ -17,7 +17,7 @@ from ..studies import series_names
 from ..study_file import SCHEMA_NAME, json_schema, template
 from ..study_file import explain as explanation
 from .common import complain, duration, in_parts, print_json
-from .plan_text import show_plan
+from .plan_text import foreseen, show_plan
 from .series.planning import SeriesOptions, planned_series, show_series
 
 
@@ -93,5 +93,6 @@ def plan(
         )
         show_series(planned_series(options), json=json, blocks=blocks, shown=study_file)
         return int(ExitCode.DONE)
-    show_plan(study_from(study_file, seed, complain), json=json, blocks=blocks, shown=study_file)
+    study = foreseen(study_from(study_file, seed, complain))
+    show_plan(study, json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)

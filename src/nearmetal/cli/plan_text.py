@@ -8,8 +8,10 @@ import shlex
 from dataclasses import asdict, dataclass
 from itertools import islice
 
+from ..host import LocalHost
 from ..model.plan import GROWING, Schedule
-from ..model.study import Study
+from ..model.study import CommandWorkload, Study
+from ..node.survey.accelerator import foreseen_accelerators
 from ..plan import make_block
 from ..report.text import plural
 from ..run.budget import too_short
@@ -33,6 +35,11 @@ class Begun:
     schedule: Schedule
     done: frozenset[int]
     block_seconds: float
+
+
+def foreseen(study: Study) -> Study:
+    """Return a study as a plan assumes it to run on this machine. Nothing is started."""
+    return foreseen_accelerators(study, LocalHost())
 
 
 def show_plan(
@@ -106,6 +113,6 @@ def _source(study: Study, begun: Begun | None) -> str:
     """Return how the time of a block was determined, as text."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"
-    if any(w.program for w in study.workloads):
+    if any(isinstance(w, CommandWorkload) for w in study.workloads):
         return "if a program runs for 1 s; the rehearsal measures it"
     return "estimated; the rehearsal measures it"

@@ -322,6 +322,16 @@ class Tuned(Protocol):
 
 
 @runtime_checkable
+class Foreseen(Protocol):
+    """Extra interface of a backend that can often tell that it does not work here before anything is
+    started."""
+
+    def foreseen(self, host: Host) -> str:
+        """Return why no instance can be started, as far as files tell; '' if they tell nothing. No process is
+        started."""
+
+
+@runtime_checkable
 class Enclosed(Protocol):
     """Extra interface of backends whose instances may run inside a guest. These instances also implement
     Guest."""

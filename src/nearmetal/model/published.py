@@ -66,12 +66,41 @@ class MeasurementConditions:
     environment: str = ""
 
 
+class MethodKind(StrEnum):
+    """How a paper decides whether two environments differ.
+
+    T_TEST: Welch's t-test of the two means.
+    INTERVALS: whether the confidence intervals of the two means overlap.
+    DEVIATIONS: whether the ranges of one standard deviation around the two means overlap.
+    MEANS: the two means alone. Any difference counts.
+    """
+
+    T_TEST = "t-test"
+    INTERVALS = "confidence intervals"
+    DEVIATIONS = "standard deviations"
+    MEANS = "means"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperMethod:
+    """The method by which a paper compares two environments.
+
+    confidence: of its test or of its intervals.
+    source: section.
+    """
+
+    kind: MethodKind
+    source: str
+    confidence: float = 0.95
+
+
 @dataclass(frozen=True, kw_only=True)
 class Paper:
     """A published paper.
 
     setting: description of its machines, kernels and runs.
     conditions: conditions of all its claims that give no others.
+    method: how it compares environments; None if the file does not give it.
     """
 
     key: str
@@ -81,6 +110,7 @@ class Paper:
     where: str
     setting: str
     conditions: MeasurementConditions = MeasurementConditions()
+    method: PaperMethod | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 else:
     JsonValue = Any  # the codec reads annotations and does not support recursive ones
 
-#: Suffix of the reason of a row that has no value although nothing failed.
+#: Suffixes of the reason of a row that has no value although nothing failed.
 TOO_SHORT = "0 s, below the resolution of the clock"
+TOO_FAST_TO_MEASURE = "too fast for the program to measure"
+
+
+def unmeasurable(reason: str) -> bool:
+    """Return whether a row has no value although nothing failed."""
+    return reason.endswith((TOO_SHORT, TOO_FAST_TO_MEASURE))
 
 
 _NO_TEXT = msgspec.Raw(b"")

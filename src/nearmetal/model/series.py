@@ -23,10 +23,12 @@ class Figure(StrEnum):
 
     OVERHEADS: the overhead of every environment, by metric.
     PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
+    RELATIVE: bars of every environment relative to its baseline, times and rates as they are.
     """
 
     OVERHEADS = "overheads"
     PACKING = "packing"
+    RELATIVE = "relative"
 
 
 PER_NODE = " per node"

@@ -35,6 +35,9 @@ class Narrowing:
     containers: new names of environments if containers take the place of guests.
     host_images: the program for which an image is needed, by image. If the machine has the program, its own
         files take the place of the image, unless an environment of the part has its own kernel.
+    imports: how the user makes an image that nearmetal cannot build, by image. Without the image, its
+        environments are left out.
+    own_backend: environments that are left out if another backend would take the place of theirs.
     """
 
     ranks: RankChoice = field(
@@ -78,6 +81,23 @@ class Narrowing:
             "by image: a program. Where the machine has the program, its own files take the place of the"
             " image, unless a guest boots the image",
             {"debian-lammps": "lmp"},
+        ),
+    )
+    imports: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(NAME, SOME_TEXT),
+            "by image that nearmetal cannot build: how to make and import it. Its environments are left out"
+            " where it is missing",
+            {"ocean": "nearmetal image import TREE --name ocean"},
+        ),
+    )
+    own_backend: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            ListOf(NAME),
+            "environments that are left out where another backend would take the place of theirs",
+            ["vm-lvm"],
         ),
     )
 
@@ -128,7 +148,8 @@ class PartEntry:
         default=(Figure.OVERHEADS,),
         metadata=key(
             ListOf(one_of(Figure)),
-            "charts: overheads, or packing, which shows the places called '<n> per node'",
+            "charts: overheads; relative, with bars of times and rates relative to the baseline; packing,"
+            " which shows the places called '<n> per node'",
             ["overheads"],
         ),
     )

@@ -6,13 +6,13 @@ No I/O: the properties of the machine are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from ..model.environments.environment import BackendSettings
 from ..model.environments.image import HOST
 from ..model.series import Omission, Part, Series
 from ..model.series_file import CpuNumbers, Narrowing, PartEntry, RankChoice, SeriesFiles
-from ..model.study import Attachment, Environment, Placement, Study
+from ..model.study import Attachment, Environment, Placement, StorageKind, Study
 
 _EVERY = "every placement"
 
@@ -46,6 +46,8 @@ class MachineOffer:
     lacking: why an attachment cannot be built.
     cards: network devices with virtual functions (SR-IOV).
     programs: the programs of Narrowing.host_images that the machine has.
+    images: the images of Narrowing.imports that were imported.
+    devices: the devices in the files that exist.
     own_kernel: whether the instances of a backend have their own kernel.
     """
 
@@ -55,6 +57,8 @@ class MachineOffer:
     lacking: Mapping[Attachment, Omission] = field(default_factory=dict)
     cards: tuple[str, ...] = ()
     programs: frozenset[str] = frozenset()
+    images: frozenset[str] = frozenset()
+    devices: frozenset[str] = frozenset()
     own_kernel: Callable[[str], bool] = lambda _backend: False
 
 
@@ -84,7 +88,8 @@ def narrow(
 
 def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer) -> Part:
     left_out: list[Omission] = []
-    left = _with_stand_ins(study, rules, offer, left_out)
+    left = _with_own_needs(study, rules, offer, left_out)
+    left = _with_stand_ins(left, rules, offer, left_out)
     left = _with_attachments(left, offer, left_out)
     left = _with_placements(left, rules, offer, left_out)
     new_names = _names(study, rules, offer)
@@ -132,6 +137,39 @@ def _contained(e: Environment, offer: MachineOffer) -> bool:
     return offer.own_kernel(e.backend) and not chosen.own_kernel
 
 
+def _with_own_needs(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
+    """Return the study without environments that lack an imported image, a device, a kernel of their own, or
+    their own backend."""
+    kept: list[Environment] = []
+    for e in study.environments:
+        chosen = offer.stand_ins.get(e.backend)
+        missing = [d for d in devices_of(e) if d not in offer.devices]
+        if e.image in rules.imports and e.image not in offer.images:
+            reason, remedy = f'there is no image "{e.image}"', rules.imports[e.image]
+        elif e.name in rules.own_backend and chosen is not None and chosen.backend not in (e.backend, None):
+            reason = f"it is of backend {e.backend}, and {chosen.backend} takes its place here"
+            remedy = f"a machine where {e.backend} works"
+        elif _contained(e, offer) and e.guest is not None and e.guest.kernel is not None:
+            reason = "a container has no kernel of its own"
+            remedy = "leave the choice of the backend to the series"
+        elif missing:
+            reason = f"this machine has no {' and no '.join(missing)}"
+            remedy = "make it, or write the path of another one into the study file; its content is lost"
+        else:
+            kept.append(e)
+            continue
+        left_out.append(Omission(what=e.name, reason=reason, remedy=remedy))
+    return replace(study, environments=tuple(kept))
+
+
+def devices_of(e: Environment) -> tuple[str, ...]:
+    """Return the paths of the devices and volume groups that an environment needs on this machine."""
+    own = () if e.own is None else e.own.devices
+    if e.storage is None or e.storage.kind is not StorageKind.BLOCK or e.storage.path is None:
+        return own
+    return (*own, e.storage.path)
+
+
 def _with_stand_ins(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
     new_names = _names(study, rules, offer)
     kept: list[Environment] = []
@@ -160,11 +198,21 @@ def _boots(e: Environment, offer: MachineOffer) -> bool:
 def _by(e: Environment, chosen: StandIn, name: str, contained: bool) -> Environment:
     """Return the environment with another backend. A container gets the memory of a guest as its limit."""
     assert chosen.backend is not None
-    own = chosen.settings if chosen.settings is not None or chosen.backend != e.backend else e.own
+    own = _joined(e.own if chosen.backend == e.backend else None, chosen.settings)
     out = replace(e, name=name, backend=chosen.backend, own=own)
     if contained and e.guest is not None:
         out = replace(out, guest=None, limits=replace(e.limits, memory=e.guest.memory or e.limits.memory))
     return out
+
+
+def _joined(own: BackendSettings | None, here: BackendSettings | None) -> BackendSettings | None:
+    """Return the settings of the files together with those of this machine, which apply to keys that the
+    files leave at their defaults."""
+    if own is None or here is None:
+        return here if own is None else own
+    usual = type(own)()
+    values = {f.name: getattr(own, f.name) for f in fields(own)}
+    return replace(here, **{name: v for name, v in values.items() if v != getattr(usual, name)})
 
 
 def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission]) -> Study:

@@ -18,6 +18,7 @@ from ..model.published import (
     MeasurementConditions,
     Paper,
     PaperClaim,
+    PaperMethod,
     PrintedNumber,
     Published,
     PublishedFigure,
@@ -167,6 +168,7 @@ class _Reader:
         paper = Paper(
             **{k: getattr(top.paper, k) for k in ("key", "title", "authors", "year", "where", "setting")},
             conditions=_conditions(top.paper.conditions),
+            method=None if top.paper.method is None else PaperMethod(**top.paper.method.model_dump()),
         )
         claims = tuple(self._claim(c, ("claim", i), paper.conditions) for i, c in enumerate(top.claim))
         if self.mistakes:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
 from ..model.formula import FUNCTIONS, LONGEST
-from ..model.published import Bound, Direction, Likeness, Quantity, Relation, Rule
+from ..model.published import Bound, Direction, Likeness, MethodKind, Quantity, Relation, Rule
 from ..units import Dimension, UnitError, parse
 
 LARGEST, SMALLEST = 1e30, 1e-30
@@ -95,6 +95,17 @@ class ConditionsSection(PaperFileSection):
     environment: str = Field(default="", description='what the processes ran in, such as "LXC"')
 
 
+class MethodSection(PaperFileSection):
+    """The method by which the paper decides whether two environments differ. The report applies it to your
+    data, in a table of its own."""
+
+    kind: MethodKind
+    source: Text = Field(description=SOURCE_KINDS)
+    confidence: float = Field(
+        default=0.95, gt=0.5, lt=1, description="of the t-test or of the confidence intervals"
+    )
+
+
 class PaperSection(PaperFileSection):
     """The paper itself."""
 
@@ -107,6 +118,7 @@ class PaperSection(PaperFileSection):
     conditions: ConditionsSection = Field(
         default_factory=ConditionsSection, description="conditions of all claims that give no others"
     )
+    method: MethodSection | None = None
 
 
 class ShownSection(PaperFileSection):
@@ -215,7 +227,9 @@ class ClaimSection(PaperFileSection):
     number: str = Field(default="", description="name of the number that the claim gives, in percent")
     bound: Bound = Bound.ABOUT
     part: str = Field(default="", description="part of a study that asks it")
-    workloads: tuple[Text, ...] = ()
+    workloads: tuple[Text, ...] = Field(
+        default=(), description="kernels or applications, or single workloads of the part by their names"
+    )
     metric: str = ""
     size: str = Field(default="", description="class of a NAS benchmark, or size of a file")
     arm: str = ""

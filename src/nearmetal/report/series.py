@@ -20,7 +20,7 @@ from ..samplers import SampleSection
 from ..units import show, show_clock
 from .charts.instances import instances_charts, runs_of
 from .charts.parts import PAGE, Chart
-from .charts.series import overheads, packing
+from .charts.series import overheads, packing, relative
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
@@ -33,9 +33,11 @@ from .tables.beside import PrintedComparison, beside, phases
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
+from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
+from .tables.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
 from .text import one_line, plural, tight
 
 
@@ -132,7 +134,13 @@ def series_json(
 def _paper_json(paper: Published) -> dict[str, JsonValue]:
     p = paper.paper
     texts: dict[str, JsonValue] = {k: getattr(p, k) for k in ("title", "authors", "where", "setting")}
-    return {**texts, "year": p.year, "findings": [finding_json(f) for f in check_paper(paper)]}
+    method: JsonValue = None if p.method is None else {"kind": p.method.kind.value, "where": p.method.source}
+    return {
+        **texts,
+        "year": p.year,
+        "method": method,
+        "findings": [finding_json(f) for f in check_paper(paper)],
+    }
 
 
 def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:
@@ -151,11 +159,13 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "places": dict(r.part.places),
         "result": own,
         "instances": instances_json(counted),
+        "whole_runs": whole_runs_json(() if r.study is None else whole_runs(r.study, records)),
         "published": [
             *(b.as_json() for b in _beside(r, figures, records)),
             *printed_json(figures, r.part.places, counted),
         ],
         "claims": [c.as_json() for c in _claims_of(r, paper)],
+        "paper_method": [] if paper is None else method_json(paper.paper, r.analysis),
     }
 
 
@@ -240,6 +250,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks = [Words(text=answer, link=link), *blocks]
         blocks += [c for c in _charts(r, pairs) if c is not None]
         blocks += _grids(r.study, r.analysis)
+        blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
         blocks += instances_blocks(r.study, counted)
         blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
@@ -252,6 +263,8 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     told = {c.answer.claim.what for c in claims}
     if others := [b for b in pairs if b not in times and b.figure.what not in told]:
         blocks.append(_others(others, marks))
+    if paper is not None and r.study is not None and r.analysis is not None:
+        blocks += method_blocks(paper.paper, r.study, r.analysis)
     printed = [f for f in _figures(r, paper) if f.quantity is Quantity.INSTANCES]
     blocks += printed_grids(printed, r.part.places, counted, marks)
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
@@ -264,6 +277,7 @@ def _charts(r: PartResult, pairs: Sequence[PrintedComparison]) -> tuple[Chart | 
     drawn: Mapping[Figure, Callable[[], Chart | None]] = {
         Figure.PACKING: lambda: packing(cells, packed, [b.figure for b in pairs], PAGE),
         Figure.OVERHEADS: lambda: overheads(cells, lambda arm: side(study, arm).title, PAGE),
+        Figure.RELATIVE: lambda: relative(cells, lambda arm: side(study, arm).title, PAGE),
     }
     return tuple(drawn[figure]() for figure in r.part.figures)
 

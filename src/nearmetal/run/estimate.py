@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass
 
 from ..model.design import LEAST_SLICES
-from ..model.study import Study
+from ..model.study import Arm, Study
 from ..plan import FIXED_FROM, VERIFIED_EVERY, block_length, late_lengths
+from ..subjects.contract import Cost
 from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
+BOOT, EMULATED_BOOT = 2.5, 4.0
+"""Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +38,12 @@ class RunEstimate:
 
 
 def estimate(study: Study) -> RunEstimate:
-    """Estimate the duration from the numbers of arms, kernels and slices. A run of a user's command counts as
-    one second."""
+    """Estimate the duration from the numbers of arms, kernels and slices, and from the estimates of
+    applications. A run of a user's command counts as one second."""
     design = study.design
     arms = study.arms()
     first = [a for a in arms if a.environment.name == design.baselines[0]]
-    costs = [
-        subject.cost(workloads, arm, design)
-        for arm in [*arms, *first]
-        for subject, workloads in subjects_of([w for w in study.workloads if arm.environment.takes(w.name)])
-    ]
+    costs = [_cost(study, arm) for arm in [*arms, *first]]
     beside = sum(c.once for c in costs)
     verification = sum(c.verification for c in costs)
     each = sum(c.slice for c in costs)
@@ -64,4 +63,17 @@ def estimate(study: Study) -> RunEstimate:
         least_blocks=min(least, design.max_blocks),
         block_seconds=block,
         rehearsal_seconds=rehearsal,
+    )
+
+
+def _cost(study: Study, arm: Arm) -> Cost:
+    """Return the cost of one arm in one block, with the boot of its guests."""
+    taken = [w for w in study.workloads if arm.environment.takes(w.name)]
+    own = [subject.cost(workloads, arm, study.design) for subject, workloads in subjects_of(taken)]
+    guest = arm.environment.guest
+    boot = 0.0 if guest is None else EMULATED_BOOT if guest.emulated else BOOT
+    return Cost(
+        once=sum(c.once for c in own) + boot * arm.placement.all_instances,
+        verification=sum(c.verification for c in own),
+        slice=sum(c.slice for c in own),
     )

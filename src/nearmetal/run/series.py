@@ -4,8 +4,9 @@ Divides the time among the parts of a series."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from ..environments import Tuned, Unavailable
+from ..environments import Foreseen, Tuned, Unavailable
 from ..environments.registry import get_backend, named_backend
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host
@@ -16,10 +17,10 @@ from ..model.series import Omission, Part
 from ..model.series_file import SeriesFiles
 from ..model.study import Attachment
 from ..network.plan import NetworkRequest
-from ..node.machine import Machine
+from ..node.machine import Machine, image_store
 from ..node.progress import Progress
 from ..node.survey.attachments import NEEDS_CARD, try_networks
-from ..plan.narrowing import MachineOffer, StandIn
+from ..plan.narrowing import MachineOffer, StandIn, devices_of
 
 
 def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend: str | None) -> MachineOffer:
@@ -52,13 +53,15 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
         lacking=lacking | _cards_lacking(host, files),
         cards=devices.physical_functions(host),
         programs=_programs(host, files),
+        images=_imported(files),
+        devices=_devices(files),
         own_kernel=_own_kernel,
     )
 
 
 def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> MachineOffer:
-    """Return what a plan assumes about this machine: the first backend of each list works, and attachments
-    that need no card can be built. Nothing is started.
+    """Return what a plan assumes about this machine: the first backend of each list that is not known to fail
+    works, and attachments that need no card can be built. Nothing is started.
 
     Raises UsageError if the backend does not exist, or if the series has no list of backends.
     """
@@ -66,10 +69,12 @@ def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> Machin
     return MachineOffer(
         cpus=places.order,
         cores=places.cores,
-        stand_ins={name: _assumed(preferred) for name, preferred in _preferred(files, backend).items()},
+        stand_ins={name: _assumed(preferred, host) for name, preferred in _preferred(files, backend).items()},
         lacking=_cards_lacking(host, files),
         cards=devices.physical_functions(host) if Attachment.SRIOV in _attachments(files) else (),
         programs=_programs(host, files),
+        images=_imported(files),
+        devices=_devices(files),
         own_kernel=_own_kernel,
     )
 
@@ -114,11 +119,22 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress) 
     )
 
 
-def _assumed(preferred: tuple[str, ...]) -> StandIn:
-    first, *others = preferred
-    note = f"Instances by {first}"
+def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
+    """Return the first backend that is not known to fail; the last if all before it are."""
+    refused: dict[str, str] = {}
+    for name in preferred[:-1]:
+        backend = get_backend(name)
+        why = backend.foreseen(host) if isinstance(backend, Foreseen) else ""
+        if not why:
+            break
+        refused[name] = why
+    else:
+        name = preferred[-1]
+    others = preferred[preferred.index(name) + 1 :]
+    note = f"Instances by {name}"
     note += f" where it works here, else by {' or '.join(others)}: the run finds out." if others else "."
-    return StandIn(backend=first, own_kernel=_own_kernel(first), notes=(note,))
+    notes = (note, *(f"Not by {other}: {why}." for other, why in refused.items()))
+    return StandIn(backend=name, own_kernel=_own_kernel(name), notes=notes)
 
 
 def _own_kernel(backend: str) -> bool:
@@ -144,6 +160,16 @@ def _cards_lacking(host: Host, files: SeriesFiles) -> dict[Attachment, Omission]
 def _programs(host: Host, files: SeriesFiles) -> frozenset[str]:
     wanted = files.head.narrow.host_images.values()
     return frozenset(p for p in wanted if host.which(p) is not None)
+
+
+def _imported(files: SeriesFiles) -> frozenset[str]:
+    wanted = files.head.narrow.imports
+    return frozenset(i.name for i in image_store().all() if i.name in wanted) if wanted else frozenset()
+
+
+def _devices(files: SeriesFiles) -> frozenset[str]:
+    wanted = (d for s in files.studies.values() for e in s.environments for d in devices_of(e))
+    return frozenset(d for d in wanted if Path(d).exists())
 
 
 def budget(part: Part, waiting: Iterable[Part], left: float) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..errors import StudyError, StudyProblem
+from ..model.environments.image import ImageDefinition
 from ..model.keys import did_you_mean
 from ..model.series import PER_NODE, Figure
 from ..model.series_file import PartEntry, SeriesFile, SeriesFiles
@@ -53,6 +55,7 @@ def load_series(
     studies: dict[str, Study] = {}
     table = ""
     if head is not None:
+        catalog = _with_imports(catalog, head.narrow.imports)
         for entry in head.parts:
             at: Path = ("parts", entry.name)
             text = _text(text_of, entry.file or f"{entry.name}.yaml", root, (*at, "file"), problems)
@@ -80,6 +83,16 @@ def load_series(
     if found or head is None:
         raise StudyError(tuple(found))
     return SeriesFiles(head=head, studies=studies, table=table)
+
+
+def _with_imports(catalog: Catalog, imports: Container[str]) -> Catalog:
+    """Return the catalog in which images that the user imports may be missing: the machine then leaves out
+    their environments."""
+
+    def no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:
+        return None if name in imports else catalog.no_image(name, own, file)
+
+    return replace(catalog, no_image=no_image)
 
 
 def _text(
@@ -159,7 +172,19 @@ def _check_rules(
             if other not in catalog.backends:
                 what = f'unknown backend "{other}"{did_you_mean(other, catalog.backends)}'
                 problems.add(mark_of(root, at), at, what)
+    images = {e.image for s in studies.values() for e in s.environments}
+    for name in head.narrow.imports:
+        if len(studies) == len(head.parts) and name not in images:
+            at = ("narrow", "imports", name)
+            what = f'no environment has the image "{name}"{did_you_mean(name, images)}'
+            problems.add(mark_of(root, at, key=True), at, what)
     known = {e.name for s in studies.values() for e in s.environments}
+    for number, name in enumerate(head.narrow.own_backend):
+        if len(studies) == len(head.parts) and name not in known:
+            at = ("narrow", "own_backend", number)
+            problems.add(
+                mark_of(root, at), at, f'no environment is called "{name}"{did_you_mean(name, known)}'
+            )
     for name in head.narrow.containers:
         if len(studies) == len(head.parts) and name not in known:
             at = ("narrow", "containers", name)

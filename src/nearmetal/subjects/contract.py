@@ -61,6 +61,22 @@ class Cost:
     slice: float = 0.0
 
 
+EMULATED, EMULATED_FILES = 12.0, 5.0
+"""How many times longer an emulated guest takes for computation, and for files."""
+
+
+def slowness(arm: Arm, *, files: bool = False) -> float:
+    """Return about how many times longer work takes on an arm than on bare metal: 1 unless its guests are
+    emulated.
+
+    files: whether the work consists of reading and writing files.
+    """
+    guest = arm.environment.guest
+    if guest is None or not guest.emulated:
+        return 1.0
+    return EMULATED_FILES if files else EMULATED
+
+
 class Subject:
     """Measures something in one group of trials. An object belongs to one group, and may keep state about it.
 

@@ -20,7 +20,7 @@ from ..node.trial import Trial
 from ..workloads.kernels.registry import argument
 from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
-from .contract import Cost, Subject
+from .contract import Cost, Subject, slowness
 from .launches.job import READY_LIMIT, RankJob
 from .launches.mpi_job import interface_of, mpi_launch
 from .launches.profiles import read_profiles
@@ -31,7 +31,7 @@ from .rounds import rounds, sound
 LAUNCH = 0.25
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.007}
 #: Seconds of one full verified run of the slowest built-in kernel, by class.
-VERIFY = {"S": 0.03, "W": 0.4, "A": 3.0, "B": 60.0}
+VERIFY = {"S": 0.03, "W": 0.4, "A": 3.0, "B": 60.0, "C": 240.0}
 SHORT_VERIFICATION = 0.015
 """Seconds of one full verified run of a kernel without a class."""
 
@@ -139,11 +139,12 @@ class Kernels(Subject):
     @classmethod
     def cost(cls, workloads: Sequence[KernelWorkload], arm: Arm, design: Design) -> Cost:
         del design
+        slow = slowness(arm)
         classes = [str(w.params.get("class")) for w in workloads]
         return Cost(
-            once=LAUNCH,
-            verification=sum(VERIFY.get(name, SHORT_VERIFICATION) for name in classes),
-            slice=len(workloads) * SLICE[arm.transport],
+            once=slow * LAUNCH,
+            verification=slow * sum(VERIFY.get(name, SHORT_VERIFICATION) for name in classes),
+            slice=slow * len(workloads) * SLICE[arm.transport],
         )
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from ..meters.groups import MeteredArm
 from ..model.record import Row, Status
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design
-from .contract import Cost, Subject
+from ..workloads.applications.registry import application, choices
+from .contract import Cost, Subject, slowness
 from .launches.application import prepare_application, run_application
 from .launches.command import run_command
 from .rounds import rounds, shuffled
 
 PROGRAM = 1.0
-"""Estimated seconds of one run, used until a run has been measured."""
+"""Estimated seconds of one run of a user's command, used until a run has been measured."""
 
 
 class Programs(Subject):
@@ -29,8 +30,8 @@ class Programs(Subject):
     def cost(
         cls, workloads: Sequence[CommandWorkload | ApplicationWorkload], arm: Arm, design: Design
     ) -> Cost:
-        del arm
-        return Cost(once=len(workloads) * (design.runs + design.warm_up) * PROGRAM)
+        seconds = sum(_seconds(w, arm) for w in workloads)
+        return Cost(once=seconds * (design.runs + design.warm_up))
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
         for workload in self.workloads:
@@ -52,6 +53,14 @@ class Programs(Subject):
                 ran[t.id].append(_run_once(arms[t.id], workload))
         for t in trials:
             t.found.rows += _merge_rounds(ran[t.id])
+
+
+def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float:
+    """Return the estimated seconds of one run."""
+    if isinstance(workload, CommandWorkload):
+        return PROGRAM * slowness(arm)
+    known, given = application(workload.application), choices(workload)
+    return known.seconds(given) * slowness(arm, files=known.needs(given).storage)
 
 
 def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorkload) -> tuple[Row, ...]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...model.plan import NodeState, Plan
-from ...model.record import TOO_SHORT, TrialRecord
+from ...model.record import TrialRecord, unmeasurable
 from ...model.result import Unused
 from ..intervals.three_arm import Brackets
 from .attempts import ChosenTrials, Side, choose
@@ -390,7 +390,7 @@ def _outcomes(folded: Folded, side: Side, row: RowName) -> _Outcomes:
             left_out.add(block)
             continue
         why = reasons.get(block) or silent.get(block)
-        if why is None or why.endswith(TOO_SHORT):
+        if why is None or unmeasurable(why):
             absent.add(block)
         else:
             failed[block] = why

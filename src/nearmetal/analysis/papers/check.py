@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scipy import special
-
 from ...model.published import (
     Derivation,
     Direction,
@@ -22,6 +20,7 @@ from ...model.published import (
     Significance,
 )
 from .claims import wanted
+from .method import Sample, welch
 
 DIGITS = 1e-9
 """Relative tolerance for binary fractions of decimal numbers."""
@@ -145,12 +144,11 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
         second = other if s.other_mean else mean * (1 + other / 100)
         scales = (abs(mean) / 100, abs(second) / 100) if s.relative else (1.0, 1.0)
         spreads = (deviation * scales[0], other_deviation * scales[1])
-        variances = [spread**2 / n for spread in spreads]
-        if not all(variances):
+        if not all(spreads):
             return None
-        freedom = sum(variances) ** 2 / sum(v * v / (n - 1) for v in variances)
-        limit = float(special.stdtrit(freedom, (1 + s.confidence) / 2))
-        tests.append((abs(second - mean) / math.sqrt(sum(variances)), limit))
+        first = Sample(n=n, mean=mean, deviation=spreads[0])
+        test = welch(first, Sample(n=n, mean=second, deviation=spreads[1]), s.confidence)
+        tests.append((abs(test.t), test.limit))
     ts, limits = zip(*tests, strict=True)
     low, high = min(ts), max(ts)
     least, most = min(limits), max(limits)

@@ -22,7 +22,7 @@ from ...run.estimate import estimate
 from ...studies import SeriesSource
 from ...units import show_clock
 from ..common import print_json
-from ..plan_text import show_plan
+from ..plan_text import foreseen, show_plan
 
 if TYPE_CHECKING:
     from ...node.machine import Machine
@@ -98,7 +98,9 @@ def planned_series(options: SeriesOptions) -> Series:
     from ...run.series import offer_planned
 
     found = requested_series(options)
-    return found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+    series = found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+    parts = (p if p.study is None else replace(p, study=foreseen(p.study)) for p in series.parts)
+    return replace(series, parts=tuple(parts))
 
 
 def checked_series(

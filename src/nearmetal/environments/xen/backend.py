@@ -76,6 +76,9 @@ class Xen:
             return facts
         return Available(version=f"Xen {facts.version}", notes=_notes(facts))
 
+    def foreseen(self, host: Host) -> str:
+        return "" if host.which("xl") else "no xl: this machine is no dom0"
+
     def check_environment(
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:

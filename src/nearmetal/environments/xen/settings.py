@@ -141,6 +141,13 @@ class XenSettings(BackendSettings):
         metadata=key(XenDisk, "where dom0 stores its disks", {"kind": "lvm", "path": "vg0"}),
     )
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The block device of its disk, or the directory of its volume group; empty on another dom0."""
+        if self.dom0 is not None or self.disk.kind is XenDiskKind.FILE or self.disk.path is None:
+            return ()
+        return (self.disk.path if self.disk.kind is XenDiskKind.BLOCK else f"/dev/{self.disk.path}",)
+
 
 _QEMU_ONLY = {
     "accelerator": "the hypervisor runs every guest itself",

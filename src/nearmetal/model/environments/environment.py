@@ -238,6 +238,11 @@ class BackendSettings:
     example: ClassVar[dict[str, object]]
     earlier: ClassVar[Mapping[tuple[str, str], str]] = {}
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Paths of devices on this machine without which no instance starts."""
+        return ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:

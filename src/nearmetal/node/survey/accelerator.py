@@ -9,6 +9,8 @@ from ...environments.contract import Accelerated
 from ...environments.guests.kvm import KvmAnswer, kvm_answer
 from ...environments.registry import get_backend
 from ...errors import UnavailableError
+from ...host import Host
+from ...host.facts.provenance import cpu_flags
 from ...model.environments.guest import Accelerator, GuestSettings
 from ...model.study import Environment, Study
 from ...workloads.build import FLAGS, build_tools, compiler_flags
@@ -57,6 +59,24 @@ def with_accelerators(
         )
         machine = replace(machine, built=built, tools=replace(machine.tools, directory=built.directory))
     return machine, replace(study, environments=environments)
+
+
+def foreseen_accelerators(study: Study, host: Host) -> Study:
+    """Return the study as a plan assumes it: guests are emulated if this processor has no virtualisation.
+    Nothing is started."""
+    if cpu_flags(host) & {"vmx", "svm"} or not any(_by_kvm(e) for e in study.environments):
+        return study
+    answer = KvmAnswer(works=False, reason="this processor has no virtualisation")
+    return replace(
+        study,
+        environments=tuple(_foreseen(e, answer) if _by_kvm(e) else e for e in study.environments),
+    )
+
+
+def _foreseen(environment: Environment, answer: KvmAnswer) -> Environment:
+    settings = environment.guest or GuestSettings()
+    wanted = settings.accelerator is Accelerator.AUTO
+    return resolved(environment, answer, require_kvm=False) if wanted else environment
 
 
 def flags_of(settings: GuestSettings) -> str:

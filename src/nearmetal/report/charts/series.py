@@ -1,13 +1,16 @@
-"""Charts of a study in parts: the packing curve, and all overheads of a part. No drawing."""
+"""Charts of a study in parts: the packing curve, all overheads of a part, and bars relative to its baseline.
+No drawing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...model.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Cell
 from ...model.series import PER_NODE
+from ...model.study import Better
 from ..tables.cells import bounded, metric_label
 from ..text import one_line
 from .parts import (
@@ -114,17 +117,14 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
     Every arm is compared with its first baseline arm.
     name: returns the label of an arm.
     """
-    first: dict[tuple[str, str, str], Cell] = {}
-    for c in cells:
-        if bounded(c):
-            first.setdefault((c.arm, c.workload, c.metric), c)
+    first = _first(cells, bounded)
     if not first:
         return None
-    x = Overheads(first.values())
-    rows: list[JsonValue] = [{**x.row(c), "arm": one_line(name(c.arm))} for c in first.values()]
+    x = Overheads(first)
+    rows: list[JsonValue] = [{**x.row(c), "arm": one_line(name(c.arm))} for c in first]
     y = metric_axis(p)
     tips = interval_tips(tip("arm", "environment", None), tip("metric", "metric", None), centre="value")
-    colour, shape = colours_and_shapes("arm", [one_line(name(c.arm)) for c in first.values()])
+    colour, shape = colours_and_shapes("arm", [one_line(name(c.arm)) for c in first])
     base: Spec = {
         "y": y,
         "yOffset": {"field": "arm"},
@@ -144,8 +144,8 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         ),
         _none(x, "x", p),
     ]
-    metrics = len({metric_label(c) for c in first.values()})
-    arms = len({c.arm for c in first.values()})
+    metrics = len({metric_label(c) for c in first})
+    arms = len({c.arm for c in first})
     chart = Chart(
         kind="overheads",
         title="Overheads",
@@ -153,7 +153,102 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
         height=max(120, metrics * (14 * arms + 10)),
         spec={"layer": layers},
     )
-    return emulation_of(chart, tuple(first.values()))
+    return emulation_of(chart, first)
+
+
+def _first(cells: Iterable[Cell], known: Callable[[Cell], bool]) -> tuple[Cell, ...]:
+    """Return the known comparisons of every metric of every arm with its first baseline arm."""
+    first: dict[tuple[str, str, str], Cell] = {}
+    for c in cells:
+        if known(c):
+            first.setdefault((c.arm, c.workload, c.metric), c)
+    return tuple(first.values())
+
+
+WIDE = 4.0
+"""If a bar is longer than this factor, or shorter than its inverse, bars are drawn on a logarithmic axis."""
+
+
+def relative(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> Chart | None:
+    """Return bars of all metrics of a part, divided by the values of the baseline.
+
+    Every arm is compared with its first baseline arm, whose bars have the length 1. On a logarithmic axis all
+    bars begin at 1. An interval without ends is not drawn.
+    name: returns the label of an arm.
+    """
+    first = _first(cells, lambda c: c.n > 0 and math.isfinite(c.overhead) and c.overhead > -1)
+    if not first:
+        return None
+    rows = _bars(first, lambda arm: one_line(name(arm)))
+    ratios = [_ratio(c, c.overhead) for c in first]
+    log = max(ratios) > WIDE or min(ratios) < 1 / WIDE
+    scale: Spec = {"type": "log", "nice": False} if log else {"zero": True, "nice": True}
+    title = f"relative to the baseline{', log scale' if log else ''}"
+    x: Spec = {
+        "type": "quantitative",
+        "scale": scale,
+        "axis": {"title": title, "tickCount": 6, "format": "~r"},
+    }
+    arms = list(dict.fromkeys(str(r["arm"]) for r in rows))
+    colour, _ = colours_and_shapes("arm", arms)
+    tips = interval_tips(tip("arm", "environment", None), tip("metric", "metric", None), centre="value")
+    base: Spec = {
+        "y": metric_axis(p),
+        "yOffset": {"field": "arm", "sort": None},
+        "color": colour,
+        "tooltip": tips,
+    }
+    begin: Spec = {"x2": {"datum": 1}} if log else {}
+    layers: list[JsonValue] = [
+        layer(list(rows), {"type": "bar", "opacity": 0.85}, {**base, "x": {"field": "value", **x}, **begin}),
+        layer(
+            [r for r in rows if "low" in r],
+            {"type": "rule", "color": p.ink, "strokeWidth": 1.5},
+            {
+                **{k: v for k, v in base.items() if k != "color"},
+                "x": {"field": "low", **x},
+                "x2": {"field": "high"},
+            },
+        ),
+        layer(
+            [{"at": 1}],
+            {"type": "rule", "color": p.quiet, "strokeDash": [3, 3]},
+            {"x": {"field": "at", **x}},
+        ),
+    ]
+    metrics = len({str(r["metric"]) for r in rows})
+    chart = Chart(
+        kind="relative",
+        title="Relative to the baseline",
+        caption="Values divided by those of the baseline, which is 1: the estimate and its interval, "
+        "n rounds. Less is better where the name ends with ↓, more where it ends with ↑.",
+        height=max(120, metrics * (14 * len(arms) + 10)),
+        spec={"layer": layers},
+    )
+    return emulation_of(chart, first)
+
+
+def _bars(cells: Sequence[Cell], name: Callable[[str], str]) -> list[Spec]:
+    """Return a bar for each cell and, before the first cell of each metric, the bar of its baseline."""
+    rows: list[Spec] = []
+    known: set[str] = set()
+    for c in cells:
+        metric = f"{metric_label(c)} {'↓' if c.better is Better.LOWER else '↑'}"
+        if metric not in known:
+            known.add(metric)
+            rows.append({"metric": metric, "arm": name(c.baseline), "value": 1.0, "n": c.n})
+        ends: Spec = {}
+        if bounded(c):
+            low, high = sorted((_ratio(c, c.low), _ratio(c, c.high)))
+            ends = {"low": short(low), "high": short(high)}
+        value = short(_ratio(c, c.overhead))
+        rows.append({"metric": metric, "arm": name(c.arm), "value": value, "n": c.n, **ends})
+    return rows
+
+
+def _ratio(cell: Cell, overhead: float) -> float:
+    """Return a time-equivalent overhead as the ratio of values of the cell's metric."""
+    return 1 + overhead if cell.better is Better.LOWER else 1 / (1 + overhead)
 
 
 def _none(axis: Overheads, channel: str, p: Palette) -> Spec:

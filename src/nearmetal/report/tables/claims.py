@@ -5,7 +5,7 @@ No value of a paper is used in an estimate."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold
@@ -39,7 +39,7 @@ class ClaimHere:
     def ours(self) -> str:
         """Return our intervals as text."""
         return "; ".join(
-            f"{one_line(c.workload)} "
+            f"{one_line(_what(self.answer.claim, c))} "
             + (show_effect(c.overhead, c.low, c.high) if has_interval(c) else "no interval yet")
             for c in self.cells
         )
@@ -101,18 +101,34 @@ def _one(
     cannot = _cannot(claim, part, study)
     if study is None or cannot or claim.cannot:
         return ClaimHere(answer=hold(claim, (), cannot=cannot, why=why), cells=(), differs="")
-    ran = {w.name: w.ran for w in study.workloads}
     meant = {*claim.workloads, *claim.above}
+    ran = {w.name: w.name if w.name in meant else w.ran for w in study.workloads}
     arm, baseline = part.places[claim.arm], part.places[claim.baseline]
-    metrics = (claim.metric,) if claim.metric else WHOLE
     cells = tuple(
         c
         for c in (analysis.cells if analysis is not None else ())
-        if (c.arm, c.baseline) == (arm, baseline) and ran.get(c.workload) in meant and c.metric in metrics
+        if (c.arm, c.baseline) == (arm, baseline) and ran.get(c.workload) in meant
     )
-    answer = hold(claim, [_own(c, ran[c.workload]) for c in cells], why=f"not measured: {why}")
+    cells = tuple(c for c in cells if c.metric == claim.metric) if claim.metric else _whole(cells)
+    names = {f"{name}.{claim.metric}" for name, known in ran.items() if known in meant}
+    reason = _reason(names, analysis) or why
+    answer = hold(claim, [_own(claim, c, ran[c.workload]) for c in cells], why=f"not measured: {reason}")
     own = _conditions(study, next(a for a in study.arms() if a.name == arm), cells, ran, provenance)
     return ClaimHere(answer=answer, cells=cells, differs=one_line(difference(claim, own)))
+
+
+def _reason(names: Container[str], analysis: Analysis | None) -> str:
+    """Return why the first of these metrics, each as 'workload.metric', has no values; '' if no reason is
+    known."""
+    unused = () if analysis is None else analysis.unused
+    return next((u.reason for u in unused if u.what.rpartition(": ")[2] in names), "")
+
+
+def _whole(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the comparisons that represent whole workloads: of a workload without a metric for the whole,
+    such as STREAM, those of all its metrics."""
+    with_whole = {c.workload for c in cells if c.metric in WHOLE}
+    return tuple(c for c in cells if c.metric in WHOLE or c.workload not in with_whole)
 
 
 def _cannot(claim: PaperClaim, part: Part, study: Study | None) -> str:
@@ -122,16 +138,21 @@ def _cannot(claim: PaperClaim, part: Part, study: Study | None) -> str:
     for word in (claim.arm, claim.baseline):
         if word not in part.places:
             return f'the study has no environment "{word}" on this machine'
-    ran = {w.ran for w in study.workloads}
+    ran = {name for w in study.workloads for name in (w.name, w.ran)}
     missing = [w for w in claim.workloads if w not in ran]
     return f"the study does not run {', '.join(missing)}" if len(missing) == len(claim.workloads) else ""
 
 
-def _own(cell: Cell, workload: str) -> OwnOverhead:
+def _what(claim: PaperClaim, cell: Cell) -> str:
+    """Return the name of a comparison: its workload, with the metric if the claim is on several metrics."""
+    return cell.workload if claim.metric or cell.metric in WHOLE else cell.label
+
+
+def _own(claim: PaperClaim, cell: Cell, workload: str) -> OwnOverhead:
     # A failed run says nothing about how slow a run is that does not fail.
     known = not (cell.failed and cell.verdict is Verdict.NONE)
     low, high = (cell.low, cell.high) if known else (-math.inf, math.inf)
-    return OwnOverhead(what=cell.workload, workload=workload, low=low, high=high, margin=cell.margin)
+    return OwnOverhead(what=_what(claim, cell), workload=workload, low=low, high=high, margin=cell.margin)
 
 
 def _conditions(

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Protocol
 
 from ...model.plan import NextBlock, blocks_in_order
-from ...model.record import TOO_SHORT, Claim, TrialRecord, block_seconds, cause_of, claim_of
+from ...model.record import Claim, TrialRecord, block_seconds, cause_of, claim_of, unmeasurable
 from ...model.result import Analysis
 from ...model.study import Study
 from ...node.progress import BlockDone, Progress
@@ -307,7 +307,7 @@ class Coordinator:
         for r in record.rows:
             reasons[record.arm, r.workload, cause_of(r.reason)] = r.reason and f"{r.workload}: {r.reason}"
         for key, reason in reasons.items():
-            if reason and not reason.endswith(TOO_SHORT):
+            if reason and not unmeasurable(reason):
                 self._tell_once(key, f"{record.arm} failed: {reason}")
 
     def _elapsed(self) -> float:

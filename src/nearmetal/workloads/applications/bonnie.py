@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import re
 
-from ...model.record import JsonValue
+from ...model.record import TOO_FAST_TO_MEASURE, JsonValue
 from ...model.study import IDS, Better
-from ..parameter import Choices, Kind, Parameter
+from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 
 MIB = 1 << 20
@@ -29,6 +29,9 @@ COLUMNS = {
 }
 #: First column of the longest single operations of each test, in the order of COLUMNS.
 FIRST_LATENCY = 38
+FIXED_SECONDS, BLOCK_RATE, CALLS_SECONDS, CHARACTER_RATE = 3.0, 500e6, 4e-6, 2e6
+"""For estimates: seconds of any run; bytes a second by block, in all tests; seconds of the calls for a block;
+bytes a second by character."""
 _DURATION = re.compile(r"(\d{1,15})(us|ms|s)", re.ASCII)
 _SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
@@ -60,6 +63,16 @@ PARAMETERS = (
         doc="whether it also reads and writes character by character, about a MB a second",
     ),
     Parameter(
+        name="character_size",
+        kind=Kind.BYTES,
+        default=AUTO,
+        auto=True,
+        least=MIB,
+        most=1 << 40,
+        multiple=MIB,
+        doc="of the file for characters; auto: as bonnie++ chooses, a few MB",
+    ),
+    Parameter(
         name="mode",
         kind=Kind.WORD,
         default="buffered",
@@ -85,6 +98,13 @@ class Bonnie(Application):
             return f"chunk: a power of two is needed, not {chunk}"
         return None
 
+    def seconds(self, choices: Choices) -> float:
+        size = choices.whole("size") or 512 * MIB
+        characters = choices.word("characters") == "yes"
+        by_character = 2 * (choices.whole("character_size") or 3e6) / CHARACTER_RATE if characters else 0.0
+        by_block = size / BLOCK_RATE + size / (choices.whole("chunk") or 8192) * CALLS_SECONDS
+        return FIXED_SECONDS + by_block + by_character
+
     def command(self, choices: Choices, place: Place) -> Invocation:
         size = size_of(choices, place) // MIB
         return Invocation(
@@ -94,7 +114,7 @@ class Bonnie(Application):
                 *("-q", "-d", "{storage}", "-m", "nearmetal", "-n", "0"),
                 *("-s", f"{size}:{choices.word('chunk')}"),
                 *("-r", str(size // 2)),  # least memory: files must be at least twice as large
-                *(() if choices.word("characters") == "yes" else ("-f",)),
+                *_characters(choices),
                 *(("-D",) if choices.word("mode") == "direct" else ()),
             )
         )
@@ -125,6 +145,14 @@ class Bonnie(Application):
         )
 
 
+def _characters(choices: Choices) -> tuple[str, ...]:
+    """Return the option for the tests by character: none of them, or their own size in MiB."""
+    if choices.word("characters") != "yes":
+        return ("-f",)
+    size = choices.whole("character_size")
+    return () if size is None else (f"-f{size // MIB}",)
+
+
 def size_of(choices: Choices, place: Place) -> int:
     """Return the size of the file in bytes, in whole MiB."""
     return (choices.whole("size") or 2 * place.memory) // MIB * MIB
@@ -150,7 +178,7 @@ def _value(name: str, fields: list[str]) -> tuple[float | None, str]:
     """Return the value in base units, or None and the reason."""
     at, _, scale, _ = COLUMNS[name]
     if fields[at] == TOO_FAST:
-        return None, f"{name}: too fast for bonnie++ to measure; take a larger size"
+        return None, f"{name} needs a larger size: {TOO_FAST_TO_MEASURE}"
     value = _number(fields[at])
     if value is None or value <= 0:
         return None, f"{name}: {fields[at][:40]!r} is not a positive number"

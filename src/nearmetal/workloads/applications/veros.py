@@ -26,6 +26,9 @@ CLOSED = 1e-9
 #: to refuse grids that cannot fit.
 CELL_BYTES, BASE_BYTES = 4000, 250e6
 
+#: For estimates: seconds of the start of Python and of the model, and of one step for each cell of the grid.
+START_SECONDS, CELL_SECONDS = 2.0, 5e-7
+
 _PROGRAM, _RESULT = "veros_setup.py", "ocean.json"
 #: By timer of Veros: the metric and its kind of time. A timer that is part of another one has no kind.
 SECTIONS: Mapping[str, tuple[str, str]] = {
@@ -78,6 +81,9 @@ class Veros(Application):
                 f"each instance has {place.memory / 2**20:,.0f} MiB; take fewer"
             )
         return None
+
+    def seconds(self, choices: Choices) -> float:
+        return START_SECONDS + math.prod(_grid(choices)) * (choices.whole("steps") or 1) * CELL_SECONDS
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         keys = ("nx", "ny", "nz", "steps", "snapshot", "checkpoint")

@@ -1,0 +1,123 @@
+"""Applies the method of a paper to our data. Its answer is shown beside ours and is part of no verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+from ...model.published import MethodKind, PaperMethod
+from ...model.study import Better
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The values of one environment, as a paper would treat them: as independent runs."""
+
+    n: float
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Sample:
+        """Return the sample of at least one value. The deviation of a single value is NaN."""
+        n = len(values)
+        mean = math.fsum(values) / n
+        squares = math.fsum((v - mean) ** 2 for v in values)
+        return cls(n=n, mean=mean, deviation=math.sqrt(squares / (n - 1)) if n > 1 else math.nan)
+
+    @property
+    def variance_of_mean(self) -> float:
+        return self.deviation**2 / self.n
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodAnswer:
+    """What the method of a paper says of two samples.
+
+    differs: None if there are too few values.
+    t, freedom: of the t-test; None for other methods.
+    text: the answer in a clause.
+    """
+
+    baseline: Sample
+    sample: Sample
+    differs: bool | None
+    text: str
+    t: float | None = None
+    freedom: float | None = None
+
+
+def answer_of(
+    method: PaperMethod, baseline: Sequence[float], values: Sequence[float], better: Better
+) -> MethodAnswer:
+    """Return what a method says of the values of an environment and of its baseline.
+
+    baseline, values: at least one value each.
+    """
+    a, b = Sample.of(baseline), Sample.of(values)
+    if method.kind is not MethodKind.MEANS and min(a.n, b.n) < 2:
+        return MethodAnswer(baseline=a, sample=b, differs=None, text="needs two rounds")
+    match method.kind:
+        case MethodKind.T_TEST:
+            return _t_test(method, a, b, better)
+        case MethodKind.INTERVALS:
+            half = [_half_width(s, method.confidence) for s in (a, b)]
+            name = f"the {100 * method.confidence:g} % intervals of the means"
+        case MethodKind.DEVIATIONS:
+            half = [a.deviation, b.deviation]
+            name = "mean ± standard deviation of both"
+        case MethodKind.MEANS:
+            half = [0.0, 0.0]
+            name = ""
+    apart = abs(b.mean - a.mean) > sum(half)
+    if method.kind is MethodKind.MEANS:
+        text = _side(a, b, better) if apart else "equal means"
+    else:
+        text = f"{_side(a, b, better)}: {name} do not overlap" if apart else f"no difference: {name} overlap"
+    return MethodAnswer(baseline=a, sample=b, differs=apart, text=text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WelchTest:
+    """The t-test of two means whose samples may have different variances.
+
+    t: negative if the second mean is smaller.
+    limit: the least magnitude of t that is significant.
+    """
+
+    t: float
+    freedom: float
+    limit: float
+
+
+def welch(a: Sample, b: Sample, confidence: float) -> WelchTest:
+    """Return Welch's test of two samples, at least one of which has a spread."""
+    variances = (a.variance_of_mean, b.variance_of_mean)
+    whole = sum(variances)
+    freedom = whole**2 / sum(v * v / (s.n - 1) for v, s in zip(variances, (a, b), strict=True))
+    limit = float(special.stdtrit(freedom, (1 + confidence) / 2))
+    return WelchTest(t=(b.mean - a.mean) / math.sqrt(whole), freedom=freedom, limit=limit)
+
+
+def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> MethodAnswer:
+    if not (a.deviation or b.deviation):
+        differs = a.mean != b.mean
+        text = f"significant: {_side(a, b, better)}" if differs else "not significant"
+        return MethodAnswer(baseline=a, sample=b, differs=differs, text=f"{text} (no spread)")
+    test = welch(a, b, method.confidence)
+    differs = abs(test.t) > test.limit
+    text = f"significant: {_side(a, b, better)}" if differs else "not significant"
+    text += f" (t = {abs(test.t):.3g}; {100 * method.confidence:g} % needs {test.limit:.3g})"
+    return MethodAnswer(baseline=a, sample=b, differs=differs, text=text, t=test.t, freedom=test.freedom)
+
+
+def _half_width(s: Sample, confidence: float) -> float:
+    """Return half the width of Student's interval of the mean."""
+    return float(special.stdtrit(s.n - 1, (1 + confidence) / 2)) * math.sqrt(s.variance_of_mean)
+
+
+def _side(a: Sample, b: Sample, better: Better) -> str:
+    return "slower" if (b.mean > a.mean) is (better is Better.LOWER) else "faster"

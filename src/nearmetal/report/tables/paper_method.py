@@ -1,0 +1,78 @@
+"""What the method of a paper says of our data, as a table beside our verdicts. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...analysis.papers.method import MethodAnswer, answer_of
+from ...model.published import Paper, PaperMethod
+from ...model.record import JsonValue
+from ...model.result import Analysis, Cell
+from ...model.study import Study
+from ...units import show
+from ..sheet import Grid, Words
+from ..text import plural
+from .cells import metric_label, side, verdict_text
+
+
+def _answers(method: PaperMethod, cells: Sequence[Cell]) -> list[tuple[Cell, MethodAnswer]]:
+    return [(c, answer_of(method, c.baseline_values, c.values, c.better)) for c in cells if c.values]
+
+
+def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid | Words]:
+    """Return the answers by the method of a paper; empty if its file gives no method or nothing was
+    measured."""
+    if paper.method is None or not (found := _answers(paper.method, analysis.cells)):
+        return []
+    title = f"By the paper's method ({paper.method.kind}, {paper.method.source}), of the same data"
+    rows = tuple(
+        (
+            f"{metric_label(c)}, {side(study, c.arm).title}",
+            show(a.baseline.mean, c.unit),
+            show(a.sample.mean, c.unit),
+            f"{a.sample.n:g}",
+            a.text,
+            verdict_text(c.verdict),
+        )
+        for c, a in found
+    )
+    heads = ("metric, environment", "mean of the baseline", "mean", "n", "the paper's method", "our verdict")
+    own = [a for _, a in _answers(paper.method, analysis.noise_floor.cells) if a.differs is not None]
+    text = "The paper's method takes rounds for independent runs, and is part of no verdict."
+    if own:
+        different = sum(bool(a.differs) for a in own)
+        text += f" Of {plural(len(own), 'metric')} of the baseline against itself, "
+        text += f"it calls {different} different."
+    return [Grid(title=title, heads=heads, rows=rows), Words(text=text, quiet=True)]
+
+
+def method_json(paper: Paper, analysis: Analysis | None) -> list[JsonValue]:
+    """Return the answers by the method of a paper, each with its cell; A/A cells have the same arm
+    twice."""
+    if paper.method is None or analysis is None:
+        return []
+    method = paper.method
+    return [
+        {
+            "arm": c.arm,
+            "baseline": c.baseline,
+            "workload": c.workload,
+            "metric": c.metric,
+            "n": a.sample.n,
+            "baseline_mean": a.baseline.mean,
+            "mean": a.sample.mean,
+            "baseline_deviation": _finite(a.baseline.deviation),
+            "deviation": _finite(a.sample.deviation),
+            "t": a.t,
+            "freedom": a.freedom,
+            "differs": a.differs,
+            "text": a.text,
+            "verdict": c.verdict.value,
+        }
+        for c, a in _answers(method, (*analysis.cells, *analysis.noise_floor.cells))
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,442 @@
+"""The study of paravirtualization: its parts on this and that machine, its claims, its figures, its plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import altair
+import pytest
+
+from nearmetal.analysis import analyse
+from nearmetal.api.catalog import catalog
+from nearmetal.api.series import read_series
+from nearmetal.environments.xen.settings import XenDiskKind, XenSettings, XenType
+from nearmetal.model.change import replace
+from nearmetal.model.environments.guest import Accelerator
+from nearmetal.model.record import TOO_FAST_TO_MEASURE, Status, TrialRecord
+from nearmetal.model.series import Figure, Part, Scale, Series
+from nearmetal.model.series_file import SeriesFiles
+from nearmetal.model.study import Better, Study
+from nearmetal.node.survey.accelerator import foreseen_accelerators
+from nearmetal.plan import make_plan
+from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.published import published
+from nearmetal.report.charts.parts import PAGE, finished
+from nearmetal.report.charts.series import relative
+from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.run.estimate import estimate
+from nearmetal.run.series import offer_planned
+from nearmetal.studies import find_series
+from nearmetal.study_file import dump_study, load_text
+from nearmetal.testing.fake_host import FakeHost
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+
+NAME = "paravirtualization-2006"
+BLOCKS = 12
+VOLUME = "/dev/nearmetal/disk"
+VIRTUAL = {"qemu", "xen"}
+QEMU = StandIn(backend="qemu", own_kernel=True)
+XEN = StandIn(backend="xen", own_kernel=True)
+
+
+def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
+    found = find_series(NAME)
+    assert found is not None
+    return read_series(found, scale=scale, seed=7)
+
+
+def series(
+    stand_in: StandIn = QEMU,
+    *,
+    cores: int = 2,
+    scale: Scale = Scale.SMALL,
+    images: frozenset[str] = frozenset(),
+    devices: frozenset[str] = frozenset(),
+) -> Series:
+    offer = MachineOffer(
+        cpus=tuple(range(cores)),
+        cores=cores,
+        stand_ins={"xen": stand_in},
+        images=images,
+        devices=devices,
+        own_kernel=lambda backend: backend in VIRTUAL,
+    )
+    return narrow(files(scale), offer, seed=7, max_time=900.0)
+
+
+def part(of: Series, key: str) -> Part:
+    return next(p for p in of.parts if p.key == key)
+
+
+def study(of: Series, key: str) -> Study:
+    found = part(of, key).study
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("scale", Scale)
+@pytest.mark.parametrize("cores", [1, 2, 16])
+@pytest.mark.parametrize("stand_in", [QEMU, XEN, StandIn(backend="namespaces")], ids=lambda s: str(s.backend))
+def test_every_part_is_a_study_that_its_own_file_holds(scale: Scale, cores: int, stand_in: StandIn) -> None:
+    known = replace(catalog(), no_image=lambda _name, _own, _file: None)
+    made = series(
+        stand_in, cores=cores, scale=scale, images=frozenset({"ocean"}), devices=frozenset({VOLUME})
+    )
+    for p in made.parts:
+        if p.study is None:
+            assert p.key in ("npb", "kernels") and (cores == 1 or p.key == "kernels")
+            assert ("1 core" if cores == 1 else "a container has no kernel of its own") in p.absent
+            continue
+        assert load_text(dump_study(p.study, known), "s.yaml", known) == p.study
+        assert {c.baseline for c in p.study.comparisons()} == {p.places["CHAOS"]}
+        assert Figure.RELATIVE in p.figures
+
+
+def test_a_dom0_has_guests_of_xen_and_other_machines_guests_of_qemu() -> None:
+    for stand_in in (QEMU, XEN):
+        made = series(stand_in)
+        backends = {e.backend for p in made.parts if p.study for e in p.study.environments}
+        assert backends == {"native", stand_in.backend}
+        assert part(made, "memory").places == {"CHAOS": "bare/1x1", "Xen": "guest/1x1"}
+
+
+def test_what_stands_on_a_volume_is_left_out_without_the_volume_or_without_xen() -> None:
+    def volumes(made: Series) -> tuple[set[str], dict[str, str]]:
+        own = {e.name for e in study(made, "backing").environments}
+        return own, {o.what: o.reason for o in part(made, "backing").left_out}
+
+    own, left_out = volumes(series())
+    assert own == {"bare", "bare-loop", "guest"}
+    assert left_out == {
+        "bare-volume": f"this machine has no {VOLUME}",
+        "guest-volume": "it is of backend xen, and qemu takes its place here",
+    }
+    assert all(o.remedy for o in part(series(), "backing").left_out)
+    own, left_out = volumes(series(devices=frozenset({VOLUME})))
+    assert own == {"bare", "bare-loop", "bare-volume", "guest"} and set(left_out) == {"guest-volume"}
+    own, left_out = volumes(series(XEN))
+    assert left_out["guest-volume"] == "this machine has no /dev/nearmetal"
+    own, left_out = volumes(series(XEN, devices=frozenset({VOLUME, "/dev/nearmetal"})))
+    assert own == {"bare", "bare-loop", "bare-volume", "guest", "guest-volume"} and not left_out
+
+
+def test_a_dom0_without_help_of_the_processor_keeps_the_disks_of_the_files() -> None:
+    """Its guests are pv, and the disk remains a volume."""
+    pv = replace(XEN, settings=XenSettings(type=XenType.PV))
+    made = series(pv, devices=frozenset({VOLUME, "/dev/nearmetal"}))
+    own = {e.name: e.own for e in study(made, "backing").environments}
+    guest, volume = own["guest"], own["guest-volume"]
+    assert isinstance(guest, XenSettings) and isinstance(volume, XenSettings)
+    assert guest.type is volume.type is XenType.PV
+    assert (guest.disk.kind, volume.disk.kind) == (XenDiskKind.FILE, XenDiskKind.LVM)
+
+
+def test_the_ocean_is_absent_by_name_until_its_image_is_imported() -> None:
+    ocean = part(series(), "ocean")
+    assert ocean.study is None and ocean.absent == 'there is no image "ocean"'
+    assert {o.what for o in ocean.left_out} == {"bare", "guest"}
+    assert all("import it as ocean" in o.remedy for o in ocean.left_out)
+    there = study(series(images=frozenset({"ocean"})), "ocean")
+    assert [w.ran for w in there.workloads] == ["veros"] and there.design.instance_counters
+
+
+def test_the_kernels_are_those_of_guests_with_one_image() -> None:
+    own = study(series(), "kernels")
+    assert {e.guest.kernel for e in own.environments if e.guest} == {None, "trixie-kernel"}
+    assert len({e.image for e in own.environments}) == 1 and own.design.baselines == ("kernel",)
+
+
+def test_the_scale_chooses_the_papers_sizes() -> None:
+    def disk(scale: Scale) -> dict[str, Mapping[str, Any]]:
+        return {w.name: w.params for w in study(series(scale=scale), "disk").applications}
+
+    paper, small = disk(Scale.PAPER), disk(Scale.SMALL)
+    for sizes in (paper, small):
+        assert [sizes[f"{s}-file"]["size"] for s in ("small", "middle", "large")] == [
+            n << 20 for n in (100, 500, 1000)
+        ]
+        assert [name for name, params in sizes.items() if params.get("characters") == "yes"] == ["small-file"]
+    assert paper["beyond-memory"]["size"] == "auto" and "beyond-memory" not in small
+    assert paper["large-file"]["chunk"] == 1024
+    (memory,) = {e.guest.memory for e in study(series(), "disk").environments if e.guest}
+    assert memory < small["middle-file"]["size"], "beyond the memory of a guest"
+    for scale, size in ((Scale.SMALL, "S"), (Scale.PAPER, "C")):
+        own = study(series(scale=scale, cores=16), "npb")
+        assert [(w.kernel, w.params["class"]) for w in own.kernels] == [
+            (k, size) for k in ("ep", "is", "mg", "lu", "cg")
+        ]
+        (arm,) = {a.placement.name for a in own.arms()}
+        assert arm == ("1x2" if scale is Scale.SMALL else "emulated-4x1x4")
+        (stream,) = study(series(scale=scale), "memory").kernels
+        assert stream.params["elements"] == 2_000_000
+
+
+METRICS: Mapping[str, tuple[tuple[str, str, str, Better, float], ...]] = {
+    "memory": tuple(
+        ("stream", name, "B/s", Better.HIGHER, 2e10) for name in ("copy", "scale", "add", "triad")
+    ),
+    "disk": (
+        ("small-file", "sequential_output_character", "B/s", Better.HIGHER, 2e6),
+        ("small-file", "sequential_input_character", "B/s", Better.HIGHER, 3e6),
+        *(
+            (f"{size}-file", name, unit, Better.HIGHER, 1e8)
+            for size in ("small", "middle", "large")
+            for name, unit in (
+                ("sequential_output_block", "B/s"),
+                ("sequential_input_block", "B/s"),
+                ("rewrite", "B/s"),
+                ("random_seek", "op/s"),
+            )
+        ),
+    ),
+    "npb": tuple((k, "rate", "op/s", Better.HIGHER, 1e9) for k in ("ep", "is", "mg", "lu", "cg")),
+    "kernels": (("lu", "rate", "op/s", Better.HIGHER, 1e9),),
+    "ocean": (
+        ("ocean", "wall", "s", Better.LOWER, 10.0),
+        ("ocean", "user", "s", Better.LOWER, 9.0),
+        ("ocean", "system", "s", Better.LOWER, 1.0),
+    ),
+}
+#: Overheads of the guest, or of the newer kernel: as in the paper where it prints a number.
+PLANTED: Mapping[str, Mapping[str, float]] = {
+    "memory": {"stream.copy": 0.1, "stream.scale": 0.1, "stream.add": 0.1, "stream.triad": 0.1},
+    "disk": {
+        "small-file.sequential_output_character": -0.2,
+        **{f"{size}-file.sequential_input_block": 1 / 0.86 - 1 for size in ("small", "middle", "large")},
+        **{f"{size}-file.sequential_output_block": -0.2 for size in ("small", "middle", "large")},
+        "small-file.rewrite": -0.2,
+        "middle-file.rewrite": -0.2,
+        "large-file.rewrite": 0.2,
+    },
+    "npb": {"cg.rate": 0.5},
+    "kernels": {"lu.rate": 0.05},
+    "ocean": {},
+}
+
+
+def result(p: Part) -> PartResult:
+    assert p.study is not None
+    if p.key not in METRICS:
+        return PartResult(part=p, directory=None, study=None, analysis=None, records=(), why="not begun")
+    plan = make_plan(p.study, blocks=BLOCKS)
+    metrics = [
+        SimulatedMetric(workload=w, metric=m, unit=unit, better=better, value=value)
+        for w, m, unit, better, value in METRICS[p.key]
+    ]
+    slow = p.places.get("Xen", p.places.get("RHEL 2.6.12", ""))
+    records = simulate(
+        p.study, plan, metrics=metrics, overheads={slow: PLANTED[p.key]}, spread=Spread(instance=0.002)
+    )
+    records = [verified(r, p.study, slow) for r in records]
+    return PartResult(
+        part=p,
+        directory=Path("x"),
+        study=p.study,
+        analysis=analyse(p.study, plan, records),
+        records=records,
+        why="every comparison has its verdict",
+    )
+
+
+def verified(trial: TrialRecord, of: Study, slow: str) -> TrialRecord:
+    """With a whole run of each kernel in every second block: 2 s, and 4 s in the guest, for 3e9 each."""
+    if trial.block % 2 or not of.kernels:
+        return trial
+    whole: dict[str, Any] = {"ok": True, "seconds": 4.0 if trial.arm == slow else 2.0, "work": 3e9}
+    return replace(trial, rows=tuple(replace(r, verification=whole) for r in trial.rows))
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Series, tuple[PartResult, ...]]:
+    made = series(images=frozenset({"ocean"}))
+    return made, tuple(map(result, made.parts))
+
+
+HOLDS, FAILS, IMPOSSIBLE = "holds here", "does not hold here", "cannot be asked here"
+
+
+def test_every_claim_is_asked_by_a_part_and_answered(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    made, found = measured
+    paper = published(NAME)
+    assert paper is not None
+    form: Any = series_json(made, found, paper, results_dir="r", report="x")
+    json.dumps(form, allow_nan=False)
+    claims = {c["what"]: c for p in form["parts"] for c in p["claims"]}
+    assert len(claims) == len(paper.claims), "every claim has its part"
+    held = {what: c["held"] for what, c in claims.items()}
+    assert held == {
+        "STREAM under Xen against RHEL 2.6.12": IMPOSSIBLE,
+        "CHAOS has the highest bandwidth of STREAM": HOLDS,
+        "sequential block input under Xen against the three other kernels": HOLDS,
+        "rewriting under Xen is faster than under CHAOS for all sizes of files": FAILS,
+        "rewriting under Xen is slower for the file of 1 GB": HOLDS,
+        "output per block under Xen is faster than under CHAOS for all sizes of files": HOLDS,
+        "output per character under Xen is faster than under CHAOS for all sizes of files": HOLDS,
+        "input per character does not differ between kernels": HOLDS,
+        "random seeks under Xen are slower than under CHAOS": FAILS,
+        "EP, IS and MG do not differ between kernels": HOLDS,
+        "LU under RHEL 2.6.12 against CHAOS": HOLDS,
+        "CG does not differ significantly between Xen and CHAOS": FAILS,
+        "the ocean does not differ significantly between Xen and CHAOS": HOLDS,
+    }
+    bandwidth = claims["CHAOS has the highest bandwidth of STREAM"]
+    assert set(bandwidth["each"]) == {f"stream.{m}" for m in ("copy", "scale", "add", "triad")}
+    rewriting = claims["rewriting under Xen is faster than under CHAOS for all sizes of files"]
+    assert rewriting["reason"] == "holds for small-file, middle-file; does not hold for large-file"
+    assert "qemu instead of Xen 3.0.1" in bandwidth["differs"]
+    npb = claims["EP, IS and MG do not differ between kernels"]
+    assert "2 ranks instead of 16" in npb["differs"] and "class S instead of C" in npb["differs"]
+
+
+def test_without_an_ocean_its_claim_says_why() -> None:
+    made = series()
+    nothing = [
+        PartResult(part=p, directory=None, study=None, analysis=None, records=(), why=p.absent or "no time")
+        for p in made.parts
+    ]
+    form: Any = series_json(made, nothing, published(NAME), results_dir="r", report="x")
+    claims = {c["what"]: c for p in form["parts"] for c in p["claims"]}
+    ocean = claims["the ocean does not differ significantly between Xen and CHAOS"]
+    assert (ocean["held"], ocean["reason"]) == (IMPOSSIBLE, 'there is no image "ocean"')
+    assert sum(c["held"] == "no verdict yet" for c in claims.values()) == len(claims) - 2
+
+
+def test_a_claim_on_what_was_too_fast_to_measure_says_so(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    made, found = measured
+    (disk,) = [r for r in found if r.part.key == "disk"]
+    assert disk.study is not None
+    metric = "sequential_input_block"
+    why = f"{metric} needs a larger size: {TOO_FAST_TO_MEASURE}"
+    fast = [
+        replace(
+            r,
+            rows=tuple(
+                replace(x, values=(), seconds=(), status=Status.FAILED, reason=why)
+                if x.metric == metric
+                else x
+                for x in r.rows
+            ),
+        )
+        for r in disk.records
+    ]
+    analysis = analyse(disk.study, make_plan(disk.study, blocks=BLOCKS), fast)
+    assert not analysis.failed_trials and not any(u.failed for u in analysis.unused)
+    own = replace(disk, records=fast, analysis=analysis)
+    form: Any = series_json(made, [own], published(NAME), results_dir="r", report="x")
+    claims = {c["what"]: c for c in form["parts"][0]["claims"]}
+    block = claims["sequential block input under Xen against the three other kernels"]
+    assert (block["held"], block["reason"]) == ("no verdict yet", f"not measured: {why}")
+    assert claims["input per character does not differ between kernels"]["held"] == HOLDS
+
+
+def test_the_report_has_bars_whole_runs_and_the_t_test(
+    measured: tuple[Series, tuple[PartResult, ...]], tmp_path: Path
+) -> None:
+    made, found = measured
+    paper = published(NAME)
+    page, markdown = write_series(tmp_path, made, found, paper)
+    html, text = page.read_text(), markdown.read_text()
+    sections = {s.partition('"')[0]: s for s in html.split('id="part-')[1:]}
+    drawn = {key for key, s in sections.items() if "Relative to the baseline" in s}
+    assert drawn == METRICS.keys(), "of every part with results"
+    assert len(html) < 2_500_000
+    terminal = series_text(made, found, paper)
+    for form in (text, terminal):
+        assert "By the paper's method (t-test, section 3)" in form.replace("\\", "")
+        assert "significant: slower (t = " in form and "not significant (t = " in form
+        assert "Whole runs of the benchmarks, verified: medians" in form
+    told: Any = series_json(made, found, paper, results_dir="r", report="x")
+    runs = {
+        (p["part"], r["workload"], r["arm"].partition("/")[0]): r
+        for p in told["parts"]
+        for r in p["whole_runs"]
+    }
+    assert len(runs) == 2 * len(METRICS["npb"]) + 2, "none of STREAM, which has no operations"
+    for arm, seconds in (("bare", 2.0), ("guest", 4.0)):
+        run = runs["npb", "lu", arm]
+        assert (run["n"], run["seconds"], run["rate"]) == (BLOCKS // 2, seconds, 3e9 / seconds)
+    assert "1,500 Mop/s" in terminal and "750 Mop/s" in terminal
+
+
+def test_bars_are_ratios_of_times_and_of_rates(measured: tuple[Series, tuple[PartResult, ...]]) -> None:
+    _, found = measured
+    by_key = {r.part.key: r for r in found}
+    npb = by_key["npb"].analysis
+    assert npb is not None
+    chart = relative(npb.cells, lambda arm: arm.partition("/")[0], PAGE)
+    assert chart is not None
+    altair.Chart.from_dict(finished(chart, PAGE, 480), validate=True)
+    layers: Any = chart.spec["layer"]
+    rows = layers[0]["data"]["values"]
+    bars = {(r["metric"].partition(".")[0].upper(), r["arm"]): r for r in rows}
+    (cg,) = [r for (metric, arm), r in bars.items() if "CG" in metric and arm == "guest"]
+    assert cg["value"] == pytest.approx(1 / 1.5, rel=0.01) and cg["low"] <= cg["value"] <= cg["high"]
+    assert all(r["value"] == 1.0 for r in rows if r["arm"] == "bare") and cg["metric"].endswith("↑")
+    assert sum(r["arm"] == "bare" for r in rows) == len(METRICS["npb"]), "once for each metric"
+    assert "log" not in json.dumps(layers)
+    ocean = by_key["ocean"].analysis
+    assert ocean is not None
+    slow = tuple(replace(c, overhead=9.0, low=8.0, high=10.0) for c in ocean.cells)
+    wide = relative(slow, lambda arm: arm, PAGE)
+    assert wide is not None
+    altair.Chart.from_dict(finished(wide, PAGE, 480), validate=True)
+    own: Any = wide.spec["layer"]
+    assert own[0]["encoding"]["x"]["scale"]["type"] == "log" and own[0]["encoding"]["x2"] == {"datum": 1}
+    assert {r["value"] for r in own[0]["data"]["values"]} == {1.0, 10.0}
+    assert relative((), lambda arm: arm, PAGE) is None
+
+
+NO_VIRTUALISATION = "processor\t: 0\nflags\t\t: fpu sse2 avx2\n"
+
+
+def host(*, xl: bool = False, flags: str = NO_VIRTUALISATION) -> FakeHost:
+    return FakeHost(
+        files={"/proc/cpuinfo": flags},
+        absent=("/sys/*", "/proc/*"),
+        programs={"xl": "/usr/sbin/xl"} if xl else {},
+        missing=() if xl else ("xl",),
+        cpus=(0, 1),
+    )
+
+
+def test_a_plan_assumes_what_the_machine_shows_and_starts_nothing() -> None:
+    offer = offer_planned(files(), host(), None)
+    assert offer.stand_ins["xen"].backend == "qemu"
+    assert offer.stand_ins["xen"].notes[1] == "Not by xen: no xl: this machine is no dom0."
+    dom0 = offer_planned(files(), host(xl=True), None)
+    assert dom0.stand_ins["xen"].backend == "xen"
+    assert "else by qemu" in dom0.stand_ins["xen"].notes[0]
+
+
+def test_a_plan_takes_guests_without_virtualisation_for_emulated() -> None:
+    own = study(series(), "npb")
+    emulated = foreseen_accelerators(own, host())
+    guests = [e.guest for e in emulated.environments if e.guest is not None]
+    assert [g.accelerator for g in guests] == [Accelerator.TCG] and "no virtualisation" in guests[0].label
+    assert foreseen_accelerators(own, host(flags="processor : 0\nflags : fpu vmx\n")) == own
+    fast, slow = estimate(own), estimate(emulated)
+    assert slow.block_seconds > fast.block_seconds + 4
+
+
+def test_a_plan_knows_what_large_files_take() -> None:
+    seconds = {scale: estimate(study(series(scale=scale), "disk")).block_seconds for scale in Scale}
+    assert seconds[Scale.PAPER] > 2 * seconds[Scale.SMALL] > 20
+
+
+def test_each_part_has_a_round_within_its_time_where_guests_are_emulated() -> None:
+    made = series()
+    waiting = [p for p in made.parts if p.study is not None]
+    whole = sum(p.share for p in waiting)
+    for p in waiting:
+        assert p.study is not None
+        time = made.max_time * p.share / whole
+        own = foreseen_accelerators(replace(p.study, design=replace(p.study.design, max_time=time)), host())
+        guess = estimate(own)
+        assert guess.rehearsal_seconds + guess.block_seconds <= time, p.key
