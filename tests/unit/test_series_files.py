@@ -131,6 +131,42 @@ def test_a_series_of_the_users_own_is_read_and_narrowed(tmp_path: Path) -> None:
     assert find_series(str(tmp_path / "cpu.yaml")) is None
 
 
+def test_a_part_has_its_own_ranks_and_names_what_no_file_asks(tmp_path: Path) -> None:
+    here = written(
+        tmp_path,
+        ("series.yaml", "ranks: every", "ranks: largest"),
+        (
+            "series.yaml",
+            "file: messages.yaml",
+            "file: messages.yaml\n    ranks: every\n    not_asked: {jobs: {reason: no pool, remedy: wait}}",
+        ),
+    )
+    cpu, net = narrow(read(here), offer(), seed=5, max_time=60.0).parts
+    assert cpu.study is not None and net.study is not None
+    assert {a.placement.ranks for a in cpu.study.arms()} == {2}
+    assert {a.placement.ranks for a in net.study.arms()} == {1, 2}
+    assert [str(o) for o in net.left_out] == ["jobs: no pool; next: wait"]
+    lost = offer(cores=0)
+    net = narrow(read(here), lost, seed=5, max_time=60.0).parts[1]
+    assert net.study is None and "no pool" not in net.absent
+
+
+def test_an_optional_workload_is_left_out_where_its_device_is_missing(tmp_path: Path) -> None:
+    rdma = "  ep: {kernel: ep, class: S}\n  rdma: {application: perftest}"
+    here = written(
+        tmp_path,
+        ("series.yaml", "ranks: every", "ranks: every\n  optional: [rdma]"),
+        ("cpu.yaml", "  ep: {kernel: ep, class: S}", rdma),
+        ("cpu.yaml", "  1x1: {instances: 1, tasks: 1}\n", ""),
+    )
+    why = Omission(what="rdma", reason="no device", remedy="a card")
+    bare = narrow(read(here), replace(offer(), unusable={"rdma": why}), seed=5, max_time=60.0).parts[0]
+    assert bare.study is not None and [w.name for w in bare.study.workloads] == ["ep"]
+    assert why in bare.left_out
+    whole = narrow(read(here), offer(), seed=5, max_time=60.0).parts[0]
+    assert whole.study is not None and [w.name for w in whole.study.workloads] == ["ep", "rdma"]
+
+
 def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path) -> None:
     files = read(written(tmp_path))
     series = narrow(files, offer(), seed=5, max_time=60.0)
@@ -180,6 +216,30 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
             "notes: [Two",
             "needs: [ovs]\n    notes: [Two",
             "series.yaml:17:13  parts.net.needs[0]",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "figures: [curve]\n    notes: [Two",
+            "series.yaml:17:14  parts.net.figures: the chart curve shows workloads that differ in one number",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "figures: [steps]\n    notes: [Two",
+            "series.yaml:17:14  parts.net.figures: the chart steps shows the steps of events",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "not_asked: {jobs: {remedy: by hand}}\n    notes: [Two",
+            "series.yaml:17:17  parts.net.not_asked.jobs.reason: ",
+        ),
+        (
+            "series.yaml",
+            "ranks: every",
+            "ranks: every\n  optional: [ep]",
+            'series.yaml:7:14  narrow.optional[0]: no application workload is called "ep"',
         ),
         (
             "series.yaml",

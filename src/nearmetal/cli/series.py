@@ -86,7 +86,9 @@ class RequestedSeries:
 
         Raises UnavailableError if it can run no part.
         """
-        series = narrow(self.files, offer, seed=self.seed, max_time=self.seconds, only=self.only)
+        from ..run.series import able
+
+        series = able(narrow(self.files, offer, seed=self.seed, max_time=self.seconds, only=self.only))
         if all(p.study is None for p in series.parts):
             omissions = dict.fromkeys(o for p in series.parts for o in p.left_out)
             raise UnavailableError(
@@ -115,10 +117,10 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
 
 def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
-    from ..run.series import offer_planned
+    from ..run.series import as_expected, offer_planned
 
-    found = requested_series(options)
-    return found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+    found, host = requested_series(options), LocalHost()
+    return as_expected(found.narrowed(offer_planned(found.files, host, options.backend)), host)
 
 
 def checked_series(

@@ -23,10 +23,14 @@ class Figure(StrEnum):
 
     OVERHEADS: the overhead of every environment, by metric.
     PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
+    CURVE: values over the one number in which several workloads differ.
+    STEPS: seconds of each step of the events of instances.
     """
 
     OVERHEADS = "overheads"
     PACKING = "packing"
+    CURVE = "curve"
+    STEPS = "steps"
 
 
 PER_NODE = " per node"

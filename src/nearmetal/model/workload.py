@@ -96,7 +96,7 @@ class _Workload:
 
     @property
     def ran(self) -> str:
-        """The name of the kernel or application that the workload runs; '' if it runs neither."""
+        """The name of the kernel, application or event; '' for a user's own program."""
         return ""
 
     @property
@@ -451,6 +451,11 @@ class EventSubject(_Workload):
     @property
     def subject(self) -> str:
         """The name of the subject that measures it."""
+        return self.facts.name
+
+    @property
+    def ran(self) -> str:
+        """The name of the event."""
         return self.facts.name
 
     @property

@@ -21,9 +21,12 @@ from ..units import show, show_clock
 from .charts.instances import instances_charts, runs_of
 from .charts.parts import PAGE, Chart
 from .charts.series import overheads, packing
+from .charts.steps import steps_charts
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
+from .page.curves import chart as curve_chart
+from .page.curves import swept
 from .page.markup import join, tag
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
@@ -238,7 +241,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         link = (f"All of part {r.part.key}", f"{r.directory}/report.html")
         answer = " ".join((r.study.question, *answer_sentences(r.study, r.analysis)))
         blocks = [Words(text=answer, link=link), *blocks]
-        blocks += [c for c in _charts(r, pairs) if c is not None]
+        blocks += _charts(r, pairs, records)
         blocks += _grids(r.study, r.analysis)
         blocks += instances_blocks(r.study, counted)
         blocks += _second_by_second(r, counted, records)
@@ -257,15 +260,21 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
-def _charts(r: PartResult, pairs: Sequence[PrintedComparison]) -> tuple[Chart | None, ...]:
+def _charts(r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIndex) -> list[Chart]:
     assert r.study is not None and r.analysis is not None
     study, cells = r.study, r.analysis.cells
     packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
-    drawn: Mapping[Figure, Callable[[], Chart | None]] = {
-        Figure.PACKING: lambda: packing(cells, packed, [b.figure for b in pairs], PAGE),
-        Figure.OVERHEADS: lambda: overheads(cells, lambda arm: side(study, arm).title, PAGE),
+
+    def title(arm: str) -> str:
+        return side(study, arm).title
+
+    drawn: Mapping[Figure, Callable[[], Sequence[Chart | None]]] = {
+        Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs], PAGE),),
+        Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
+        Figure.CURVE: lambda: [curve_chart(curve, PAGE) for curve in swept(study, cells)],
+        Figure.STEPS: lambda: steps_charts(study, records, title),
     }
-    return tuple(drawn[figure]() for figure in r.part.figures)
+    return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]
 
 
 def _second_by_second(

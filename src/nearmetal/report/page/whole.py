@@ -108,7 +108,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.verdicts(study, analysis),
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.noise_floor(study, analysis, drawings.figure),
-        curves.section(analysis.cells, drawings.figure),
+        curves.section(study, analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
         *_boots(study, records, context, drawings),
