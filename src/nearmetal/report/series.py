@@ -36,6 +36,7 @@ from .tables.beside import PrintedComparison, beside, phases
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
+from .tables.moves import moves_grid
 from .tables.papers import finding_json, findings_blocks
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
@@ -243,6 +244,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks = [Words(text=answer, link=link), *blocks]
         blocks += _charts(r, pairs, records)
         blocks += _grids(r.study, r.analysis)
+        blocks += _clients(r.study, records)
         blocks += instances_blocks(r.study, counted)
         blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
@@ -275,6 +277,12 @@ def _charts(r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIn
         Figure.STEPS: lambda: steps_charts(study, records, title),
     }
     return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]
+
+
+def _clients(study: Study, records: RecordIndex) -> list[Block]:
+    """Return the table of what clients of moving instances saw; nothing if there were none."""
+    grid = moves_grid(study, records, lambda arm: side(study, arm).title)
+    return [] if grid is None else [grid]
 
 
 def _second_by_second(

@@ -357,9 +357,9 @@ class Environment:
         default=False,
         metadata=key(
             TRUTH,
-            "its instances are made ready to be written to files or moved at any time, and stay where they are:"
-            " for what this costs; their writable root is kept outside of them, and guests have the"
-            " capabilities of every method set",
+            "its instances are made ready to be written to files or moved, and stay where they are, to"
+            " measure what this costs: their writable root is kept outside of them, and guests have the"
+            " capabilities of QEMU's migration set",
             True,
         ),
     )

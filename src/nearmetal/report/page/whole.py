@@ -18,13 +18,15 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
 from ..charts.parts import PAGE, Chart, config
+from ..charts.steps import steps_charts
 from ..seen import RecordIndex
-from ..sheet import Leaf, html_of
+from ..sheet import Block, Leaf, html_of
 from ..tables.answer import absent_environments
 from ..tables.boot import boot_leaf
-from ..tables.cells import question_text
+from ..tables.cells import question_text, side
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
+from ..tables.moves import moves_grid
 from ..text import one_line, plural, tight
 from . import curves, first, sections
 from . import inside as inside_sections
@@ -112,6 +114,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
         *_boots(study, records, context, drawings),
+        *_moves(study, records, drawings),
         sections.what_ran(study, analysis, records),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
@@ -150,6 +153,18 @@ def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawi
     """Return the boot times of guests; nothing if no guest was booted."""
     leaf = boot_leaf(study, records, context.provenance)
     return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
+
+
+def _moves(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
+    """Return the steps of events of instances, and what clients saw of moves; nothing if there were none."""
+
+    def title(arm: str) -> str:
+        return side(study, arm).title
+
+    grid = moves_grid(study, records, title)
+    blocks: list[Block] = [*steps_charts(study, records, title), *([] if grid is None else [grid])]
+    leaf = Leaf(key="moves", title="Steps of events", blocks=tuple(blocks))
+    return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 
 def framed(
