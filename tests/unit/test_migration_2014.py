@@ -24,7 +24,6 @@ from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
-from nearmetal.run.estimate import estimate
 from nearmetal.run.series import able, offer_planned
 from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_text
@@ -203,22 +202,6 @@ def test_a_plan_leaves_out_what_this_machine_has_no_device_for(tmp_path: Path) -
     asked = narrow(files(), offer_planned(files(), host, None), seed=1, max_time=60.0)
     out = {o.what: o for p in asked.parts for o in p.left_out}
     assert "RDMA" in out["rdma"].reason and out["rdma"].remedy
-
-
-def test_rounds_of_emulated_guests_are_planned_longer() -> None:
-    from nearmetal.environments.kvm import KvmAnswer
-    from nearmetal.node.survey.accelerator import resolved
-
-    own = study(series(2), "npb")
-
-    def block(works: bool) -> float:
-        answer = KvmAnswer(works=works, reason="" if works else "it hangs")
-        made = [
-            resolved(e, answer, require_kvm=False) if e.backend == "qemu" else e for e in own.environments
-        ]
-        return estimate(replace(own, environments=tuple(made))).block_seconds
-
-    assert block(False) > 1.5 * block(True) > 1.5
 
 
 def measured(asked: Part, metric: SimulatedMetric, overheads: dict[str, float]) -> PartResult:

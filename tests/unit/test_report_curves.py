@@ -82,7 +82,7 @@ def test_percentiles_and_few_points_are_no_curve(stem: str) -> None:
     assert curves(cells(stem, NATIVE, BOX, best=False)) == ()
     assert curves(cells("nb", {16: 1.0, 32: 2.0}, {16: 1.0, 32: 2.0}, best=True)) == ()
     assert curves(sample.analysis().cells) == () and not section(
-        sample.study(), sample.analysis().cells, lambda _: Markup("?")
+        sample.analysis().cells, lambda _: Markup("?")
     )
 
 

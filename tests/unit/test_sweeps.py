@@ -9,8 +9,7 @@ from nearmetal.api.catalog import catalog
 from nearmetal.model.study import Better, Study
 from nearmetal.model.sweep import Sweep, sweeps
 from nearmetal.plan import make_plan
-from nearmetal.report.charts.parts import PAGE
-from nearmetal.report.page.curves import chart, swept
+from nearmetal.report.charts.swept import swept_charts, swept_curves
 from nearmetal.study_file import load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
@@ -82,12 +81,12 @@ def test_a_curve_has_the_values_of_both_sides_by_number() -> None:
     ]
     records = simulate(own, plan, metrics=metrics, overheads={"box/1x2": 1.0}, spread=Spread())
     analysis = analyse(own, plan, records)
-    (curve,) = swept(own, analysis.cells)
-    assert (curve.workload, curve.over, curve.sizes, curve.n) == ("mpi.bandwidth", "bytes", True, 12)
-    values = {(p.side, p.at): p.value.centre for p in curve.points}
+    (curve,) = swept_curves(own, analysis.cells)
+    assert (curve.name, curve.over, curve.unit) == ("mpi.bandwidth", "bytes", "B/s")
+    assert list(curve.sides) == ["native/1x2", "box/1x2"]
     for name, at in (("mpi-8B", 8), ("mpi-1KiB", 1024), ("mpi-1MiB", 1 << 20)):
-        assert values["native/1x2", at] == pytest.approx(rates[name], rel=0.05)
-        assert values["box/1x2", at] == pytest.approx(rates[name] / 2, rel=0.05)
-    drawn = chart(curve, PAGE)
-    assert drawn is not None and "KiB" in str(drawn.spec) and drawn.title == "mpi.bandwidth over bytes"
-    assert swept(own, analysis.cells[:2]) == ()
+        assert curve.sides["native/1x2"][at].centre == pytest.approx(rates[name], rel=0.05)
+        assert curve.sides["box/1x2"][at].centre == pytest.approx(rates[name] / 2, rel=0.05)
+    (drawn,) = swept_charts(own, analysis.cells)
+    assert "KiB" in str(drawn.spec) and drawn.title == "mpi.bandwidth over bytes" and "n 12" in drawn.caption
+    assert swept_curves(own, analysis.cells[:2]) == ()

@@ -12,7 +12,6 @@ from ..api.catalog import catalog
 from ..api.series import series_output, write_series_files
 from ..api.studies import study_from
 from ..errors import ExitCode, UsageError
-from ..host import LocalHost
 from ..model.series import Scale
 from ..studies import series_names
 from ..study_file import SCHEMA_NAME, json_schema, template
@@ -94,8 +93,5 @@ def plan(
         )
         show_series(planned_series(options), json=json, blocks=blocks, shown=study_file)
         return int(ExitCode.DONE)
-    from ..node.survey.accelerator import expected_accelerators
-
-    study = expected_accelerators(LocalHost(), study_from(study_file, seed, complain))
-    show_plan(study, json=json, blocks=blocks, shown=study_file)
+    show_plan(study_from(study_file, seed, complain), json=json, blocks=blocks, shown=study_file)
     return int(ExitCode.DONE)

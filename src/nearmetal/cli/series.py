@@ -117,10 +117,10 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
 
 def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
-    from ..run.series import as_expected, offer_planned
+    from ..run.series import offer_planned
 
-    found, host = requested_series(options), LocalHost()
-    return as_expected(found.narrowed(offer_planned(found.files, host, options.backend)), host)
+    found = requested_series(options)
+    return found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
 
 
 def checked_series(

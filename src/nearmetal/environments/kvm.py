@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from ..host import Host, MissingValue
-from ..host.facts.provenance import BOOT_ID
-from ..host.runtime import user_cache
+from ..host import Host
 from .contract import Tools
 
 PROBE_SECONDS = 240.0
@@ -53,7 +49,7 @@ def _probed(host: Any, tools: Tools) -> KvmAnswer:
         answer = json.loads(done.stdout)
     except ValueError:
         return KvmAnswer(works=False, reason=done.failure(), remedy="read the kernel's log")
-    found = KvmAnswer(
+    return KvmAnswer(
         works=answer["works"],
         reason=answer["reason"],
         remedy=answer["remedy"],
@@ -61,34 +57,3 @@ def _probed(host: Any, tools: Tools) -> KvmAnswer:
         tsc_khz=answer["tsc_khz"],
         steps=tuple((s["step"], s["answer"]) for s in answer["steps"]),
     )
-    _remember(host, found)
-    return found
-
-
-def expected_answer(host: Host) -> KvmAnswer:
-    """Return the last answer on this machine since its boot, for plans. If there is none, KVM is expected to
-    work if the kernel has it. Nothing is started."""
-    boot = host.read(BOOT_ID)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(_kept().read_text())
-        if not isinstance(boot, MissingValue) and kept["boot"] == boot.decode().strip():
-            return KvmAnswer(works=bool(kept["works"]), reason=str(kept["reason"]))
-    device = host.read("/sys/class/misc/kvm/dev")
-    if isinstance(device, MissingValue):
-        return KvmAnswer(works=False, reason="this kernel has no KVM")
-    return KvmAnswer(works=True)
-
-
-def _remember(host: Host, answer: KvmAnswer) -> None:
-    """Keep an answer for expected_answer()."""
-    boot = host.read(BOOT_ID)
-    if isinstance(boot, MissingValue):
-        return
-    kept = {"boot": boot.decode().strip(), "works": answer.works, "reason": answer.reason}
-    with contextlib.suppress(OSError):
-        _kept().parent.mkdir(parents=True, exist_ok=True)
-        _kept().write_text(json.dumps(kept))
-
-
-def _kept() -> Path:
-    return user_cache() / "nearmetal" / "kvm.json"

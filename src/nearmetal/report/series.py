@@ -22,11 +22,10 @@ from .charts.instances import instances_charts, runs_of
 from .charts.parts import PAGE, Chart
 from .charts.series import overheads, packing
 from .charts.steps import steps_charts
+from .charts.swept import swept_charts
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
-from .page.curves import chart as curve_chart
-from .page.curves import swept
 from .page.markup import join, tag
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
@@ -35,8 +34,8 @@ from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, phases
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
+from .tables.clients import clients_grid
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
-from .tables.moves import moves_grid
 from .tables.papers import finding_json, findings_blocks
 from .tables.profile import profile_lines
 from .tables.trust import trust_in
@@ -273,7 +272,7 @@ def _charts(r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIn
     drawn: Mapping[Figure, Callable[[], Sequence[Chart | None]]] = {
         Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs], PAGE),),
         Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
-        Figure.CURVE: lambda: [curve_chart(curve, PAGE) for curve in swept(study, cells)],
+        Figure.CURVE: lambda: swept_charts(study, cells),
         Figure.STEPS: lambda: steps_charts(study, records, title),
     }
     return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]
@@ -281,7 +280,7 @@ def _charts(r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIn
 
 def _clients(study: Study, records: RecordIndex) -> list[Block]:
     """Return the table of what clients of moving instances saw; nothing if there were none."""
-    grid = moves_grid(study, records, lambda arm: side(study, arm).title)
+    grid = clients_grid(study, records, lambda arm: side(study, arm).title)
     return [] if grid is None else [grid]
 
 

@@ -6,18 +6,12 @@ import math
 from dataclasses import dataclass
 
 from ..model.design import LEAST_SLICES
-from ..model.environments.guest import StartFrom
-from ..model.study import Arm, Study
+from ..model.study import Study
 from ..plan import FIXED_FROM, VERIFIED_EVERY, block_length, late_length
-from ..subjects.contract import Cost
 from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
-BOOT, RESTORE = 2.0, 0.5
-"""Seconds until a guest answers, by a boot and from a checkpoint."""
-EMULATION, EMULATED_BOOT = 12.0, 3.0
-"""How many times longer work takes in an emulated guest, and its boot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +41,7 @@ def estimate(study: Study) -> RunEstimate:
     arms = study.arms()
     first = [a for a in arms if a.environment.name == design.baselines[0]]
     costs = [
-        _in_guest(arm, subject.cost(workloads, arm, design), own_instances=subject.own_instances)
+        subject.cost(workloads, arm, design)
         for arm in [*arms, *first]
         for subject, workloads in subjects_of([w for w in study.workloads if arm.environment.takes(w.name)])
     ]
@@ -70,21 +64,4 @@ def estimate(study: Study) -> RunEstimate:
         least_blocks=min(least, design.max_blocks),
         block_seconds=block,
         rehearsal_seconds=rehearsal,
-    )
-
-
-def _in_guest(arm: Arm, cost: Cost, *, own_instances: bool) -> Cost:
-    """Return the cost of a subject in an arm of guests: their boots, and slower work if they are emulated.
-
-    own_instances: whether the subject starts its own instances, so that its cost includes their starts.
-    """
-    guest = arm.environment.guest
-    if guest is None or own_instances:
-        return cost
-    slower, boot_slower = (EMULATION, EMULATED_BOOT) if guest.emulated else (1.0, 1.0)
-    boot = RESTORE if guest.start is StartFrom.RESTORED else BOOT
-    return Cost(
-        once=cost.once * slower + boot * boot_slower * arm.placement.all_instances,
-        verification=cost.verification * slower,
-        slice=cost.slice,
     )

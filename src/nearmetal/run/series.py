@@ -20,7 +20,6 @@ from ..model.study import Attachment
 from ..network.plan import NetworkRequest
 from ..node.machine import Hardware, Machine, hardware_of
 from ..node.progress import Progress
-from ..node.survey.accelerator import expected_accelerators
 from ..node.survey.attachments import NEEDS_CARD, try_networks
 from ..node.survey.programs import find_on, install_line, lacking, two_ranks
 from ..plan.narrowing import MachineOffer, StandIn
@@ -177,14 +176,6 @@ def able(series: Series) -> Series:
     """Return the series without what no machine can run, such as methods that a backend lacks. It is named
     among what is left out."""
     return replace(series, parts=tuple(_able(p) for p in series.parts))
-
-
-def as_expected(series: Series, host: Host) -> Series:
-    """Return the series with the accelerators of its guests as a plan expects them. Nothing is started."""
-    parts = (
-        p if p.study is None else replace(p, study=expected_accelerators(host, p.study)) for p in series.parts
-    )
-    return replace(series, parts=tuple(parts))
 
 
 def _able(part: Part) -> Part:

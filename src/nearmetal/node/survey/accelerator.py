@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...environments.contract import Accelerated
-from ...environments.kvm import KvmAnswer, expected_answer, kvm_answer
+from ...environments.kvm import KvmAnswer, kvm_answer
 from ...environments.registry import get_backend
 from ...errors import UnavailableError
-from ...host import Host
 from ...model.environments.guest import Accelerator, GuestSettings
 from ...model.study import Environment, Study
 from ...workloads.build import FLAGS, build_tools, compiler_flags
@@ -58,20 +57,6 @@ def with_accelerators(
         )
         machine = replace(machine, built=built, tools=replace(machine.tools, directory=built.directory))
     return machine, replace(study, environments=environments)
-
-
-def expected_accelerators(host: Host, study: Study) -> Study:
-    """Return the study with the accelerator of each guest as a plan expects it. Nothing is started."""
-    if not any(_by_kvm(e) for e in study.environments):
-        return study
-    answer = expected_answer(host)
-    environments = (
-        resolved(e, answer, require_kvm=False)
-        if _by_kvm(e) and (e.guest is None or e.guest.accelerator is Accelerator.AUTO)
-        else e
-        for e in study.environments
-    )
-    return replace(study, environments=tuple(environments))
 
 
 def flags_of(settings: GuestSettings) -> str:

@@ -1,5 +1,5 @@
-"""Curves: metrics of one workload that differ only by a number in their names, such as a block size, and
-workloads of a study that differ in one number only, such as a message size. No I/O."""
+"""Curves: metrics of one workload that differ only by a number in their names, such as a block size or
+message size. No I/O."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ from dataclasses import dataclass
 
 from ...model.record import JsonValue
 from ...model.result import Cell, Interval
-from ...model.study import Better, Study
-from ...model.sweep import LEAST_POINTS, sweeps
+from ...model.study import Better
 from ...units import scale_of, show
 from ..charts.parts import PAGE, Chart, Palette, Spec, short, tip, value_axis, value_scale, with_emulation
 from ..text import one_line
 from .cells import Draw
 from .markup import Markup, folded
 
+LEAST_POINTS = 3
 BEST = "best"
 """A workload with this metric has a best point on its curve."""
-_SIZES = ("bytes", "memory", "working_set", "size", "block")
-"""Keys of numbers of bytes."""
-# Sizes in bytes as in a study file.
-_IN_BYTES = (
-    "datum.value < 1024 ? datum.value + ' B' : datum.value < 1048576 ? datum.value / 1024 + ' KiB'"
-    " : datum.value / 1048576 + ' MiB'"
-)
 # Not percentiles: p50, p99.
 _NAME = re.compile(r"(?P<stem>(?!p[0-9]|.*[-_]p[0-9]).*[^0-9])(?P<at>[0-9]{1,15})")
 
@@ -48,7 +41,6 @@ class Curve:
     """A metric as a function of a number that has several values in one workload.
 
     over: name of the number, such as 'nb'.
-    sizes: whether the number is in bytes.
     points: points of the baseline and of its arms, by number.
     best: whether the curve has a best point.
     """
@@ -62,8 +54,6 @@ class Curve:
     n: int
     best: bool
     emulated: bool
-    guest: str = ""
-    sizes: bool = False
 
     def sentence(self) -> str:
         """Return a sentence about the best points, empty if the curve has none.
@@ -108,47 +98,14 @@ def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
     )
 
 
-def swept(study: Study, cells: Sequence[Cell]) -> tuple[Curve, ...]:
-    """Return the curves over the numbers in which workloads of a study differ, one for each metric and
-    baseline."""
-    found: list[Curve] = []
-    for sweep in sweeps(study.workloads):
-        at = {name: number for number, name in sweep.points.items()}
-        own: dict[tuple[str, str], list[tuple[int, Cell]]] = {}
-        for c in cells:
-            if c.workload in at and c.n:
-                own.setdefault((c.metric, c.baseline), []).append((round(at[c.workload]), c))
-        for (metric, baseline), points in own.items():
-            if len({number for number, _ in points}) < LEAST_POINTS:
-                continue
-            first = points[0][1]
-            found.append(
-                Curve(
-                    workload=f"{sweep.name}.{metric}",
-                    over=sweep.over,
-                    unit=first.unit,
-                    better=first.better,
-                    baseline=baseline,
-                    points=_points(points),
-                    n=min(c.n for _, c in points),
-                    best=False,
-                    emulated=any(c.emulated for _, c in points),
-                    guest=next((c.guest for _, c in points if c.guest), ""),
-                    sizes=sweep.over in _SIZES,
-                )
-            )
-    return tuple(found)
-
-
 def sentences(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the sentences of the curves that have a best point."""
     return tuple(words for curve in curves(cells) if (words := curve.sentence()))
 
 
-def section(study: Study, cells: Sequence[Cell], draw: Draw) -> Markup:
+def section(cells: Sequence[Cell], draw: Draw) -> Markup:
     """Return the section of the page; empty if there are no curves."""
-    every = (*curves(cells), *swept(study, cells))
-    drawn = [made for curve in every if (made := chart(curve, PAGE)) is not None]
+    drawn = [made for curve in curves(cells) if (made := chart(curve, PAGE)) is not None]
     if not drawn:
         return Markup("")
     return folded("curves", "Curves", *map(draw, drawn))
@@ -188,8 +145,8 @@ def chart(curve: Curve, p: Palette) -> Chart | None:
         "axis": {
             "title": f"{one_line(curve.over)}, log scale",
             "values": ticks,
+            "format": "d",
             "grid": False,
-            **({"labelExpr": _IN_BYTES} if curve.sizes else {"format": "d"}),
         },
     }
     scale = value_scale(min(values) / size, max(values) / size)
@@ -221,7 +178,7 @@ def chart(curve: Curve, p: Palette) -> Chart | None:
         height=220,
         spec={"data": {"values": rows}, "layer": layers},
     )
-    return with_emulation(made, emulated=curve.emulated, guest=curve.guest)
+    return with_emulation(made, emulated=curve.emulated)
 
 
 def _colours(sides: int, p: Palette) -> list[JsonValue]:

@@ -19,14 +19,15 @@ from ...model.study import Study
 from ...units import show_clock
 from ..charts.parts import PAGE, Chart, config
 from ..charts.steps import steps_charts
+from ..charts.swept import swept_charts
 from ..seen import RecordIndex
 from ..sheet import Block, Leaf, html_of
 from ..tables.answer import absent_environments
 from ..tables.boot import boot_leaf
 from ..tables.cells import question_text, side
+from ..tables.clients import clients_grid
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
-from ..tables.moves import moves_grid
 from ..text import one_line, plural, tight
 from . import curves, first, sections
 from . import inside as inside_sections
@@ -110,11 +111,11 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.verdicts(study, analysis),
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.noise_floor(study, analysis, drawings.figure),
-        curves.section(study, analysis.cells, drawings.figure),
+        curves.section(analysis.cells, drawings.figure),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
         *_boots(study, records, context, drawings),
-        *_moves(study, records, drawings),
+        *_steps(study, analysis, records, drawings),
         sections.what_ran(study, analysis, records),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
@@ -155,15 +156,17 @@ def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawi
     return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
 
 
-def _moves(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
-    """Return the steps of events of instances, and what clients saw of moves; nothing if there were none."""
+def _steps(study: Study, analysis: Analysis, records: RecordIndex, drawings: Drawings) -> list[Markup]:
+    """Return curves over the numbers in which workloads differ, the steps of events of instances, and what
+    clients saw of moves; nothing if there are none."""
 
     def title(arm: str) -> str:
         return side(study, arm).title
 
-    grid = moves_grid(study, records, title)
-    blocks: list[Block] = [*steps_charts(study, records, title), *([] if grid is None else [grid])]
-    leaf = Leaf(key="moves", title="Steps of events", blocks=tuple(blocks))
+    grid = clients_grid(study, records, title)
+    charts = (*swept_charts(study, analysis.cells), *steps_charts(study, records, title))
+    blocks: tuple[Block, ...] = (*charts, *(() if grid is None else (grid,)))
+    leaf = Leaf(key="steps", title="Sweeps and steps", blocks=blocks)
     return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 

@@ -24,7 +24,7 @@ _HEADS = (
 )
 
 
-def moves_grid(study: Study, records: RecordIndex, name: Callable[[str], str]) -> Grid | None:
+def clients_grid(study: Study, records: RecordIndex, name: Callable[[str], str]) -> Grid | None:
     """Return medians over all moves of each arm, and of the same probe at rest; None if no client was there.
 
     The metrics `unanswered` and `silence` are the values of each move less those at rest.
