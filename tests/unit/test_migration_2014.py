@@ -198,7 +198,7 @@ def test_a_machine_without_guests_still_moves_processes() -> None:
 
 
 def test_a_plan_leaves_out_what_this_machine_has_no_device_for(tmp_path: Path) -> None:
-    host = FakeHost(absent=("/sys/*", "/proc/*"), missing=("ib_write_lat",), cpus=(0, 1))
+    host = FakeHost(absent=("/sys/*", "/proc/*"), missing=("ib_write_lat", "hostname"), cpus=(0, 1))
     asked = narrow(files(), offer_planned(files(), host, None), seed=1, max_time=60.0)
     out = {o.what: o for p in asked.parts for o in p.left_out}
     assert "RDMA" in out["rdma"].reason and out["rdma"].remedy
@@ -270,7 +270,7 @@ def test_every_claim_has_a_part_and_every_part_that_the_paper_measured_has_claim
     answers = {c["what"]: c["held"] for p in told["parts"] for c in p["claims"]}
     assert len(answers) == len(paper.claims)
     impossible = {what for what, held in answers.items() if held == "cannot be asked here"}
-    assert impossible == {c.what for c in paper.claims if c.cannot or c.arm == "pass-through"}
+    assert impossible == {c.what for c in paper.claims if c.cannot} and len(impossible) == 3
     assert "0.91 us" in series_text(asked, nothing, paper)
 
 

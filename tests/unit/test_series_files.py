@@ -30,7 +30,7 @@ from nearmetal.run.run import Outcome
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series, series_names
 from nearmetal.study_file import load_text
-from nearmetal.study_file.series import series_schema
+from nearmetal.study_file.series import _without_placing, series_schema
 from nearmetal.testing.fake_host import FakeHost
 
 SERIES = """\
@@ -158,6 +158,11 @@ def test_an_optional_workload_is_left_out_where_its_device_is_missing(tmp_path: 
         ("series.yaml", "ranks: every", "ranks: every\n  optional: [rdma]"),
         ("cpu.yaml", "  ep: {kernel: ep, class: S}", rdma),
         ("cpu.yaml", "  1x1: {instances: 1, tasks: 1}\n", ""),
+        (
+            "series.yaml",
+            "{bare: native/1x1, boxed: [box/2x1, box/1x1]}",
+            "{bare: native/1x2, boxed: box/2x1}",
+        ),
     )
     why = Omission(what="rdma", reason="no device", remedy="a card")
     bare = narrow(read(here), replace(offer(), unusable={"rdma": why}), seed=5, max_time=60.0).parts[0]
@@ -233,7 +238,7 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
             "series.yaml",
             "notes: [Two",
             "not_asked: {jobs: {remedy: by hand}}\n    notes: [Two",
-            "series.yaml:17:17  parts.net.not_asked.jobs.reason: ",
+            "series.yaml:17:17  parts.net.not_asked.jobs: ",
         ),
         (
             "series.yaml",
@@ -352,8 +357,11 @@ def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale:
 
 @pytest.mark.parametrize("name", series_names())
 def test_every_part_is_an_ordinary_study_file(name: str) -> None:
-    """It loads without the series, on a machine that has the image."""
-    known = replace(catalog(), no_image=lambda _name, _own, _file: None)
+    """It loads without the series, on a machine that has the image and the devices of optional workloads."""
+    found = find_series(name)
+    assert found is not None
+    optional = read_series(found, scale=Scale.SMALL, seed=1).head.narrow.optional
+    known = _without_placing(replace(catalog(), no_image=lambda _name, _own, _file: None), optional)
     for file, text in series_output(name, Scale.SMALL).items():
         if file.endswith(".yaml") and file != "series.yaml":
             assert load_text(text, file, known, seed=1).name.startswith(name)

@@ -22,7 +22,7 @@ placements: {1x2: {instances: 1, tasks: 2}}
 workloads:
   ep: {kernel: ep, class: S}
 WORKLOADS
-design: {baseline: native}
+design: {baseline: native, seed: 1}
 """
 
 

@@ -43,7 +43,7 @@ from ..lifecycle import (
     without_floor,
 )
 from ..model.change import replace
-from ..model.environments.guest import GuestSettings
+from ..model.environments.guest import GuestSettings, StartFrom
 from ..model.record import JsonValue, Row
 from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
 from ..model.workload import MOVING_KEYS
@@ -85,8 +85,9 @@ unanswered: requests of the client without an answer × period of the probe, les
     loses without a move; at least one period. Of guests only.
 sent: bytes sent, or written to files and copied.
 """
-BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
-"""Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
+BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
+"""Estimated seconds of the start of a guest, by a boot and from a checkpoint, with the floor of its probe; and
+of a move."""
 END_SECONDS = 60.0
 _KIND = "between two seats"
 
@@ -133,10 +134,13 @@ class Migrate(Subject):
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
+        guest = arm.environment.guest
+        restored = guest is not None and guest.start is StartFrom.RESTORED
+        start = RESTORE_SECONDS if restored else BOOT_SECONDS
         once = 0.0
         for w in (w.by(arm.environment.method) for w in workloads):
             processes = w.method is not None and w.method.by_criu
-            boot, each = (0.0, EVENT_SECONDS) if processes else (BOOT_SECONDS, MOVE_SECONDS)
+            boot, each = (0.0, EVENT_SECONDS) if processes else (start, MOVE_SECONDS)
             once += boot + w.count_in(design) * each
         return Cost(once=once)
 

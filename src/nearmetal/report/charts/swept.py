@@ -83,7 +83,7 @@ def _chart(curve: SweptCurve) -> Chart | None:
                 row |= {"low": short(own[at].low / size), "high": short(own[at].high / size)}
             rows.append(row)
     colour, shape = colours_and_shapes("side", [one_line(side) for side in curve.sides])
-    ticks: list[JsonValue] = sorted({at for own in curve.sides.values() for at in own})
+    ticks: list[JsonValue] = [*sorted({at for own in curve.sides.values() for at in own})]
     labels: Spec = {"labelExpr": _IN_BYTES} if curve.over in _SIZES else {"format": "~s"}
     axis: Spec = {"title": f"{one_line(curve.over)}, log scale", "values": ticks, "grid": False, **labels}
     x: Spec = {
