@@ -86,7 +86,8 @@ unanswered: requests of the client without an answer × period of the probe, les
 sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
-"""Estimated seconds: the start of a guest and the floor of its probe, by boot and from a checkpoint; a move."""
+"""Estimated seconds of the start of a guest with the floor of its probe, by boot and from a checkpoint.
+MOVE_SECONDS: of a move."""
 END_SECONDS = 60.0
 _KIND = "between two seats"
 
