@@ -21,16 +21,16 @@ class Scale(StrEnum):
 class Figure(StrEnum):
     """A chart of a part.
 
-    OVERHEADS: the overhead of every environment, by metric.
-    PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
     CURVE: values over the one number in which several workloads differ.
     STEPS: seconds of each step of the events of instances.
+    OVERHEADS: the overhead of every environment, by metric.
+    PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
     """
 
-    OVERHEADS = "overheads"
-    PACKING = "packing"
     CURVE = "curve"
     STEPS = "steps"
+    OVERHEADS = "overheads"
+    PACKING = "packing"
 
 
 PER_NODE = " per node"

@@ -71,15 +71,6 @@ class Narrowing:
             {"two-vms": "two-containers"},
         ),
     )
-    host_images: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(NAME, SOME_TEXT),
-            "by image: a program. Where the machine has the program, its own files take the place of the"
-            " image, unless a guest boots the image",
-            {"debian-lammps": "lmp"},
-        ),
-    )
     optional: tuple[str, ...] = field(
         default=(),
         metadata=key(
@@ -89,6 +80,21 @@ class Narrowing:
             ["rdma"],
         ),
     )
+    host_images: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(NAME, SOME_TEXT),
+            "by image: a program. Where the machine has the program, its own files take the place of the"
+            " image, unless a guest boots the image",
+            {"debian-lammps": "lmp"},
+        ),
+    )
+
+
+_FILE = matching(r"^\w[\w.-]{0,199}\.ya?ml$", "the name of a YAML file in the same directory")
+_TABLE = matching(
+    r"^\w[\w.-]{0,199}$", "the name of a published table, or of a TOML file in the same directory"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +109,6 @@ class NotAsked:
     remedy: str = field(
         default="", metadata=key(SOME_TEXT, "what the user can do about it", "nearmetal migrate, by hand")
     )
-
-
-_FILE = matching(r"^\w[\w.-]{0,199}\.ya?ml$", "the name of a YAML file in the same directory")
-_TABLE = matching(
-    r"^\w[\w.-]{0,199}$", "the name of a published table, or of a TOML file in the same directory"
-)
 
 
 @dataclass(frozen=True, kw_only=True)

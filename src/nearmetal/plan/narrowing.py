@@ -45,8 +45,8 @@ class MachineOffer:
     stand_ins: by the backend in the files.
     lacking: why an attachment cannot be built.
     cards: network devices with virtual functions (SR-IOV).
-    programs: the programs of Narrowing.host_images that the machine has.
     unusable: why the machine cannot run optional workloads, by name.
+    programs: the programs of Narrowing.host_images that the machine has.
     own_kernel: whether the instances of a backend have their own kernel.
     """
 
@@ -55,8 +55,8 @@ class MachineOffer:
     stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
     lacking: Mapping[Attachment, Omission] = field(default_factory=dict)
     cards: tuple[str, ...] = ()
-    programs: frozenset[str] = frozenset()
     unusable: Mapping[str, Omission] = field(default_factory=dict)
+    programs: frozenset[str] = frozenset()
     own_kernel: Callable[[str], bool] = lambda _backend: False
 
 

@@ -56,8 +56,8 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
         stand_ins=stand_ins,
         lacking=lacking | _cards_lacking(host, files),
         cards=devices.physical_functions(host),
-        programs=_programs(host, files),
         unusable=_unusable(host, files, machine.hardware),
+        programs=_programs(host, files),
         own_kernel=_own_kernel,
     )
 
@@ -75,8 +75,8 @@ def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> Machin
         stand_ins={name: _assumed(preferred) for name, preferred in _preferred(files, backend).items()},
         lacking=_cards_lacking(host, files),
         cards=devices.physical_functions(host) if Attachment.SRIOV in _attachments(files) else (),
-        programs=_programs(host, files),
         unusable=_unusable(host, files, hardware_of(host)) if files.head.narrow.optional else {},
+        programs=_programs(host, files),
         own_kernel=_own_kernel,
     )
 
@@ -153,6 +153,16 @@ def _programs(host: Host, files: SeriesFiles) -> frozenset[str]:
     return frozenset(p for p in wanted if host.which(p) is not None)
 
 
+def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
+    """Return the time for a part in seconds: its share of the time left for all waiting parts.
+
+    waiting: the parts that have not run yet, including this one. Time that a part does not use is thus left
+        to the others.
+    """
+    shares = sum(p.share for p in waiting)
+    return max(left, 1.0) * part.share / shares
+
+
 def _unusable(host: Host, files: SeriesFiles, hardware: Hardware) -> dict[str, Omission]:
     """Return why this machine cannot run optional workloads, by name."""
     found = {}
@@ -190,13 +200,3 @@ def _able(part: Part) -> Part:
     arms = {a.name for a in study.arms()}
     places = {word: arm for word, arm in part.places.items() if arm in arms}
     return replace(part, study=study, places=places, left_out=(*part.left_out, *omissions))
-
-
-def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
-    """Return the time for a part in seconds: its share of the time left for all waiting parts.
-
-    waiting: the parts that have not run yet, including this one. Time that a part does not use is thus left
-        to the others.
-    """
-    shares = sum(p.share for p in waiting)
-    return max(left, 1.0) * part.share / shares

@@ -85,18 +85,6 @@ def load_series(
     return SeriesFiles(head=head, studies=studies, table=table)
 
 
-def _without_placing(catalog: Catalog, optional: Container[str]) -> Catalog:
-    """Return a catalog that accepts optional workloads of applications on machines that cannot run them."""
-
-    def placed(known: KnownApplication) -> KnownApplication:
-        def misplaced(w: ApplicationWorkload, study: Study) -> tuple[str, ...]:
-            return () if w.name in optional else known.misplaced(w, study)
-
-        return replace(known, misplaced=misplaced)
-
-    return replace(catalog, applications={name: placed(a) for name, a in catalog.applications.items()})
-
-
 def _text(
     text_of: Callable[[str], str], file: str, root: MapNode, at: Path, problems: Problems
 ) -> str | None:
@@ -109,6 +97,18 @@ def _text(
         what = f"{file} is not UTF-8"
     problems.add(mark_of(root, at), at, what)
     return None
+
+
+def _without_placing(catalog: Catalog, optional: Container[str]) -> Catalog:
+    """Return a catalog that accepts optional workloads of applications on machines that cannot run them."""
+
+    def placed(known: KnownApplication) -> KnownApplication:
+        def misplaced(w: ApplicationWorkload, study: Study) -> tuple[str, ...]:
+            return () if w.name in optional else known.misplaced(w, study)
+
+        return replace(known, misplaced=misplaced)
+
+    return replace(catalog, applications={name: placed(a) for name, a in catalog.applications.items()})
 
 
 def _check_head(head: SeriesFile, root: MapNode, problems: Problems) -> None:
@@ -179,9 +179,16 @@ def packed_places(words: Sequence[str] | Mapping[str, object]) -> tuple[str, ...
 def _check_rules(
     head: SeriesFile, studies: Mapping[str, Study], root: MapNode, catalog: Catalog, problems: Problems
 ) -> None:
+    whole = len(studies) == len(head.parts)
+    workloads = {w.name for s in studies.values() for w in s.applications}
+    for number, name in enumerate(head.narrow.optional):
+        if whole and name not in workloads:
+            at: Path = ("narrow", "optional", number)
+            what = f'no application workload is called "{name}"{did_you_mean(name, workloads)}'
+            problems.add(mark_of(root, at), at, what)
     used = {e.backend for s in studies.values() for e in s.environments}
     for name, preferred in head.narrow.backends.items():
-        at: Path = ("narrow", "backends", name)
+        at = ("narrow", "backends", name)
         if len(studies) == len(head.parts) and name not in used:
             what = f'no environment has the backend "{name}"{did_you_mean(name, used)}'
             problems.add(mark_of(root, at, key=True), at, what)
@@ -189,13 +196,6 @@ def _check_rules(
             if other not in catalog.backends:
                 what = f'unknown backend "{other}"{did_you_mean(other, catalog.backends)}'
                 problems.add(mark_of(root, at), at, what)
-    whole = len(studies) == len(head.parts)
-    workloads = {w.name for s in studies.values() for w in s.applications}
-    for number, name in enumerate(head.narrow.optional):
-        if whole and name not in workloads:
-            at = ("narrow", "optional", number)
-            what = f'no application workload is called "{name}"{did_you_mean(name, workloads)}'
-            problems.add(mark_of(root, at), at, what)
     known = {e.name for s in studies.values() for e in s.environments}
     for name in head.narrow.containers:
         if len(studies) == len(head.parts) and name not in known:

@@ -11,7 +11,8 @@ from ..errors import UnavailableError
 from ..host import Host
 from ..host.runtime import scratch_directory
 from ..lifecycle import Method
-from ..model.record import JsonValue, Row
+from ..model.change import replace
+from ..model.record import STEP, JsonValue, Row
 from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
 from ..model.workload import LIFECYCLE_KEYS
 from ..node.arms.starting import lone_request, without_seat
@@ -19,7 +20,7 @@ from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent, Restored
 from .contract import Cost, Subject, lacks_method
-from .event_rows import event_row, with_steps
+from .event_rows import event_row
 from .rounds import shuffled
 
 CHECKPOINT = SubjectFacts(
@@ -120,8 +121,9 @@ def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
 
 def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
     """Return the row of the time that each event took, with its steps."""
-    phases = [one.phases for one in found]
-    return with_steps(event_row(w, metric, "s", [one.total for one in phases]), phases)
+    steps = [one.phases.record() for one in found]
+    parts = {STEP + name: tuple(one[name] for one in steps) for name in steps[0]}
+    return replace(event_row(w, metric, "s", [one.phases.total for one in found]), parts=parts)
 
 
 def checkpoint_and_restore(trial: Trial, criu: Criu, w: EventSubject) -> Restored:

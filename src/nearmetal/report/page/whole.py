@@ -115,8 +115,8 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
         *_boots(study, records, context, drawings),
-        *_steps(study, analysis, records, drawings),
         sections.what_ran(study, analysis, records),
+        *_steps(study, analysis, records, drawings),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
         sections.parity(context.differences),
@@ -143,19 +143,6 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
     )
 
 
-def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
-    """Return the counters of instances; nothing if none were requested."""
-    blocks = instances_blocks(study, instances_of(study, records))
-    leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
-    return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
-
-
-def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawings) -> list[Markup]:
-    """Return the boot times of guests; nothing if no guest was booted."""
-    leaf = boot_leaf(study, records, context.provenance)
-    return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
-
-
 def _steps(study: Study, analysis: Analysis, records: RecordIndex, drawings: Drawings) -> list[Markup]:
     """Return curves over the numbers in which workloads differ, the steps of events of instances, and what
     clients saw of moves; nothing if there are none."""
@@ -168,6 +155,19 @@ def _steps(study: Study, analysis: Analysis, records: RecordIndex, drawings: Dra
     blocks: tuple[Block, ...] = (*charts, *(() if grid is None else (grid,)))
     leaf = Leaf(key="steps", title="Sweeps and steps", blocks=blocks)
     return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
+
+
+def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
+    """Return the counters of instances; nothing if none were requested."""
+    blocks = instances_blocks(study, instances_of(study, records))
+    leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
+    return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
+
+
+def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawings) -> list[Markup]:
+    """Return the boot times of guests; nothing if no guest was booted."""
+    leaf = boot_leaf(study, records, context.provenance)
+    return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
 
 
 def framed(
