@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from nearmetal.analysis import analyse
+from nearmetal.api import images
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import read_series
 from nearmetal.environments import Backend, Checkpoints, Migrates
 from nearmetal.environments.registry import get_backend
+from nearmetal.host import LocalHost
+from nearmetal.images.store import ImageStore
 from nearmetal.lifecycle import Method
 from nearmetal.model.change import replace
 from nearmetal.model.published import Quantity
@@ -202,6 +205,18 @@ def test_a_plan_leaves_out_what_this_machine_has_no_device_for(tmp_path: Path) -
     asked = narrow(files(), offer_planned(files(), host, None), seed=1, max_time=60.0)
     out = {o.what: o for p in asked.parts for o in p.left_out}
     assert "RDMA" in out["rdma"].reason and out["rdma"].remedy
+
+
+@pytest.mark.parametrize(
+    ("program", "built"), [(None, ["debian-apps", "criu"]), ("/usr/sbin/criu", ["debian-apps"])]
+)
+def test_criu_is_built_before_the_moves_unless_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, built: list[str]
+) -> None:
+    monkeypatch.setattr(images, "image_store", lambda: ImageStore(tmp_path / "images"))
+    monkeypatch.setattr(LocalHost, "which", lambda _self, name: program if name == "criu" else None)
+    assert list(images.unbuilt_images(study(series(2), "moves"))) == built
+    assert list(images.unbuilt_images(study(series(2), "npb"))) == ["debian-apps"]
 
 
 def measured(asked: Part, metric: SimulatedMetric, overheads: dict[str, float]) -> PartResult:
