@@ -238,7 +238,7 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
             "series.yaml",
             "notes: [Two",
             "not_asked: {jobs: {remedy: by hand}}\n    notes: [Two",
-            "series.yaml:17:17  parts.net.not_asked.jobs: ",
+            "series.yaml:17:23  parts.net.not_asked.jobs.reason: missing",
         ),
         (
             "series.yaml",

@@ -81,14 +81,15 @@ class RequestedSeries:
     seconds: float
     only: tuple[str, ...]
 
-    def narrowed(self, offer: MachineOffer) -> Series:
+    def narrowed(self, offer: MachineOffer, able: Callable[[Series], Series] | None = None) -> Series:
         """Return the series that a machine can run.
+
+        able: removes what no machine can run.
 
         Raises UnavailableError if it can run no part.
         """
-        from ..run.series import able
-
-        series = able(narrow(self.files, offer, seed=self.seed, max_time=self.seconds, only=self.only))
+        series = narrow(self.files, offer, seed=self.seed, max_time=self.seconds, only=self.only)
+        series = series if able is None else able(series)
         if all(p.study is None for p in series.parts):
             omissions = dict.fromkeys(o for p in series.parts for o in p.left_out)
             raise UnavailableError(
@@ -117,10 +118,10 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
 
 def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
-    from ..run.series import offer_planned
+    from ..run.series import able, offer_planned
 
     found = requested_series(options)
-    return found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+    return found.narrowed(offer_planned(found.files, LocalHost(), options.backend), able)
 
 
 def checked_series(
@@ -258,12 +259,12 @@ def run_series(
 
     shown: the series as named on the command line.
     """
-    from ..run.series import offer_here
+    from ..run.series import able, offer_here
 
     found = requested_series(options)
     with View(quiet=json) as view:
         machine = machine_here(view, None)
-        series = found.narrowed(offer_here(found.files, machine, view, options.backend))
+        series = found.narrowed(offer_here(found.files, machine, view, options.backend), able)
         if dry_run:
             series = checked_series(series, machine, view, require_kvm=require_kvm)
     if dry_run:

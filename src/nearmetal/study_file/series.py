@@ -179,7 +179,9 @@ def packed_places(words: Sequence[str] | Mapping[str, object]) -> tuple[str, ...
 def _check_rules(
     head: SeriesFile, studies: Mapping[str, Study], root: MapNode, catalog: Catalog, problems: Problems
 ) -> None:
-    whole = len(studies) == len(head.parts)
+    # A part with mistakes of its own may have the names that are missing.
+    parts = root.get("parts")
+    whole = isinstance(parts, MapNode) and len(studies) == len(parts.entries)
     workloads = {w.name for s in studies.values() for w in s.applications}
     for number, name in enumerate(head.narrow.optional):
         if whole and name not in workloads:
@@ -189,7 +191,7 @@ def _check_rules(
     used = {e.backend for s in studies.values() for e in s.environments}
     for name, preferred in head.narrow.backends.items():
         at = ("narrow", "backends", name)
-        if len(studies) == len(head.parts) and name not in used:
+        if whole and name not in used:
             what = f'no environment has the backend "{name}"{did_you_mean(name, used)}'
             problems.add(mark_of(root, at, key=True), at, what)
         for other in preferred:
@@ -198,7 +200,7 @@ def _check_rules(
                 problems.add(mark_of(root, at), at, what)
     known = {e.name for s in studies.values() for e in s.environments}
     for name in head.narrow.containers:
-        if len(studies) == len(head.parts) and name not in known:
+        if whole and name not in known:
             at = ("narrow", "containers", name)
             what = f'no environment is called "{name}"{did_you_mean(name, known)}'
             problems.add(mark_of(root, at, key=True), at, what)
