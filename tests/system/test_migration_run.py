@@ -42,15 +42,16 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     line = next(line for line in trial_lines(tmp_path) if not line["aa"])
     assert line["status"] == "ok", line
     rows = {r["metric"]: r for r in line["rows"] if r["workload"] == "moved"}
-    assert set(rows) == {"total", "stopped", "downtime", "silence", "sent"}
+    assert set(rows) == {"total", "stopped", "downtime", "silence", "unanswered", "sent"}
     assert len(rows["total"]["values"]) == 2 and min(rows["total"]["values"]) > 0
     assert max(rows["stopped"]["values"]) <= max(rows["total"]["values"])
     facts = line["facts"]["moved"]
     assert facts["method"] == "postcopy" and facts["program"] == "went on with no wrong page"
     assert facts["floor"]["lost"] == 0 and facts["floor"]["period"] >= 0.5e-3
-    assert [set(m["phases"]) for m in facts["moves"]] == [
-        {"connect", "dump", "copy", "restore", "thaw", "removal"}
-    ] * 2
+    phases = {"connect", "dump", "copy", "restore", "thaw", "removal"}
+    assert [set(m["phases"]) for m in facts["moves"]] == [phases] * 2
+    assert set(rows["total"]["parts"]) == {f"step.{name}" for name in phases}
+    assert min(rows["unanswered"]["values"]) >= facts["floor"]["period"]
     assert json.loads(done.stdout)["results_dir"] and left_behind(tmp_path) == []
 
 

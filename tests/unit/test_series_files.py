@@ -32,7 +32,7 @@ from nearmetal.run.run import Outcome
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series, series_names
 from nearmetal.study_file import load_text
-from nearmetal.study_file.series import series_schema
+from nearmetal.study_file.series import _without_placing, series_schema
 from nearmetal.testing.fake_host import FakeHost
 
 SERIES = """\
@@ -133,6 +133,47 @@ def test_a_series_of_the_users_own_is_read_and_narrowed(tmp_path: Path) -> None:
     assert find_series(str(tmp_path / "cpu.yaml")) is None
 
 
+def test_a_part_has_its_own_ranks_and_names_what_no_file_asks(tmp_path: Path) -> None:
+    here = written(
+        tmp_path,
+        ("series.yaml", "ranks: every", "ranks: largest"),
+        (
+            "series.yaml",
+            "file: messages.yaml",
+            "file: messages.yaml\n    ranks: every\n    not_asked: {jobs: {reason: no pool, remedy: wait}}",
+        ),
+    )
+    cpu, net = narrow(read(here), offer(), seed=5, max_time=60.0).parts
+    assert cpu.study is not None and net.study is not None
+    assert {a.placement.ranks for a in cpu.study.arms()} == {2}
+    assert {a.placement.ranks for a in net.study.arms()} == {1, 2}
+    assert [str(o) for o in net.left_out] == ["jobs: no pool; next: wait"]
+    lost = offer(cores=0)
+    net = narrow(read(here), lost, seed=5, max_time=60.0).parts[1]
+    assert net.study is None and "no pool" not in net.absent
+
+
+def test_an_optional_workload_is_left_out_where_its_device_is_missing(tmp_path: Path) -> None:
+    rdma = "  ep: {kernel: ep, class: S}\n  rdma: {application: perftest}"
+    here = written(
+        tmp_path,
+        ("series.yaml", "ranks: every", "ranks: every\n  optional: [rdma]"),
+        ("cpu.yaml", "  ep: {kernel: ep, class: S}", rdma),
+        ("cpu.yaml", "  1x1: {instances: 1, tasks: 1}\n", ""),
+        (
+            "series.yaml",
+            "{bare: native/1x1, boxed: [box/2x1, box/1x1]}",
+            "{bare: native/1x2, boxed: box/2x1}",
+        ),
+    )
+    why = Omission(what="rdma", reason="no device", remedy="a card")
+    bare = narrow(read(here), replace(offer(), unusable={"rdma": why}), seed=5, max_time=60.0).parts[0]
+    assert bare.study is not None and [w.name for w in bare.study.workloads] == ["ep"]
+    assert why in bare.left_out
+    whole = narrow(read(here), offer(), seed=5, max_time=60.0).parts[0]
+    assert whole.study is not None and [w.name for w in whole.study.workloads] == ["ep", "rdma"]
+
+
 def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path) -> None:
     files = read(written(tmp_path))
     series = narrow(files, offer(), seed=5, max_time=60.0)
@@ -182,6 +223,30 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
             "notes: [Two",
             "needs: [ovs]\n    notes: [Two",
             "series.yaml:17:13  parts.net.needs[0]",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "figures: [curve]\n    notes: [Two",
+            "series.yaml:17:14  parts.net.figures: the chart curve shows workloads that differ in one number",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "figures: [steps]\n    notes: [Two",
+            "series.yaml:17:14  parts.net.figures: the chart steps shows the steps of events",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "not_asked: {jobs: {remedy: by hand}}\n    notes: [Two",
+            "series.yaml:17:23  parts.net.not_asked.jobs.reason: missing",
+        ),
+        (
+            "series.yaml",
+            "ranks: every",
+            "ranks: every\n  optional: [ep]",
+            'series.yaml:7:14  narrow.optional[0]: no application workload is called "ep"',
         ),
         (
             "series.yaml",
@@ -311,8 +376,11 @@ def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale:
 
 @pytest.mark.parametrize("name", series_names())
 def test_every_part_is_an_ordinary_study_file(name: str) -> None:
-    """It loads without the series, on a machine that has the image."""
-    known = replace(catalog(), no_image=lambda _name, _own, _file: None)
+    """It loads without the series, on a machine that has the image and the devices of optional workloads."""
+    found = find_series(name)
+    assert found is not None
+    optional = read_series(found, scale=Scale.SMALL, seed=1).head.narrow.optional
+    known = _without_placing(replace(catalog(), no_image=lambda _name, _own, _file: None), optional)
     for file, text in series_output(name, Scale.SMALL).items():
         if file.endswith(".yaml") and file != "series.yaml":
             assert load_text(text, file, known, seed=1).name.startswith(name)

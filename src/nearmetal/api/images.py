@@ -20,6 +20,7 @@ from ..images.sources import archive_lines, resolved_suite
 from ..images.store import checked_name
 from ..model.environments.image import HOST
 from ..node.bases import has_kernel, usual_kernel_image
+from ..node.criu import IMAGE as CRIU
 from ..node.machine import image_store
 from ..study_file.environments.images import load_definition
 from .studies import Note, ignore
@@ -91,8 +92,8 @@ def build_image(name: str, file: Path | None = None, *, progress: Note = ignore)
 
 
 def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
-    """Return the definitions of the images that the environments of a study need and that are not built yet,
-    by name."""
+    """Return the definitions of the images that are not built yet and that a study needs, by name: those of
+    its environments, their kernels, and CRIU."""
     host, store = LocalHost(), image_store()
     own = {i.name: i for i in study.images}
     wanted = [e.image for e in study.environments if e.image != HOST]
@@ -104,9 +105,17 @@ def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
             # An image that is not built is taken to bring a kernel: most that guests boot do.
             if (image is not None or e.image == HOST) and not has_kernel(image):
                 wanted.append(usual_kernel_image(e.guest))
+    if _by_criu(study) and host.which(CRIU) is None:
+        wanted.append(CRIU)
     wanted = list(dict.fromkeys(wanted))
     found = {n: known_definition(n, own) for n in wanted if find_image(host, store, n, own) is None}
     return {n: d for n, d in found.items() if d is not None}
+
+
+def _by_criu(study: Study) -> bool:
+    """Return whether an environment of a study may be written to files by CRIU."""
+    methods = [w.by(e.method).method for w in study.events for e in study.environments if e.takes(w.name)]
+    return any(m is not None and m.by_criu for m in methods)
 
 
 def build_images(study: Study, progress: Note = ignore) -> None:

@@ -26,7 +26,7 @@ from .contract import (
     Tuned,
     Unavailable,
 )
-from .moving import Checkpoints, Criu, Dump, Migrates, Moved, MoveRequest, Predictable
+from .moving import Checkpoints, Criu, Dump, EnablesMoves, Migrates, Moved, MoveRequest, Predictable
 
 __all__ = [
     "BARE_ATTACHMENTS",
@@ -42,6 +42,7 @@ __all__ = [
     "Criu",
     "Dump",
     "Elsewhere",
+    "EnablesMoves",
     "Enclosed",
     "Foreseen",
     "Guest",

@@ -165,6 +165,17 @@ class Migrates(Protocol):
 
 
 @runtime_checkable
+class EnablesMoves(Protocol):
+    """Extra interface of backends whose instances need settings before a move (Environment.movable)."""
+
+    def enable_moves(self, instance: Instance) -> None:
+        """Set everything that a move of an instance by any method needs, and leave the instance where it is.
+
+        Raises RunError.
+        """
+
+
+@runtime_checkable
 class Predictable(Protocol):
     """Extra interface of backends whose moves can be predicted, so that `method: auto` can choose.
 

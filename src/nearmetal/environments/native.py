@@ -140,7 +140,7 @@ def start_native(
         if request.environment.image != HOST:
             with in_tree(host, tools, request, groups) as instance:
                 yield instance
-        elif request.seat is not None or request.first_process:
+        elif request.seat is not None or request.first_process or request.layer is not None:
             with _bare(host, tools, request, groups, last) as instance:
                 yield instance
         else:

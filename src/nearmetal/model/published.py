@@ -24,6 +24,7 @@ class Quantity(StrEnum):
     WALL: seconds of a whole run.
     INSTANCES: counters of instances in timed runs.
     BOOT: seconds of a boot, by statistic (phase 'boot.minimum', ...).
+    VALUE: value of a metric, in its unit.
     """
 
     TIME = "time"
@@ -36,6 +37,7 @@ class Quantity(StrEnum):
     WALL = "wall time"
     INSTANCES = "instances"
     BOOT = "boot time"
+    VALUE = "value"
 
 
 class Likeness(StrEnum):
@@ -267,6 +269,8 @@ class PublishedFigure:
         none.
     phase: phase of a process, '' for the whole process; for INSTANCES, the name of the counter ('node.user',
         see analysis.instances).
+    metric: metric of the workload, if it is not the workload as a whole; required for VALUE.
+    text: of a VALUE, as printed, with its unit.
     differs: how its conditions differ from those of our measurement.
     """
 
@@ -284,6 +288,8 @@ class PublishedFigure:
     arm: str = ""
     baseline: str = ""
     phase: str = ""
+    metric: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

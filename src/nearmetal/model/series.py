@@ -21,11 +21,15 @@ class Scale(StrEnum):
 class Figure(StrEnum):
     """A chart of a part.
 
+    CURVE: values over the one number in which several workloads differ.
+    STEPS: seconds of each step of the events of instances.
     OVERHEADS: the overhead of every environment, by metric.
     PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
     RELATIVE: bars of every environment relative to its baseline, times and rates as they are.
     """
 
+    CURVE = "curve"
+    STEPS = "steps"
     OVERHEADS = "overheads"
     PACKING = "packing"
     RELATIVE = "relative"

@@ -74,6 +74,15 @@ class Narrowing:
             {"two-vms": "two-containers"},
         ),
     )
+    optional: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            ListOf(NAME),
+            "workloads that are left out, with the reason, where the machine lacks their programs or devices;"
+            " for applications",
+            ["rdma"],
+        ),
+    )
     host_images: Mapping[str, str] = field(
         default_factory=dict,
         metadata=key(
@@ -109,6 +118,20 @@ _TABLE = matching(
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotAsked:
+    """Why no study file asks something that belongs to a part.
+
+    name: what is not asked.
+    """
+
+    name: str
+    reason: str = field(metadata=key(SOME_TEXT, "why it is not asked", "it needs a batch system"))
+    remedy: str = field(
+        default="", metadata=key(SOME_TEXT, "what the user can do about it", "nearmetal migrate, by hand")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartEntry:
     """A part as its series file describes it.
 
@@ -117,6 +140,7 @@ class PartEntry:
     places: for each environment of the paper, the arms that may correspond to it. The first one that the
         machine can run is used. An environment alone stands for its first placement.
     needs: environments without which the part is not measured.
+    ranks: as in Narrowing, for this part; None if the rule of the series holds.
     """
 
     name: str
@@ -144,12 +168,25 @@ class PartEntry:
         default=(),
         metadata=key(ListOf(NAME), "environments without which the part is not measured", ["container-ovs"]),
     )
+    ranks: RankChoice | None = field(
+        default=None,
+        metadata=key(one_of(RankChoice), "for this part, instead of narrow: ranks", "every"),
+    )
+    not_asked: tuple[NotAsked, ...] = field(
+        default=(),
+        metadata=key(
+            Named(NotAsked),
+            "what belongs to the part and no study file can ask; it is named among what is left out",
+            {"a pool of jobs": {"reason": "it needs a batch system"}},
+        ),
+    )
     figures: tuple[Figure, ...] = field(
         default=(Figure.OVERHEADS,),
         metadata=key(
             ListOf(one_of(Figure)),
             "charts: overheads; relative, with bars of times and rates relative to the baseline; packing,"
-            " which shows the places called '<n> per node'",
+            " which shows the places called '<n> per node'; curve, a line for each environment over a"
+            " parameter that differs between workloads; steps, the seconds of each step of an event",
             ["overheads"],
         ),
     )

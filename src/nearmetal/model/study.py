@@ -142,6 +142,11 @@ class Study:
         """The workloads that are applications."""
         return tuple(w for w in self.workloads if isinstance(w, ApplicationWorkload))
 
+    @property
+    def events(self) -> tuple[EventSubject, ...]:
+        """The workloads that are events of instances."""
+        return tuple(w for w in self.workloads if isinstance(w, EventSubject))
+
     def arms(self) -> tuple[Arm, ...]:
         """Return every environment on each placement that it names, in file order."""
         places = {p.name: p for p in self.placements}

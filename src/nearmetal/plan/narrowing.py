@@ -45,6 +45,7 @@ class MachineOffer:
     stand_ins: by the backend in the files.
     lacking: why an attachment cannot be built.
     cards: network devices with virtual functions (SR-IOV).
+    unusable: why the machine cannot run optional workloads, by name.
     programs: the programs of Narrowing.host_images that the machine has.
     images: the images of Narrowing.imports that were imported.
     devices: the devices in the files that exist.
@@ -56,6 +57,7 @@ class MachineOffer:
     stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
     lacking: Mapping[Attachment, Omission] = field(default_factory=dict)
     cards: tuple[str, ...] = ()
+    unusable: Mapping[str, Omission] = field(default_factory=dict)
     programs: frozenset[str] = frozenset()
     images: frozenset[str] = frozenset()
     devices: frozenset[str] = frozenset()
@@ -87,13 +89,15 @@ def narrow(
 
 
 def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer) -> Part:
-    left_out: list[Omission] = []
+    left_out = [Omission(what=n.name, reason=n.reason, remedy=n.remedy) for n in entry.not_asked]
     left = _with_own_needs(study, rules, offer, left_out)
     left = _with_stand_ins(left, rules, offer, left_out)
     left = _with_attachments(left, offer, left_out)
-    left = _with_placements(left, rules, offer, left_out)
+    left = _with_workloads(left, rules, offer, left_out)
+    left = _with_placements(left, rules, entry.ranks or rules.ranks, offer, left_out)
     new_names = _names(study, rules, offer)
-    absent = _absent(left, [new_names.get(n, n) for n in entry.needs], left_out)
+    lacking = left_out[len(entry.not_asked) :]
+    absent = _absent(left, [new_names.get(n, n) for n in entry.needs], lacking)
     arms = () if absent else tuple(a.name for a in left.arms())
     places = {word: _place(named, arms, new_names) for word, named in entry.places.items()}
     return Part(
@@ -228,7 +232,30 @@ def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission
     return replace(study, environments=tuple(kept))
 
 
-def _with_placements(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
+def _with_workloads(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
+    """Return the study without the optional workloads that the machine cannot run."""
+    dropped = {w.name for w in study.workloads if w.name in rules.optional and w.name in offer.unusable}
+    if not dropped:
+        return study
+    left_out += [replace(offer.unusable[w.name], what=w.name) for w in study.workloads if w.name in dropped]
+    environments = [
+        replace(e, workloads=tuple(w for w in e.workloads if w not in dropped))
+        for e in study.environments
+        if not e.workloads or set(e.workloads) - dropped
+    ]
+    workloads = tuple(w for w in study.workloads if w.name not in dropped)
+    primary = tuple(p for p in study.design.primary if p.partition(".")[0] not in dropped)
+    return replace(
+        study,
+        environments=tuple(environments) if workloads else (),
+        workloads=workloads,
+        design=replace(study.design, primary=primary),
+    )
+
+
+def _with_placements(
+    study: Study, rules: Narrowing, ranks: RankChoice, offer: MachineOffer, left_out: list[Omission]
+) -> Study:
     used = {name for e in study.environments for name in e.placements}
     every = [p for p in study.placements if p.name in used]
     fitting = [q for p in every if (q := _on(p, rules, offer)) is not None]
@@ -238,7 +265,7 @@ def _with_placements(study: Study, rules: Narrowing, offer: MachineOffer, left_o
         reason = f"this machine has {cores}, and the smallest placement has {least} ranks"
         remedy = f"a machine with {least} cores or more: ranks that share a core spin while they wait"
         left_out.append(Omission(what=_EVERY, reason=reason, remedy=remedy))
-    if rules.ranks is RankChoice.LARGEST:
+    if ranks is RankChoice.LARGEST:
         most = max((p.ranks for p in fitting), default=0)
         fitting = [p for p in fitting if p.ranks == most]
     names = {p.name for p in fitting}

@@ -159,9 +159,11 @@ class _Reader:
         figures: list[PublishedFigure] = []
         for at, table in enumerate(top.table):
             self._table(table, ("table", at))
+            self._shown(table.shown, ("table", at, "shown"))
             figures += _shown_table(table)
         for at, number in enumerate(top.number):
             self._text_number(number, ("number", at))
+            self._shown(number.shown, ("number", at, "shown"))
             figures += _shown_number(number)
         derivations = [*self._derived(), *self._follows()]
         significances = [self._significance(x, ("significance", i)) for i, x in enumerate(top.significance)]
@@ -192,6 +194,10 @@ class _Reader:
 
     def _table(self, table: s.TableSection, path: Path) -> None:
         names = (*table.columns, *table.rows)
+        if table.shown is not None and table.shown.rows == "workload":
+            for row in table.rows:
+                if row not in table.shown.ran:
+                    self.mistakes.append(((*path, "shown", "rows"), f'"ran" does not say what "{row}" ran'))
         for name in table.units:
             if name not in names:
                 self.mistakes.append(
@@ -210,6 +216,10 @@ class _Reader:
                     table.source,
                 )
                 self._add(number, (*path, "rows", row, at))
+
+    def _shown(self, shown: s.ShownSection | None, path: Path) -> None:
+        if shown is not None and shown.quantity is Quantity.VALUE and not shown.metric:
+            self.mistakes.append(((*path, "quantity"), "a value needs the metric that it is of"))
 
     def _text_number(self, entry: s.NumberSection, path: Path) -> None:
         low, high = entry.value
@@ -360,6 +370,8 @@ def _shown_table(table: s.TableSection) -> Iterator[PublishedFigure]:
             number, unit = _in_base(value, _unit(table, row, column))
             quantity, what = shown.quantity, f"{table.what} {column}, {row}"
             phase, arm, size, workloads = f"{shown.of}.{column}", row, "", shown.workloads
+            if shown.rows == "workload":
+                phase, arm, workloads = "", column, (shown.ran[row],)
             if shown.rows == "benchmark":
                 kernel, _, size = row.partition("-")
                 phase, arm, workloads = column.removeprefix(SHARE_OF), shown.arm, (kernel.lower(),)
@@ -379,6 +391,8 @@ def _shown_table(table: s.TableSection) -> Iterator[PublishedFigure]:
                 size=size,
                 arm=arm,
                 phase=phase,
+                metric=shown.metric,
+                text=f"{value} {_unit(table, row, column)}".rstrip(),
             )
 
 
@@ -387,7 +401,13 @@ def _shown_number(entry: s.NumberSection) -> Iterator[PublishedFigure]:
         return
     (low, unit), (high, _) = (_in_base(v, entry.unit) for v in entry.value)
     yield PublishedFigure(
-        what=entry.what, low=low, high=high, unit=unit, source=entry.source, **entry.shown.model_dump()
+        what=entry.what,
+        low=low,
+        high=high,
+        unit=unit,
+        source=entry.source,
+        text=" to ".join(dict.fromkeys(map(str, entry.value))) + f" {entry.unit}".rstrip(),
+        **entry.shown.model_dump(),
     )
 
 
@@ -410,4 +430,5 @@ def _shown_claims(claims: Sequence[PaperClaim]) -> Iterator[PublishedFigure]:
                 size=claim.size,
                 arm=claim.arm,
                 baseline=claim.baseline,
+                metric=claim.metric,
             )

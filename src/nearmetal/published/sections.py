@@ -129,6 +129,7 @@ class ShownSection(PaperFileSection):
     likeness: Likeness = Field(description="how well it can be compared with yours")
     differs: Text = Field(description="how its conditions differ")
     workloads: tuple[Text, ...] = ()
+    metric: str = Field(default="", description="metric of the workload; required for a value")
 
 
 class ShownNumber(ShownSection):
@@ -138,7 +139,13 @@ class ShownNumber(ShownSection):
 
 
 class ShownTable(ShownSection):
-    rows: Literal["environment", "benchmark"] = Field(description="what the names of the rows are")
+    rows: Literal["environment", "benchmark", "workload"] = Field(
+        description="what the names of the rows are; if workload, those of the columns are environments"
+    )
+    ran: dict[Name, Text] = Field(
+        default_factory=dict,
+        description="if rows are workloads: the kernel, application or event of each row",
+    )
     arm: str = Field(default="", description="the paper's name of the environment, if rows are benchmarks")
     of: str = Field(default="", description="group of counters that the columns belong to")
 

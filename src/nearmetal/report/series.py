@@ -21,6 +21,8 @@ from ..units import show, show_clock
 from .charts.instances import instances_charts, runs_of
 from .charts.parts import PAGE, Chart
 from .charts.series import overheads, packing, relative
+from .charts.steps import steps_charts
+from .charts.swept import swept_charts
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
@@ -32,6 +34,7 @@ from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, phases
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
+from .tables.clients import clients_grid
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
@@ -248,9 +251,10 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         link = (f"All of part {r.part.key}", f"{r.directory}/report.html")
         answer = " ".join((r.study.question, *answer_sentences(r.study, r.analysis)))
         blocks = [Words(text=answer, link=link), *blocks]
-        blocks += [c for c in _charts(r, pairs) if c is not None]
+        blocks += _charts(r, pairs, records)
         blocks += _grids(r.study, r.analysis)
         blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
+        blocks += _clients(r.study, records)
         blocks += instances_blocks(r.study, counted)
         blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
@@ -270,16 +274,28 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
-def _charts(r: PartResult, pairs: Sequence[PrintedComparison]) -> tuple[Chart | None, ...]:
+def _charts(r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIndex) -> list[Chart]:
     assert r.study is not None and r.analysis is not None
     study, cells = r.study, r.analysis.cells
     packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
-    drawn: Mapping[Figure, Callable[[], Chart | None]] = {
-        Figure.PACKING: lambda: packing(cells, packed, [b.figure for b in pairs], PAGE),
-        Figure.OVERHEADS: lambda: overheads(cells, lambda arm: side(study, arm).title, PAGE),
-        Figure.RELATIVE: lambda: relative(cells, lambda arm: side(study, arm).title, PAGE),
+
+    def title(arm: str) -> str:
+        return side(study, arm).title
+
+    drawn: Mapping[Figure, Callable[[], Sequence[Chart | None]]] = {
+        Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs], PAGE),),
+        Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
+        Figure.RELATIVE: lambda: (relative(cells, title, PAGE),),
+        Figure.CURVE: lambda: swept_charts(study, cells),
+        Figure.STEPS: lambda: steps_charts(study, records, title),
     }
-    return tuple(drawn[figure]() for figure in r.part.figures)
+    return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]
+
+
+def _clients(study: Study, records: RecordIndex) -> list[Block]:
+    """Return the table of what clients of moving instances saw; nothing if there were none."""
+    grid = clients_grid(study, records, lambda arm: side(study, arm).title)
+    return [] if grid is None else [grid]
 
 
 def _second_by_second(

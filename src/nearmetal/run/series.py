@@ -4,6 +4,7 @@ Divides the time among the parts of a series."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..environments import Foreseen, Tuned, Unavailable
@@ -12,15 +13,19 @@ from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host
 from ..host.facts import devices
 from ..host.facts.topology import topology
+from ..model.environments.image import HOST
 from ..model.environments.network import NetworkSettings
-from ..model.series import Omission, Part
+from ..model.series import Omission, Part, Series
 from ..model.series_file import SeriesFiles
 from ..model.study import Attachment
 from ..network.plan import NetworkRequest
-from ..node.machine import Machine, image_store
+from ..node.machine import Hardware, Machine, hardware_of, image_store
 from ..node.progress import Progress
 from ..node.survey.attachments import NEEDS_CARD, try_networks
+from ..node.survey.programs import find_on, install_line, lacking, two_ranks
 from ..plan.narrowing import MachineOffer, StandIn, devices_of
+from ..subjects.registry import without_unable
+from ..workloads.applications.registry import application, choices
 
 
 def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend: str | None) -> MachineOffer:
@@ -52,6 +57,7 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
         stand_ins=stand_ins,
         lacking=lacking | _cards_lacking(host, files),
         cards=devices.physical_functions(host),
+        unusable=_unusable(host, files, machine.hardware),
         programs=_programs(host, files),
         images=_imported(files),
         devices=_devices(files),
@@ -72,6 +78,7 @@ def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> Machin
         stand_ins={name: _assumed(preferred, host) for name, preferred in _preferred(files, backend).items()},
         lacking=_cards_lacking(host, files),
         cards=devices.physical_functions(host) if Attachment.SRIOV in _attachments(files) else (),
+        unusable=_unusable(host, files, hardware_of(host)) if files.head.narrow.optional else {},
         programs=_programs(host, files),
         images=_imported(files),
         devices=_devices(files),
@@ -180,3 +187,42 @@ def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
     """
     shares = sum(p.share for p in waiting)
     return max(left, 1.0) * part.share / shares
+
+
+def _unusable(host: Host, files: SeriesFiles, hardware: Hardware) -> dict[str, Omission]:
+    """Return why this machine cannot run optional workloads, by name."""
+    found = {}
+    for study in files.studies.values():
+        for w in study.applications:
+            if w.name not in files.head.narrow.optional:
+                continue
+            known, given = application(w.application), choices(w)
+            needs = known.needs(given)
+            missing = lacking(needs, find_on(host))
+            if problem := known.problem(given, two_ranks(hardware)):
+                found[w.name] = Omission(what=w.name, reason=problem, remedy="another machine")
+            elif missing:
+                what = " and ".join(missing)
+                reason = f"{what} {'is' if len(missing) == 1 else 'are'} not on this machine"
+                found[w.name] = Omission(what=w.name, reason=reason, remedy=install_line(needs, HOST))
+    return found
+
+
+def able(series: Series) -> Series:
+    """Return the series without what no machine can run, such as methods that a backend lacks. It is named
+    among what is left out."""
+    return replace(series, parts=tuple(_able(p) for p in series.parts))
+
+
+def _able(part: Part) -> Part:
+    if part.study is None or not any(w.event for w in part.study.workloads):
+        return part
+    try:
+        backends = {e.backend: get_backend(e.backend) for e in part.study.environments}
+        study, said = without_unable(part.study, backends)
+    except UnavailableError as e:
+        return replace(part, study=None, absent=e.what, places={})
+    omissions = tuple(Omission(what=name, reason=why) for name, why in said.items())
+    arms = {a.name for a in study.arms()}
+    places = {word: arm for word, arm in part.places.items() if arm in arms}
+    return replace(part, study=study, places=places, left_out=(*part.left_out, *omissions))

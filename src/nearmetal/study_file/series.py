@@ -12,9 +12,10 @@ from ..model.environments.image import ImageDefinition
 from ..model.keys import did_you_mean
 from ..model.series import PER_NODE, Figure
 from ..model.series_file import PartEntry, SeriesFile, SeriesFiles
-from ..model.study import Study
+from ..model.study import ApplicationWorkload, Study
+from ..model.sweep import sweeps
 from ..studies import SERIES_FILE
-from .catalog import Catalog
+from .catalog import Catalog, KnownApplication
 from .load import load_text
 from .problems import Path, Problems
 from .schema import Schema, one_schema
@@ -56,6 +57,7 @@ def load_series(
     table = ""
     if head is not None:
         catalog = _with_imports(catalog, head.narrow.imports)
+        lenient = _without_placing(catalog, head.narrow.optional)
         for entry in head.parts:
             at: Path = ("parts", entry.name)
             text = _text(text_of, entry.file or f"{entry.name}.yaml", root, (*at, "file"), problems)
@@ -63,7 +65,7 @@ def load_series(
                 continue
             try:
                 studies[entry.name] = load_text(
-                    text, name_of(entry.file or f"{entry.name}.yaml"), catalog, seed=seed
+                    text, name_of(entry.file or f"{entry.name}.yaml"), lenient, seed=seed
                 )
             except StudyError as e:
                 found += e.problems
@@ -109,6 +111,18 @@ def _text(
     return None
 
 
+def _without_placing(catalog: Catalog, optional: Container[str]) -> Catalog:
+    """Return a catalog that accepts optional workloads of applications on machines that cannot run them."""
+
+    def placed(known: KnownApplication) -> KnownApplication:
+        def misplaced(w: ApplicationWorkload, study: Study) -> tuple[str, ...]:
+            return () if w.name in optional else known.misplaced(w, study)
+
+        return replace(known, misplaced=misplaced)
+
+    return replace(catalog, applications={name: placed(a) for name, a in catalog.applications.items()})
+
+
 def _check_head(head: SeriesFile, root: MapNode, problems: Problems) -> None:
     if not head.parts and ("parts",) not in problems.unread:
         problems.add(mark_of(root, ("parts",)), ("parts",), "a series has at least one part")
@@ -148,10 +162,25 @@ def _check_part(entry: PartEntry, study: Study, root: MapNode, problems: Problem
             at = ("parts", entry.name, "needs", number)
             what = f'no environment is called "{name}"{did_you_mean(name, environments)}'
             problems.add(mark_of(root, at), at, what)
+    for figure in entry.figures:
+        if why := _no_figure(figure, study):
+            at = ("parts", entry.name, "figures")
+            problems.add(mark_of(root, at), at, f"the chart {figure} shows {why}")
     if Figure.PACKING in entry.figures and not packed_places(entry.places):
         at = ("parts", entry.name, "figures")
         what = f'the chart {Figure.PACKING} shows places called "1{PER_NODE}", "2{PER_NODE}"; there are none'
         problems.add(mark_of(root, at), at, what)
+
+
+def _no_figure(figure: Figure, study: Study) -> str:
+    """Return what a chart shows, if a study has nothing of the kind; '' otherwise."""
+    match figure:
+        case Figure.CURVE if not sweeps(study.workloads):
+            return "workloads that differ in one number only, at least three of them; there are none"
+        case Figure.STEPS if not any(w.event for w in study.workloads):
+            return "the steps of events of instances; no workload has a subject"
+        case _:
+            return ""
 
 
 def packed_places(words: Sequence[str] | Mapping[str, object]) -> tuple[str, ...]:
@@ -162,10 +191,19 @@ def packed_places(words: Sequence[str] | Mapping[str, object]) -> tuple[str, ...
 def _check_rules(
     head: SeriesFile, studies: Mapping[str, Study], root: MapNode, catalog: Catalog, problems: Problems
 ) -> None:
+    # A part with mistakes of its own may have the names that are missing.
+    parts = root.get("parts")
+    whole = isinstance(parts, MapNode) and len(studies) == len(parts.entries)
+    workloads = {w.name for s in studies.values() for w in s.applications}
+    for number, name in enumerate(head.narrow.optional):
+        if whole and name not in workloads:
+            at: Path = ("narrow", "optional", number)
+            what = f'no application workload is called "{name}"{did_you_mean(name, workloads)}'
+            problems.add(mark_of(root, at), at, what)
     used = {e.backend for s in studies.values() for e in s.environments}
     for name, preferred in head.narrow.backends.items():
-        at: Path = ("narrow", "backends", name)
-        if len(studies) == len(head.parts) and name not in used:
+        at = ("narrow", "backends", name)
+        if whole and name not in used:
             what = f'no environment has the backend "{name}"{did_you_mean(name, used)}'
             problems.add(mark_of(root, at, key=True), at, what)
         for other in preferred:
@@ -186,7 +224,7 @@ def _check_rules(
                 mark_of(root, at), at, f'no environment is called "{name}"{did_you_mean(name, known)}'
             )
     for name in head.narrow.containers:
-        if len(studies) == len(head.parts) and name not in known:
+        if whole and name not in known:
             at = ("narrow", "containers", name)
             what = f'no environment is called "{name}"{did_you_mean(name, known)}'
             problems.add(mark_of(root, at, key=True), at, what)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model.record import Row, Status
+from ..lifecycle import PhaseTimes
+from ..model.change import replace
+from ..model.record import STEP, Row, Status
 from ..model.study import Better, EventSubject
 
 START_SECONDS = 0.004
@@ -20,6 +22,13 @@ def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[fl
         values=tuple(values),
         status=Status.OK,
     )
+
+
+def with_steps(row: Row, phases: Sequence[PhaseTimes]) -> Row:
+    """Return a row with the seconds of the phases that all its events have."""
+    steps = [one.record() for one in phases]
+    names = [name for name in (steps[0] if steps else ()) if all(name in one for one in steps)]
+    return replace(row, parts={STEP + name: tuple(one[name] for one in steps) for name in names})
 
 
 def measured_row(

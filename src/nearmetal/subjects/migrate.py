@@ -43,7 +43,7 @@ from ..lifecycle import (
     without_floor,
 )
 from ..model.change import replace
-from ..model.environments.guest import GuestSettings
+from ..model.environments.guest import GuestSettings, StartFrom
 from ..model.record import JsonValue, Row
 from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
 from ..model.workloads.event import MOVING_KEYS
@@ -62,13 +62,13 @@ from .checkpoint import (
     total_row,
 )
 from .contract import Cost, Subject, lacks_method
-from .event_rows import event_row, measured_row
+from .event_rows import event_row, measured_row, with_steps
 from .probing import PORT, TCP_EVERY, Probe, interrupt, program_inside
 from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
     name="migrate",
-    metrics=("total", "stopped", "downtime", "silence", "sent"),
+    metrics=("total", "stopped", "downtime", "silence", "unanswered", "sent"),
     quantiles=frozenset({"total", "stopped", "silence"}),
     usual=2,
     keys=MOVING_KEYS,
@@ -81,10 +81,13 @@ stopped: from the stop at the source to the resumption at the destination; of pr
 downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
     one period of the probe. Of guests only: processes are moved without an address.
+unanswered: requests of the client without an answer × period of the probe, less those that the same probe
+    loses without a move; at least one period. Of guests only.
 sent: bytes sent, or written to files and copied.
 """
-BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
-"""Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
+BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
+"""Estimated seconds of the start of a guest with the floor of its probe, by boot and from a checkpoint.
+MOVE_SECONDS: of a move."""
 END_SECONDS = 60.0
 _KIND = "between two seats"
 
@@ -131,10 +134,13 @@ class Migrate(Subject):
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
+        guest = arm.environment.guest
+        restored = guest is not None and guest.start is StartFrom.RESTORED
+        start = RESTORE_SECONDS if restored else BOOT_SECONDS
         once = 0.0
         for w in (w.by(arm.environment.method) for w in workloads):
             processes = w.method is not None and w.method.by_criu
-            boot, each = (0.0, EVENT_SECONDS) if processes else (BOOT_SECONDS, MOVE_SECONDS)
+            boot, each = (0.0, EVENT_SECONDS) if processes else (start, MOVE_SECONDS)
             once += boot + w.count_in(design) * each
         return Cost(once=once)
 
@@ -332,10 +338,11 @@ def _rows(w: EventSubject, moves: Sequence[tuple[Moved, Unanswered]], period: fl
     timed = [m for m, _ in moves]
     downtimes = [m.downtime for m in timed if m.downtime]
     return [
-        event_row(w, "total", "s", [m.total for m in timed]),
+        with_steps(event_row(w, "total", "s", [m.total for m in timed]), [m.phases for m in timed]),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
         event_row(w, "silence", "s", [max(u.gap, period) for _, u in moves]),
+        event_row(w, "unanswered", "s", [max(u.lost, period) for _, u in moves]),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),
     ]
 

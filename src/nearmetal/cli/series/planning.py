@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -61,12 +61,15 @@ class RequestedSeries:
     seconds: float
     only: tuple[str, ...]
 
-    def narrowed(self, offer: MachineOffer) -> Series:
+    def narrowed(self, offer: MachineOffer, able: Callable[[Series], Series] | None = None) -> Series:
         """Return the series that a machine can run.
+
+        able: removes what no machine can run.
 
         Raises UnavailableError if it can run no part.
         """
         series = narrow(self.files, offer, seed=self.seed, max_time=self.seconds, only=self.only)
+        series = series if able is None else able(series)
         if all(p.study is None for p in series.parts):
             omissions = dict.fromkeys(o for p in series.parts for o in p.left_out)
             raise UnavailableError(
@@ -95,10 +98,10 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
 
 def planned_series(options: SeriesOptions) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
-    from ...run.series import offer_planned
+    from ...run.series import able, offer_planned
 
     found = requested_series(options)
-    series = found.narrowed(offer_planned(found.files, LocalHost(), options.backend))
+    series = found.narrowed(offer_planned(found.files, LocalHost(), options.backend), able)
     parts = (p if p.study is None else replace(p, study=foreseen(p.study)) for p in series.parts)
     return replace(series, parts=tuple(parts))
 

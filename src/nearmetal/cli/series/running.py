@@ -62,12 +62,12 @@ def run_series(
 
     shown: the series as named on the command line.
     """
-    from ...run.series import offer_here
+    from ...run.series import able, offer_here
 
     found = requested_series(options)
     with View(quiet=json) as view:
         machine = machine_here(view, None)
-        series = found.narrowed(offer_here(found.files, machine, view, options.backend))
+        series = found.narrowed(offer_here(found.files, machine, view, options.backend), able)
         if dry_run:
             series = checked_series(series, machine, view, require_kvm=require_kvm)
     if dry_run:

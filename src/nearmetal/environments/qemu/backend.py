@@ -22,6 +22,7 @@ from ...lifecycle import Method, PageSample
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment, Environment
+from ...model.workloads.event import DOWNTIME_LIMIT
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import (
     HYPERVISOR_LOG,
@@ -55,7 +56,7 @@ from .guest import (
     wire_of,
 )
 from .migrate import METHODS, QemuGuest, migrated, unmovable, with_plan
-from .moving import START_COSTS
+from .moving import EVERY_CAPABILITY, START_COSTS, configure
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
 
@@ -105,6 +106,12 @@ class Qemu:
                 f"{instance.label} is no guest that QEMU was started for directly", remedy="backend: qemu"
             )
         return migrated(host, tools, instance, request, _running)
+
+    def enable_moves(self, instance: Instance) -> None:
+        """See contract.EnablesMoves."""
+        assert isinstance(instance, QemuGuest)
+        with Monitor(instance.plan.sockets.qmp) as monitor:
+            configure(monitor, EVERY_CAPABILITY, None, DOWNTIME_LIMIT)
 
     def sample_memory(self, instance: Instance) -> PageSample:
         """See moving.Predictable."""

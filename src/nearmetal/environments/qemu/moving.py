@@ -29,6 +29,9 @@ CAPABILITIES: Mapping[Method, frozenset[str]] = {
 """The capabilities of QEMU that each method needs. All others are switched off: those of a move before stay
 set."""
 
+EVERY_CAPABILITY = frozenset({"events", "auto-converge", "postcopy-ram"})
+"""Capabilities of a guest that may be moved by any method but multifd, which QEMU refuses beside
+postcopy-ram."""
 
 COSTS = Costs(
     fixed=Estimate(0.002, 0.06, 0.4),

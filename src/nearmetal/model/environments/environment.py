@@ -362,6 +362,16 @@ class Environment:
             "postcopy",
         ),
     )
+    movable: bool = field(
+        default=False,
+        metadata=key(
+            TRUTH,
+            "its instances are made ready to be written to files or moved, and stay where they are, to"
+            " measure what this costs: their writable root is kept outside of them, and guests have the"
+            " capabilities of QEMU's migration set",
+            True,
+        ),
+    )
     extra_work: float = field(
         default=0.0,
         metadata=key(

@@ -28,7 +28,7 @@ class WorkloadBase:
 
     @property
     def ran(self) -> str:
-        """The name of the kernel or application that the workload runs; '' if it runs neither."""
+        """The name of the kernel, application or event; '' for a user's own program."""
         return ""
 
     @property

@@ -174,6 +174,11 @@ class EventSubject(WorkloadBase):
         return self.facts.name
 
     @property
+    def ran(self) -> str:
+        """The name of the event."""
+        return self.facts.name
+
+    @property
     def quantiles(self) -> frozenset[str]:
         """The metrics for which quantiles are shown."""
         return self.facts.quantiles

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...environments import Enclosed, Instance, InstanceRequest
+from ...environments import Backend, Checkpoints, EnablesMoves, Enclosed, Instance, InstanceRequest
 from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
 from ...host.namespaces import same_namespace
+from ...host.runtime import scratch_directory
 from ...model.environments.network import Seat
 from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
@@ -47,6 +48,7 @@ def started_instances(
     requests = [_request(trial, i) for i in range(arm.placement.all_instances)]
     together = node.study.design.starts is Starts.TOGETHER
     with (
+        _with_layers(backend, requests) as requests,
         volumes(node, arm.environment, backend, requests) as own_volumes,
         guest_around(trial, surroundings) as around,
         started(
@@ -56,10 +58,26 @@ def started_instances(
         make_inside(node.machine.host, group.instances, own_volumes)
         for instance in group.instances:
             _verify_shared(arm, instance)
+            if arm.environment.movable and isinstance(backend, EnablesMoves):
+                backend.enable_moves(instance)
         if group.has_first_process:
             trial.found.phases |= {f"start.{k}": v for k, v in group.instances[-1].phases.items()}
             trial.found.phases |= {f"start.instance.{i}": v for i, v in enumerate(group.seconds)}
         yield group, own_volumes
+
+
+@contextmanager
+def _with_layers(backend: Backend, requests: Sequence[InstanceRequest]) -> Iterator[list[InstanceRequest]]:
+    """Keep the writable roots of movable instances outside of them until exit, as a checkpoint needs it."""
+    with ExitStack() as stack:
+        out = []
+        for request in requests:
+            if request.environment.movable and isinstance(backend, Checkpoints):
+                place = stack.enter_context(scratch_directory(f"{request.label}-layer"))
+                (place / "root").mkdir()
+                request = replace(request, layer=place / "root", calls=place / "calls")
+            out.append(request)
+        yield out
 
 
 def _verify_shared(arm: Arm, instance: Instance) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...environments import Available, Backend, Elsewhere, Unavailable
+from ...environments import Available, Backend, Checkpoints, Elsewhere, Migrates, Unavailable
 from ...environments.registry import get_backend
 from ...environments.storage import why_not
 from ...errors import UnavailableError
@@ -90,7 +90,7 @@ def usable_arms(
             or usable.lacks(arm.environment)
             or _no_companion(machine, arm, usable.missing)
         )
-        why = why or _no_storage(machine, arm)
+        why = why or _no_storage(machine, arm) or _no_moves(machine, arm)
         if why is None:
             arms[arm.name] = arm
         else:
@@ -125,6 +125,25 @@ def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str
         return f"its companion wants CPUs {beside.cpus}; this machine gives {sorted(machine.cpus)}"
     why = missing.get(beside.backend)
     return None if why is None else f"its companion's backend {beside.backend}: {why}"
+
+
+def _no_moves(machine: Machine, arm: Arm) -> str | None:
+    """Return why the instances of an arm cannot be made ready for moves; None if they can, or need not."""
+    if not arm.environment.movable:
+        return None
+    backend = get_backend(arm.environment.backend)
+    why: Unavailable | None
+    if isinstance(backend, Migrates):
+        refusals = [backend.unmovable(arm.environment, method) for method in backend.moves_by]
+        why = None if None in refusals else refusals[0]
+    elif isinstance(backend, Checkpoints):
+        why = backend.refuses_checkpoint(machine.host, arm.environment)
+    else:
+        why = Unavailable(
+            reason=f"{backend.name} neither moves its instances nor writes them to files",
+            remedy="take movable out of the environment",
+        )
+    return None if why is None else f"environment {arm.environment.name}: {why.reason}; {why.remedy}"
 
 
 def _no_storage(machine: Machine, arm: Arm) -> str | None:

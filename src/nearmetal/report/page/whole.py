@@ -18,11 +18,14 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
 from ..charts.parts import PAGE, Chart, config
+from ..charts.steps import steps_charts
+from ..charts.swept import swept_charts
 from ..seen import RecordIndex
-from ..sheet import Leaf, html_of
+from ..sheet import Block, Leaf, html_of
 from ..tables.answer import absent_environments
 from ..tables.boot import boot_leaf
-from ..tables.cells import question_text
+from ..tables.cells import question_text, side
+from ..tables.clients import clients_grid
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
 from ..text import one_line, plural, tight
@@ -114,6 +117,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         *_instances(study, records, drawings),
         *_boots(study, records, context, drawings),
         sections.what_ran(study, analysis, records),
+        *_steps(study, analysis, records, drawings),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
         sections.parity(context.differences),
@@ -138,6 +142,20 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         drawings=drawings,
         bundle=bundle,
     )
+
+
+def _steps(study: Study, analysis: Analysis, records: RecordIndex, drawings: Drawings) -> list[Markup]:
+    """Return curves over the numbers in which workloads differ, the steps of events of instances, and what
+    clients saw of moves; nothing if there are none."""
+
+    def title(arm: str) -> str:
+        return side(study, arm).title
+
+    grid = clients_grid(study, records, title)
+    charts = (*swept_charts(study, analysis.cells), *steps_charts(study, records, title))
+    blocks: tuple[Block, ...] = (*charts, *(() if grid is None else (grid,)))
+    leaf = Leaf(key="steps", title="Sweeps and steps", blocks=blocks)
+    return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 
 def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:

@@ -91,6 +91,8 @@ class PrintedComparison:
 
 def printed_text(f: PublishedFigure) -> str:
     """Return a printed figure as text."""
+    if f.quantity is Quantity.VALUE:
+        return f.text
     if f.unit == "share":
         low, high = (f"{100 * v:.4g}" for v in (f.low, f.high))
         return f"{low} %" if low == high else f"{low} to {high} %"
@@ -141,10 +143,12 @@ def _one(
         return PrintedComparison(
             figure=f, found=found[:1], lacking="" if found else "not measured: no profile"
         )
-    if f.quantity is Quantity.WALL:
-        found = tuple(_wall(f.what, values) for values in _walls(analysis, arm, wanted))
+    if f.quantity in (Quantity.WALL, Quantity.VALUE):
+        own = _values(analysis, arm, wanted, f.metric or "wall")
+        found = tuple(_value(f, values, unit) for values, unit in own)
         return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
-    cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in WHOLE]
+    metrics = (f.metric,) if f.metric else WHOLE
+    cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in metrics]
     if f.quantity in _AS_PRINTED:
         found = tuple(_overhead(f.quantity, c) for c in cells if c.baseline == baseline)
     else:  # from the arm's own trials, for any baseline
@@ -152,17 +156,20 @@ def _one(
     return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
 
 
-def _walls(analysis: Analysis, arm: str, wanted: Set[str]) -> list[Interval]:
-    """Return the wall time of an arm, from the first cell that has it on either side. The list is empty if no
-    workload in `wanted` has one."""
+def _values(analysis: Analysis, arm: str, wanted: Set[str], metric: str) -> list[tuple[Interval, str]]:
+    """Return a metric of an arm and its unit, from the first cell that has it on either side. The list is
+    empty if no workload in `wanted` has one."""
     for c in analysis.cells:
-        if c.workload in wanted and c.metric == "wall" and arm in (c.arm, c.baseline):
-            return [c.value if arm == c.arm else c.baseline_value]
+        if c.workload in wanted and c.metric == metric and c.n and arm in (c.arm, c.baseline):
+            return [(c.value if arm == c.arm else c.baseline_value, c.unit)]
     return []
 
 
-def _wall(what: str, v: Interval) -> OwnValue:
-    return OwnValue(what=what, value=v.centre, low=v.low, high=v.high, text=show(v.centre, "s"))
+def _value(f: PublishedFigure, v: Interval, unit: str) -> OwnValue:
+    text = show(v.centre, unit)
+    if f.quantity is Quantity.VALUE and math.isfinite(v.low) and math.isfinite(v.high):
+        text += f" ({show(v.low, unit)} to {show(v.high, unit)})"
+    return OwnValue(what=f.what, value=v.centre, low=v.low, high=v.high, text=text)
 
 
 _AS_PRINTED: Mapping[Quantity, Callable[[float], float]] = {

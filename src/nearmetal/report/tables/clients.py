@@ -1,0 +1,75 @@
+"""Table of what the client of a moving instance saw: with the move, and at rest. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+
+from ...model.record import JsonValue
+from ...model.study import Study
+from ...units import show
+from ..seen import RecordIndex
+from ..sheet import Grid
+from ..text import one_line
+
+_HEADS = (
+    "workload, environment",
+    "period",
+    "lost × period",
+    "longest gap",
+    "longest gap, TCP",
+    "at rest: lost × period",
+    "at rest: longest gap",
+    "moves",
+)
+
+
+def clients_grid(study: Study, records: RecordIndex, name: Callable[[str], str]) -> Grid | None:
+    """Return medians over all moves of each arm, and of the same probe at rest; None if no client was there.
+
+    The metrics `unanswered` and `silence` are the values of each move less those at rest.
+    name: returns the label of an arm.
+    """
+    rows = [
+        row
+        for arm in study.arms()
+        for w in study.events
+        if (row := _row(f"{w.name}, {one_line(name(arm.name))}", list(_seen(arm.name, w.name, records))))
+    ]
+    if not rows:
+        return None
+    return Grid(title="What a client saw of the moves", heads=_HEADS, rows=tuple(rows), numbers=True)
+
+
+def _seen(
+    arm: str, workload: str, records: RecordIndex
+) -> Iterator[tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]]:
+    """Yield each move with the floor of its trial."""
+    for trial in records.trials(arm):
+        facts = trial.facts.get(workload)
+        floor = facts.get("floor") if isinstance(facts, Mapping) else None
+        moves = facts.get("moves") if isinstance(facts, Mapping) else None
+        if isinstance(floor, Mapping) and isinstance(moves, list):
+            yield from ((move, floor) for move in moves if isinstance(move, Mapping))
+
+
+def _row(
+    label: str, seen: list[tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]]
+) -> tuple[str, ...] | None:
+    if not seen:
+        return None
+    lost_at_rest = [_number(f, "lost") * _number(f, "period") for _, f in seen]
+    columns = (
+        [_number(f, "period") for _, f in seen],
+        [_number(m, "lost_times_period") for m, _ in seen],
+        [_number(m, "gap") for m, _ in seen],
+        [_number(m, "tcp_gap") for m, _ in seen],
+        lost_at_rest,
+        [_number(f, "gap") for _, f in seen],
+    )
+    return (label, *(show(median(values), "s") for values in columns), str(len(seen)))
+
+
+def _number(facts: Mapping[str, JsonValue], key: str) -> float:
+    value = facts.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0
