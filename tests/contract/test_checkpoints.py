@@ -29,7 +29,8 @@ from nearmetal.environments import (
     Tools,
     Unavailable,
 )
-from nearmetal.environments.criu import await_ends, holding, run_dump, statistics_of
+from nearmetal.environments.criu import await_ends, holding, run_dump
+from nearmetal.environments.criu_images import statistics_of
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost

@@ -15,7 +15,8 @@ from ...host.pages import own_memory, tree
 from ...host.processes.labelled import ancestors
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Criu, Dump, Unavailable
-from ..criu import DUMP_LOG, PID_FILE, RESTORE_LOG, dump_argv, first_error, restore_argv
+from ..criu import DUMP_LOG, PID_FILE, RESTORE_LOG, dump_argv, restore_argv
+from ..criu_images import first_error
 from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work, WrittenError
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))

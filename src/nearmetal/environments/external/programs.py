@@ -16,7 +16,8 @@ from ...host.pages import own_memory, tree
 from ...host.processes.failure import TIMED_OUT
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
-from ..criu import DUMP_LOG, RESTORE_LOG, first_error, script
+from ..criu import DUMP_LOG, RESTORE_LOG, script
+from ..criu_images import first_error
 from ..libvirt.daemon import ask as ask_libvirt
 from ..libvirt.daemon import find_virsh_message, usual_uri
 from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work
