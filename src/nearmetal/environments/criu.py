@@ -195,7 +195,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def _background(
+def background(
     host: Host, label: str, argv: Callable[[int], Sequence[str]], log: Path, what: str
 ) -> Iterator[Process]:
     """Run a program of CRIU until exit. Yields as soon as it is ready.
@@ -241,7 +241,7 @@ def serving_pages(
     def argv(ready: int) -> list[str]:
         return bound_to_tool(tools, label, [*criu.argv, "page-server", *where, "--status-fd", str(ready)])
 
-    return _background(host, label, argv, images / PAGE_SERVER_LOG, "no page server")
+    return background(host, label, argv, images / PAGE_SERVER_LOG, "no page server")
 
 
 def fetching_pages(
@@ -255,7 +255,7 @@ def fetching_pages(
     def argv(ready: int) -> list[str]:
         return bound_to_tool(tools, label, [*criu.argv, "lazy-pages", *where, "--status-fd", str(ready)])
 
-    return _background(host, label, argv, images / LAZY_LOG, "memory cannot be fetched")
+    return background(host, label, argv, images / LAZY_LOG, "memory cannot be fetched")
 
 
 def lazy_dump(
@@ -265,7 +265,7 @@ def lazy_dump(
 
     argv: of Checkpoints.dump_command(), given Dump.ready.
     """
-    return _background(
+    return background(
         host,
         label,
         lambda ready: bound_to_tool(tools, label, argv(ready)),

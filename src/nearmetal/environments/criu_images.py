@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
+from ..lifecycle import Method
 
 PAGE = 4096
 _FREEZING, _FROZEN, _WRITTEN = 1, 2, 7
@@ -137,6 +138,15 @@ def statistics_of(images: Path) -> DumpStatistics:
         return read_statistics((images / "stats-dump").read_bytes())
     except OSError as e:
         raise RunError(f"cannot read CRIU's stats-dump: {e.strerror}", where=str(images)) from e
+
+
+def memory_sent(images: Path, method: Method) -> int:
+    """Return the bytes of memory that CRIU itself has sent to another machine, instead of writing them."""
+    if method is Method.CRIU_PAGESERVER:
+        return statistics_of(images).written
+    if method is Method.CRIU_LAZY:
+        return sum(read_pagemap(file.read_bytes()).lazy for file in images.glob("pagemap-*.img"))
+    return 0
 
 
 def first_error(log: Path) -> str:

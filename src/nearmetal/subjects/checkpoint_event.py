@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Tools
 from ..environments import criu as criu_of
-from ..environments.criu_images import read_pagemap, statistics_of
+from ..environments.criu_images import memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..lifecycle import Method, Phase, PhaseTimes
@@ -326,7 +326,7 @@ class _Course:
                     status = -1
                 if status != 0:
                     raise self._lost(what)
-        self._sent += sum(read_pagemap(file.read_bytes()).lazy for file in images.glob("pagemap-*.img"))
+        self._sent += memory_sent(images, Method.CRIU_LAZY)
 
     def _lost(self, what: str) -> TrialFailedError:
         return TrialFailedError(
