@@ -331,7 +331,7 @@ def _on_remote(
         shutil.rmtree(images)
         raise RunError(
             f"{external.name} was not moved to {remote.name}, and continues here as {back}: {e.what}",
-            remedy="the same programs, libraries and files there, and a free PID",
+            remedy="the same programs, libraries and files there, and a free PID" if asked else e.remedy,
         ) from e
 
 

@@ -71,7 +71,10 @@ class ImagesThere:
         done = self.host.run(["bash", "-o", "pipefail", "-c", line], timeout=limit)
         if not done.ok:
             late = done.returncode == TIMED_OUT
-            raise RunError(f"{what}: {'the time limit is over' if late else done.failure()}")
+            raise RunError(
+                f"{what}: {'the time limit is over' if late else done.failure()}",
+                remedy="a longer --time-limit, or a higher --bandwidth" if late else "",
+            )
 
     def serve_pages(self, criu: Criu, log: Path) -> int:
         """Run a page server there, and return a port here that leads to it. Raises RunError."""
