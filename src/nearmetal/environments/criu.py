@@ -53,12 +53,19 @@ def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str
         words.append("--track-mem")
     if dump.previous is not None:
         words += ["--prev-images-dir", os.path.relpath(dump.previous, dump.images)]
+    words += memory_options(dump)
+    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
+
+
+def memory_options(dump: Dump) -> list[str]:
+    """Return the options of CRIU that say where the memory of a dump goes."""
+    words = []
     if dump.server is not None:
         words += ["--address", ADDRESS, "--port", str(dump.server)]
         words += ["--page-server"] if dump.ready is None else []
     if dump.ready is not None:
         words += ["--lazy-pages", "--status-fd", str(dump.ready)]
-    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
+    return words
 
 
 def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
@@ -75,7 +82,7 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     return [*criu.argv, "restore", *where, *WHOLE, *more]
 
 
-def script(argv: Sequence[str], directory: Path) -> Path:
+def script(argv: Sequence[str], directory: Path, more: Sequence[str] = ()) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
     argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
@@ -328,12 +335,20 @@ def _criu_runs(pid: int, images: Path) -> bool:
 
 @contextmanager
 def restoring(
-    host: Host, request: InstanceRequest, argv: Sequence[str], images: Path, *, apart: bool = False
+    host: Host,
+    request: InstanceRequest,
+    argv: Sequence[str],
+    images: Path,
+    *,
+    apart: bool = False,
+    pid_of: Callable[[int], int | None] | None = None,
 ) -> Iterator[int]:
     """Run a program that restores an instance and stays, as the parent of its first process, until exit.
 
     images: directory with its log and the file with the PID of the first process.
     apart: whether that PID is one in a namespace of its own.
+    pid_of: returns that PID, given that of the program, as soon as everything is restored; None for the PID
+        in the file.
     Yields the PID on the machine. Raises RunError.
     """
     check_images(images)
@@ -349,7 +364,7 @@ def restoring(
     try:
         now = time.monotonic()
         end, look, gone = now + SECONDS, now + _WITHOUT_CRIU, 0
-        while (pid := read_pid(pid_file)) is None:
+        while (pid := read_pid(pid_file) if pid_of is None else pid_of(process.pid)) is None:
             now = time.monotonic()
             if now > look:
                 look, gone = now + _WITHOUT_CRIU, gone + 1 if not _criu_runs(process.pid, images) else 0

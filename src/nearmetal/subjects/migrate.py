@@ -61,7 +61,7 @@ from .checkpoint import (
     require_criu,
     total_row,
 )
-from .contract import Cost, Subject, lacks_method
+from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, measured_row
 from .probing import TCP_EVERY, TOGETHER, Probe, interrupt, program_inside, responder
 from .rounds import shuffled
@@ -111,7 +111,7 @@ class Migrate(Subject):
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
         able = cls.methods(backend)
         if not able:
-            return f"its instances ({backend.name}) cannot be moved while they run"
+            return f"its instances ({backend.name}) cannot be moved while they run{stays_because(backend)}"
         if workload.method is Method.AUTO and isinstance(backend, Migrates):
             if isinstance(backend, Predictable):
                 return None
