@@ -105,7 +105,7 @@ def plan_migrate(instance: str, to: str, how: How) -> MovePlan:
 def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
     """Return what is expected of a restore, and what is in its way. See restore()."""
     host = LocalHost()
-    saved, external = read(host, directory, into)
+    saved, external = read(host, directory, into, complete=False)
     return planned_restore(host, directory, saved, external)
 
 
@@ -117,9 +117,9 @@ def checkpoint(instance: str, to: Path, how: How, say: Said = lambda _: None) ->
     host = LocalHost()
     external, target = find_external(host, instance), _directory(to)
     plan = planned(host, external, target, how, CHECKPOINT)
-    require_new(to)
     say(f"writing {plan.instance} to {to}")
     with only_one(external.name):
+        require_new(to)
         saved = _described(host, external, plan.method)
         work, begin = work_of(how, external), time.monotonic()
         _write(host, external, work, saved, to)
@@ -144,7 +144,7 @@ def restore(directory: Path, into: str | None = None, say: Said = lambda _: None
     Raises UsageError, UnavailableError and RunError.
     """
     host = LocalHost()
-    saved, external = read(host, directory, into)
+    saved, external = read(host, directory, into, complete=True)
     work = work_of(How(), external)
     external.require_programs(host, work)
     say(f"restoring {external.name} from {directory}")
@@ -256,6 +256,7 @@ def _send(
             port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
             frozen = time.monotonic()
             write_images(external, host, work, images, saved.method, server=port)
+        there.kept = True  # its memory is there only
         return frozen
 
     def round_written(directory: Path) -> None:
@@ -289,25 +290,28 @@ def _write(host: Host, external: External, work: Work, saved: Saved, images: Pat
             raise
 
 
-def _interrupted(external: External, images: Path) -> RunError:
+def _interrupted(external: External, images: Path, there: ImagesThere | None = None) -> RunError:
     return RunError(
         f"interrupted; whether {external.name} was restored already is not known",
         where=str(images),
-        remedy=f"if it does not run: nearmetal restore {shlex.quote(str(images))}",
+        remedy=f"if it does not run: {_again(images, there)}",
     )
 
 
 def _on_remote(
     host: Host, external: External, work: Work, images: Path, saved: Saved, there: ImagesThere
 ) -> str:
-    """Copy images to another machine and restore there. If that fails, it is restored here."""
+    """Copy images to another machine and restore there. If that fails, it is restored here.
+
+    Raises RunError, which says where it runs, and where the images are if it runs nowhere.
+    """
     remote, asked = there.remote, False
     try:
         there.send(images)
         asked = True
-        return external.restore(remote, work, there.path, saved)
+        now = external.restore(remote, work, there.path, saved)
     except KeyboardInterrupt as e:
-        raise _interrupted(external, images) from e
+        raise _interrupted(external, images, there) from e
     except RestoredError:
         raise
     except NearmetalError as e:
@@ -316,23 +320,49 @@ def _on_remote(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
                 f"runs there: {e.what}",
                 where=str(images),
-                remedy=f"find out there; if it does not run: nearmetal restore {images}",
+                remedy=f"find out there; if it does not run: {_again(images, there)}",
             ) from e
-        try:
-            if saved.method is Method.CRIU_PAGESERVER:  # its memory is there only
-                there.fetch(images)
-            back = external.restore(host, work, images, saved)
-        except NearmetalError as second:
-            raise RunError(
-                f"{external.name} runs nowhere: {e.what}; and here: {second.what}",
-                where=str(images),
-                remedy=second.remedy,
-            ) from e
-        shutil.rmtree(images)
+        back = _back(host, external, work, images, saved, there, e)
         raise RunError(
             f"{external.name} was not moved to {remote.name}, and continues here as {back}: {e.what}",
             remedy="the same programs, libraries and files there, and a free PID" if asked else e.remedy,
         ) from e
+    there.kept = False
+    return now
+
+
+def _back(
+    host: Host,
+    external: External,
+    work: Work,
+    images: Path,
+    saved: Saved,
+    there: ImagesThere,
+    why: NearmetalError,
+) -> str:
+    """Restore an instance here that could not be restored there. Returns its name. Raises RunError."""
+    try:
+        if there.kept:
+            there.fetch(images)
+            write_saved(images, replace(saved, method=Method.CRIU))
+            there.kept = False
+        back = external.restore(host, work, images, saved)
+    except NearmetalError as second:
+        raise RunError(
+            f"{external.name} runs nowhere: {why.what}; and here: {second.what}",
+            where=str(images),
+            remedy=_again(images, there) if there.kept else second.remedy,
+        ) from why
+    shutil.rmtree(images)
+    return back
+
+
+def _again(images: Path, there: ImagesThere | None) -> str:
+    """Return how to restore from images whose memory may be on the other machine."""
+    copy = ""
+    if there is not None and there.kept:
+        copy = f"copy what is in {there.remote.name}:{there.path} there too, then "
+    return f"{copy}nearmetal restore {shlex.quote(str(images))}"
 
 
 def _images_of(target: Target, how: How, plan: MovePlan) -> Path:

@@ -33,6 +33,7 @@ class ImagesThere:
     """A directory for images on another machine.
 
     end: time.monotonic() at which nothing is copied any more.
+    kept: whether the directory stays, since memory of the instance is nowhere else.
     """
 
     host: Host
@@ -40,6 +41,7 @@ class ImagesThere:
     path: Path
     bandwidth: float | None
     end: float
+    kept: bool = False
     _sent: list[str] = field(default_factory=list)
     _programs: list[tuple[Process, Path]] = field(default_factory=list)
 
@@ -120,13 +122,15 @@ class ImagesThere:
             process.kill()
         if self.remote.connected():
             notes = [str(note) for _, note in self._programs]
-            end = 'for f in "$@"; do kill $(cat "$f") 2>/dev/null; done; rm -r -f "$0"'
+            remove = "" if self.kept else '; rm -r -f "$0"'
+            end = f'for f in "$@"; do kill $(cat "$f") 2>/dev/null; done{remove}'
             self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=SECONDS)
 
 
 @contextmanager
 def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
-    """Make a directory for images on another machine, and remove it on exit, unless the connection is lost.
+    """Make a directory for images on another machine, and remove it on exit, unless it is to be kept or the
+    connection is lost.
 
     Raises RunError.
     """

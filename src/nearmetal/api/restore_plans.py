@@ -18,6 +18,7 @@ from ..environments.external import (
     named,
     read_interrupted,
     read_saved,
+    sizes_of,
     write_saved,
 )
 from ..errors import NearmetalError, RunError, UsageError
@@ -56,19 +57,22 @@ class RestorePlan:
         return any(f.answer is Answer.PREVENTS for f in self.findings)
 
 
-def read(host: Host, directory: Path, into: str | None) -> tuple[Saved, External]:
+def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tuple[Saved, External]:
     """Return a checkpoint in a directory, and the instance that a restore makes of it.
 
-    A checkpoint whose tool was killed is completed first, if CRIU had written all images and the instance
-    does not run.
+    A checkpoint whose command was killed counts if CRIU had written all images and the instance does not run.
     into: name of the instance; None for the one that it had.
+    complete: whether the description of such a checkpoint is written.
     Raises UsageError.
     """
     interrupted = read_interrupted(directory)
     if interrupted is not None:
         _require_ended(host, directory, interrupted)
-        write_saved(directory, interrupted)
-    saved = read_saved(directory)
+        if complete:
+            write_saved(directory, interrupted)
+        saved = replace(interrupted, size=sizes_of(directory))
+    else:
+        saved = read_saved(directory)
     external = named(saved.name if into is None else into)
     if external.name.partition(":")[0] != saved.name.partition(":")[0]:
         raise UsageError(

@@ -11,9 +11,8 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError, UsageError
 from ...lifecycle import Method
 from ...model.change import replace
-from ..criu_images import check_images
+from ..criu_images import check_images, read_pagemap
 from .contract import Saved
-from .dumping import BY_IMAGES
 
 MANIFEST = "nearmetal-checkpoint.json"
 """Written last, so that a checkpoint without it is not complete."""
@@ -114,8 +113,10 @@ def read_interrupted(directory: Path) -> Saved | None:
         return None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunError):
         saved, _ = _read(directory / BEGUN)
-        if saved.method in BY_IMAGES:
-            check_images(directory)
+        check_images(directory)
+        # Without the pagemaps the memory is at a page server, and pages that are lazy are with the source.
+        maps = [read_pagemap(file.read_bytes()) for file in directory.glob("pagemap-*.img")]
+        if maps and not any(found.lazy for found in maps):
             return saved
     return None
 
