@@ -266,7 +266,8 @@ def test_a_second_move_is_refused_meanwhile(
         ):
             second = nearmetal(*words, cwd=tmp_path)
             assert (
-                second.returncode == 3 and "another nearmetal checkpoints, restores or moves" in second.stderr
+                second.returncode == 3
+                and "is checkpointed, restored or moved by another command" in second.stderr
             )
         assert not (tmp_path / "j").exists() and not (tmp_path / "k").exists()
         go.touch()
@@ -286,7 +287,7 @@ def test_images_are_restored_once_at_a_time(
     first = subprocess.Popen(words, env={**os.environ, **env}, stderr=subprocess.DEVNULL)
     until(partial(acted, tmp_path), "the restore")
     second = nearmetal("restore", "i", cwd=tmp_path)
-    assert second.returncode == 3 and "another nearmetal" in second.stderr
+    assert second.returncode == 3 and "is checkpointed, restored or moved by another" in second.stderr
     go.touch()
     assert first.wait() == 0
     program.goes_on()

@@ -127,7 +127,7 @@ def test_an_instance_and_its_images_are_locked(tmp_path: Path, monkeypatch: pyte
 
     (tmp_path / "other").mkdir()
     with only_one("pid:7"), only_one_of(tmp_path):
-        assert "another nearmetal checkpoints, restores or moves pid:7 now" in other("pid:7", tmp_path)
-        assert "another nearmetal restores from" in other("pid:8", tmp_path)
+        assert "pid:7 is checkpointed, restored or moved by another command" in other("pid:7", tmp_path)
+        assert "another command restores from" in other("pid:8", tmp_path)
         assert other("pid:8", tmp_path / "other") == ""
     assert other("pid:7", tmp_path) == ""

@@ -35,7 +35,7 @@ def only_one(instance: str) -> Iterator[None]:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
         except OSError as e:
             raise BusyError(
-                f"another nearmetal checkpoints, restores or moves {instance} now",
+                f"{instance} is checkpointed, restored or moved by another command",
                 remedy="wait until it has ended",
             ) from e
         yield
@@ -55,7 +55,7 @@ def only_one_of(directory: Path) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
             raise BusyError(
-                f"another nearmetal restores from {directory} now", remedy="wait until it has ended"
+                f"another command restores from {directory}", remedy="wait until it has ended"
             ) from e
         yield
     finally:
