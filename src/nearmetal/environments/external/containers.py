@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from .dumping import (
 from .surroundings import Answer, Finding
 
 _SAID = "lxc-checkpoint.log"
+_ENDS_SECONDS, _LOOK_AGAIN = 3.0, 0.05
 _QUIETLY = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
 """Words in front of a file and a command whose daemon would keep the output open."""
 _CONTAINER_COSTS = Costs(fixed=Estimate(0.1, 0.3, 1.5), setup=Estimate(0.0, 0.0, 0.1))
@@ -232,10 +234,13 @@ class LxcContainer:
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del saved
-        if self._running(host) is not None:
-            raise RunError(
-                f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
-            )
+        end = time.monotonic() + _ENDS_SECONDS
+        while self._running(host) is not None:  # its monitor ends a moment after its processes
+            if time.monotonic() > end:
+                raise RunError(
+                    f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
+                )
+            time.sleep(_LOOK_AGAIN)
         done = self._run(host, work, images, "--restore", "--daemon", timeout=SECONDS)
         if not done.ok:
             host.run(["lxc-stop", *self._named(), "--kill"], timeout=ASK_SECONDS)
