@@ -50,6 +50,8 @@ pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 HOST = LocalHost()
 NAMES = [n for n in backend_names() if n not in not_here() and isinstance(get_backend(n), Checkpoints)]
+PARAMETERS = [pytest.param(n, marks=pytest.mark.apart) if n == "lxc" else n for n in NAMES]
+"""All of them; those of lxc belong to the long part of the tests."""
 MEMORY = 8 << 20
 
 
@@ -110,7 +112,7 @@ class Rig:
         return found
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=PARAMETERS)
 def rig(request: pytest.FixtureRequest, tools: Tools, criu: Criu, tmp_path: Path) -> Iterator[Rig]:
     backend = get_backend(request.param)
     answer = checked(request.param, tools)

@@ -160,8 +160,7 @@ def move_lazily(
         dump = Dump(images=images, server=port, ready=ready)
         return [*_DIES_WITH_TOOL, *external.dump_command(host, work, dump)]
 
-    with ExitStack() as stack:
-        held = stack.enter_context(criu_of.holding(external.first(host)))
+    with criu_of.holding(external.first(host)) as held, ExitStack() as stack:
         begin, asked = time.monotonic(), False
         try:
             dumping = criu_of.background(host, label, argv, images / criu_of.DUMP_LOG, "no checkpoint")
@@ -182,17 +181,13 @@ def move_lazily(
                     f"it is not known whether {what} runs on {remote.name}, and it is stopped here: {why}",
                     remedy=f"find out there; if it does not run: kill -CONT {external.first(host)} here",
                 ) from e
-            _let_go_on(host, external)
-            raise RunError(f"{what} was not moved to {remote.name}, and continues here: {why}") from e
+            criu_of.signal_all(held, signal.SIGCONT)
+            external.thaw(host)
+            fate = "continues here" if criu_of.await_ends(held, 0.0) else "runs nowhere"
+            raise RunError(f"{what} was not moved to {remote.name}, and {fate}: {why}") from e
         stopped = time.monotonic() - begin
         _await_memory(external, saved, there, (fetcher, dump), held)
     return now, stopped
-
-
-def _let_go_on(host: Host, external: Dumps) -> None:
-    with criu_of.holding(external.first(host)) as held:
-        criu_of.signal_all(held, signal.SIGCONT)
-    external.thaw(host)
 
 
 def _await_memory(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05
 _CONNECTED = ("--tcp-established", "--ext-unix-sk")
 _OWN_SESSION = "--shell-job"
 _FREE_SECONDS = 10.0
+_KILLED = 128 + signal.SIGKILL
+"""Exit status of a shell, and of ssh, for a command that was killed."""
 _LOOK_AGAIN = 0.005
 _STATE, _SESSION = 0, 3
 """Fields of /proc/<pid>/stat after the name."""
@@ -146,8 +149,8 @@ def restore_detached(
     done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
     if not done.ok:
         # A CRIU that was killed leaves processes that are half restored, or that run already. Another failure
-        # may be that somebody has taken a PID.
-        killed = done.returncode < 0 or done.returncode >= TIMED_OUT
+        # may be that somebody has taken a PID, or a lost connection, behind which CRIU goes on.
+        killed = done.returncode < 0 or done.returncode in (TIMED_OUT, _KILLED)
         if killed and (left := _taken(host, pids)):
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
         reason = first_error(images / RESTORE_LOG) or done.failure()
