@@ -56,6 +56,8 @@ USUAL_BOUND = 0.3
 REMOTE = "/var/tmp/nearmetal-move.XXXXXX"
 """Template of the directory for images on another host."""
 SECONDS = 600.0
+ASK_SECONDS = 30.0
+"""Seconds after which another host that is only asked something counts as not reached."""
 _PROBE = 32 << 20
 """Bytes that are written to measure a destination."""
 _KEPT = 1000

@@ -46,7 +46,7 @@ from ..host.ssh import SshHost, SshWay, ssh_host
 from ..lifecycle import Method
 from ..model.change import replace
 from .move_locks import only_one, only_one_of
-from .move_plans import CHECKPOINT, MIGRATE, SECONDS, How, MovePlan, planned, remember, work_of
+from .move_plans import ASK_SECONDS, CHECKPOINT, MIGRATE, How, MovePlan, planned, remember, work_of
 from .moving_hosts import ImagesThere, images_on, move_lazily
 from .restore_plans import RESTORE, RestorePlan, planned_restore, read, remember_restore
 
@@ -315,7 +315,7 @@ def _on_remote(
     except RestoredError:
         raise
     except NearmetalError as e:
-        if asked and (not remote.connected() or not remote.run(["true"], timeout=SECONDS).ok):
+        if asked and (not remote.connected() or not remote.run(["true"], timeout=ASK_SECONDS).ok):
             raise RunError(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
                 f"runs there: {e.what}",

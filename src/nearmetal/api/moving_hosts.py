@@ -18,7 +18,7 @@ from ..errors import NearmetalError, RunError
 from ..host import Host, Process, paced
 from ..host.processes.failure import TIMED_OUT, describe_failure
 from ..host.ssh import SshHost
-from .move_plans import REMOTE, SECONDS
+from .move_plans import ASK_SECONDS, REMOTE, SECONDS
 
 _DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
 _NOTED = 'echo $$ >"$0"; exec "$@"'
@@ -83,7 +83,7 @@ class ImagesThere:
         there = self.path / criu_of.PAGE_SERVER_LOG
         self._start([*criu.argv, "page-server"], there, log)
         find = ["sed", "-n", "s/.*Using \\([0-9]*\\) port.*/\\1/p", str(there)]
-        port = self.remote.run(find, timeout=SECONDS).stdout.strip()
+        port = self.remote.run(find, timeout=ASK_SECONDS).stdout.strip()
         if not port.isdigit():
             raise RunError(f"the page server on {self.remote.name} does not say its port")
         return self.remote.forward_to(int(port))
@@ -124,7 +124,7 @@ class ImagesThere:
             notes = [str(note) for _, note in self._programs]
             remove = "" if self.kept else '; rm -r -f "$0"'
             end = f'for f in "$@"; do kill $(cat "$f") 2>/dev/null; done{remove}'
-            self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=SECONDS)
+            self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=ASK_SECONDS)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
 
     Raises RunError.
     """
-    made = remote.run(["mktemp", "--directory", REMOTE], timeout=SECONDS)
+    made = remote.run(["mktemp", "--directory", REMOTE], timeout=ASK_SECONDS)
     if not made.ok:
         raise RunError(f"no directory on {remote.name}: {made.failure()}")
     path, end = Path(made.stdout.strip()), time.monotonic() + work.time_limit
