@@ -46,6 +46,7 @@ for number in range(1 << 40):
             out.write("wrong\\n")
         memory[at:at + 8] = (number + 1).to_bytes(8, "little")
     out.write(f"{{os.getpid()}} {{number}}\\n")
+    time.sleep(0.002)
 """
 
 
