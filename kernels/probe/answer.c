@@ -1,5 +1,9 @@
-/* nm-probe answer --port N: sends every request back to where it came from, over UDP and over TCP, until it
- * is ended. Prints a line when it listens. */
+/* nm-probe answer --port N [--together NS]: sends every request back to where it came from, over UDP and over
+ * TCP, until it is ended. Prints a line when it listens.
+ *
+ * A request answered at once costs a wake-up and a datagram. With --together, requests over UDP that arrive
+ * within NS nanoseconds of an answer are answered by one wake-up and, to one client, by one datagram that
+ * holds all of them. The first request after a silence is answered at once. */
 #include "fail.h"
 #include "probe.h"
 
@@ -17,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_CLIENTS = 8, BUFFER = 4096 };
+enum { MOST_CLIENTS = 8, BUFFER = 4096, MOST_TOGETHER = 64 };
 
 static int listen_on(int port, int kind) {
     const struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -30,15 +34,46 @@ static int listen_on(int port, int kind) {
     return fd;
 }
 
-/* Two system calls a request: this is what the probe costs the instance. */
-static void echo_datagrams(int fd) {
-    char data[BUFFER];
-    while (!asked_to_end()) {
-        struct sockaddr_in from;
-        socklen_t size = sizeof from;
-        ssize_t got = recvfrom(fd, data, sizeof data, 0, (struct sockaddr *)&from, &size);
-        if (got >= 0)
-            sendto(fd, data, (size_t)got, MSG_DONTWAIT, (struct sockaddr *)&from, size);
+static bool same(const struct sockaddr_in *a, const struct sockaddr_in *b) {
+    return a->sin_port == b->sin_port && a->sin_addr.s_addr == b->sin_addr.s_addr;
+}
+
+/* Sends each of `count` requests back, and those of one client that follow each other in one datagram. */
+static void send_back(int fd, const struct sockaddr_in *from, const struct iovec *requests, size_t count) {
+    for (size_t i = 0, next; i < count; i = next) {
+        struct iovec pieces[MOST_TOGETHER];
+        for (next = i; next < count && same(&from[next], &from[i]); next++)
+            pieces[next - i] = requests[next];
+        struct sockaddr_in to = from[i];
+        const struct msghdr answer = {
+            .msg_name = &to, .msg_namelen = sizeof to, .msg_iov = pieces, .msg_iovlen = next - i};
+        sendmsg(fd, &answer, MSG_DONTWAIT);
+    }
+}
+
+static void echo_datagrams(int fd, int64_t together) {
+    static uint64_t data[MOST_TOGETHER];
+    struct sockaddr_in from[MOST_TOGETHER];
+    struct iovec pieces[MOST_TOGETHER];
+    struct mmsghdr messages[MOST_TOGETHER];
+    const unsigned most = together > 0 ? MOST_TOGETHER : 1;
+    for (int64_t next = now_ns(); !asked_to_end();) {
+        for (unsigned i = 0; i < most; i++) {
+            pieces[i] = (struct iovec){&data[i], sizeof data[i]};
+            messages[i].msg_hdr = (struct msghdr){
+                .msg_name = &from[i], .msg_namelen = sizeof from[i], .msg_iov = &pieces[i], .msg_iovlen = 1};
+        }
+        const int got = recvmmsg(fd, messages, most, MSG_WAITFORONE, NULL);
+        if (got <= 0)
+            continue;
+        for (int i = 0; i < got; i++)
+            pieces[i].iov_len = messages[i].msg_len;
+        send_back(fd, from, pieces, (size_t)got);
+        if (together == 0)
+            continue;
+        const int64_t now = now_ns();
+        next = next + together > now ? next + together : now + together;
+        sleep_until(next);
     }
 }
 
@@ -77,16 +112,23 @@ static void echo_streams(int listening) {
 }
 
 int answer_main(int argc, char **argv) {
-    static const struct option options[] = {{"port", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"port", required_argument, NULL, 'p'},
+                                            {"together", required_argument, NULL, 't'},
+                                            {NULL, 0, NULL, 0}};
     int port = -1;
+    int64_t together = 0;
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
-        if (option != 'p')
+        if (option == 'p')
+            port = (int)number(optarg, 1, 65535, "--port");
+        else if (option == 't')
+            together = number(optarg, 0, 1000000000, "--together");
+        else
             fail("answer: unknown option");
-        port = (int)number(optarg, 1, 65535, "--port");
     }
     if (port < 0)
         fail("answer needs --port");
     end_when_asked();
+    prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
     const int datagrams = listen_on(port, SOCK_DGRAM), streams = listen_on(port, SOCK_STREAM);
     const pid_t parent = getpid(), child = fork();
     if (child < 0)
@@ -99,7 +141,7 @@ int answer_main(int argc, char **argv) {
     }
     printf("{\"listening\": %" PRId64 "}\n", now_ns());
     fflush(stdout);
-    echo_datagrams(datagrams);
+    echo_datagrams(datagrams, together);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     return 0;

@@ -3,11 +3,10 @@
  * when it is asked to, and then waits for late answers: up to NS nanoseconds, or until none has come for a
  * tenth of that and the last requests have been answered.
  *
- * It wakes once a period, so that it costs little: answers over UDP have the kernel's time stamp; those over
- * TCP are seen at the next period. Writes to FILE, by CLOCK_MONOTONIC in nanoseconds:
- *   udp NUMBER SENT FIRST-ANSWER ANSWERS      (0 0 where there is none)
- *   tcp NUMBER SENT FIRST-ANSWER ANSWERS
- *   broken TIME                               (the TCP connection, if it was)
+ * It wakes once a period, to send, and reads answers at every HEAR_EVERY-th, so that it costs little: answers
+ * over UDP have the kernel's time stamp; those over TCP are seen when they are read. Writes to FILE, by
+ * CLOCK_MONOTONIC in nanoseconds: udp NUMBER SENT FIRST-ANSWER ANSWERS      (0 0 where there is none) tcp
+ * NUMBER SENT FIRST-ANSWER ANSWERS broken TIME                               (the TCP connection, if it was)
  */
 #include "fail.h"
 #include "probe.h"
@@ -27,7 +26,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_REQUESTS = 2000000, CONNECT_SECONDS = 20 };
+enum {
+    MOST_REQUESTS = 2000000,
+    CONNECT_SECONDS = 20,
+    MOST_HEARD = 16,
+    MOST_NUMBERS = 64,
+    HEAR_EVERY = 4, /* periods: answers wait in the socket, with their time stamps */
+};
 
 struct request {
     int64_t sent, answered;
@@ -84,26 +89,37 @@ static int64_t ahead(void) {
     return (int64_t)real.tv_sec * 1000000000 + real.tv_nsec - now_ns();
 }
 
+static int64_t stamp_of(struct msghdr *message) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
+            struct timespec stamp;
+            memcpy(&stamp, CMSG_DATA(c), sizeof stamp);
+            return (int64_t)stamp.tv_sec * 1000000000 + stamp.tv_nsec - ahead();
+        }
+    return now_ns();
+}
+
+/* An answer holds the numbers of one or several requests. */
 static void hear_datagrams(struct way *way) {
-    for (;;) {
-        uint64_t number = 0;
-        char control[128];
-        struct iovec piece = {&number, sizeof number};
-        struct msghdr message = {
-            .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-        ssize_t got = recvmsg(way->fd, &message, MSG_DONTWAIT);
-        if (got < 0)
-            return; /* nothing more; a refused port shows as requests without answers */
-        if (got != sizeof number)
-            continue;
-        int64_t when = now_ns();
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c))
-            if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
-                struct timespec stamp;
-                memcpy(&stamp, CMSG_DATA(c), sizeof stamp);
-                when = (int64_t)stamp.tv_sec * 1000000000 + stamp.tv_nsec - ahead();
-            }
-        note_answer(way, number, when);
+    static uint64_t numbers[MOST_HEARD][MOST_NUMBERS];
+    static char control[MOST_HEARD][128];
+    struct iovec pieces[MOST_HEARD];
+    struct mmsghdr messages[MOST_HEARD];
+    for (int got = MOST_HEARD; got == MOST_HEARD;) {
+        for (size_t i = 0; i < MOST_HEARD; i++) {
+            pieces[i] = (struct iovec){numbers[i], sizeof numbers[i]};
+            messages[i].msg_hdr = (struct msghdr){.msg_iov = &pieces[i],
+                                                  .msg_iovlen = 1,
+                                                  .msg_control = control[i],
+                                                  .msg_controllen = sizeof control[i]};
+        }
+        /* Nothing more: -1. A refused port shows as requests without answers. */
+        got = recvmmsg(way->fd, messages, MOST_HEARD, MSG_DONTWAIT, NULL);
+        for (int i = 0; i < got; i++) {
+            const int64_t when = stamp_of(&messages[i].msg_hdr);
+            for (size_t n = 0; n < messages[i].msg_len / sizeof **numbers; n++)
+                note_answer(way, numbers[i][n], when);
+        }
     }
 }
 
@@ -128,12 +144,6 @@ static void hear_stream(struct way *way) {
             have = 0;
         }
     }
-}
-
-static void sleep_until(int64_t when) {
-    const struct timespec at = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
-    while (!asked_to_end() && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
-        continue;
 }
 
 static bool all_answered(const struct way *way) {
@@ -215,8 +225,10 @@ int ask_main(int argc, char **argv) {
     fflush(stdout);
     int64_t next = now_ns();
     for (int64_t i = 0; i < count && !asked_to_end(); i++) {
-        hear_datagrams(&ways[0]);
-        hear_stream(&ways[1]);
+        if (i % HEAR_EVERY == 0) {
+            hear_datagrams(&ways[0]);
+            hear_stream(&ways[1]);
+        }
         send_one(&ways[0]);
         if (every > 0 && i % every == 0)
             send_one(&ways[1]);

@@ -41,6 +41,12 @@ int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+void sleep_until(int64_t when) {
+    const struct timespec at = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
+    while (!asked_to_end() && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        continue;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;

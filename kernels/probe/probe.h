@@ -16,6 +16,8 @@ int dirty_main(int argc, char **argv);
 int64_t number(const char *text, int64_t least, int64_t most, const char *option);
 /* CLOCK_MONOTONIC in nanoseconds. */
 int64_t now_ns(void);
+/* Sleep until a time of CLOCK_MONOTONIC, or until asked to end. */
+void sleep_until(int64_t when);
 /* Set by SIGTERM and SIGINT, which then interrupt system calls. */
 bool asked_to_end(void);
 void end_when_asked(void);

@@ -29,7 +29,8 @@ from nearmetal.environments import (
     Tools,
     Unavailable,
 )
-from nearmetal.environments.criu import await_ends, holding, run_dump, statistics_of
+from nearmetal.environments.criu import await_ends, holding, run_dump
+from nearmetal.environments.criu_images import statistics_of
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
@@ -49,6 +50,8 @@ pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 HOST = LocalHost()
 NAMES = [n for n in backend_names() if n not in not_here() and isinstance(get_backend(n), Checkpoints)]
+PARAMETERS = [pytest.param(n, marks=pytest.mark.apart) if n == "lxc" else n for n in NAMES]
+"""All of them; those of lxc belong to the long part of the tests."""
 MEMORY = 8 << 20
 
 
@@ -109,7 +112,7 @@ class Rig:
         return found
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=PARAMETERS)
 def rig(request: pytest.FixtureRequest, tools: Tools, criu: Criu, tmp_path: Path) -> Iterator[Rig]:
     backend = get_backend(request.param)
     answer = checked(request.param, tools)

@@ -33,8 +33,10 @@ METHODS = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_LAZY, Method.CRIU_PR
 PIPES = Path("/proc/sys/fs/pipe-max-size")
 
 
-def checkpointing_backends() -> list[str]:
-    return [name for name in backend_names() if isinstance(get_backend(name), Checkpoints)]
+def checkpointing_backends() -> dict[str, tuple[Method, ...]]:
+    """The backends that offer checkpoints, with their methods."""
+    backends = {name: get_backend(name) for name in backend_names()}
+    return {name: b.checkpoints_by for name, b in backends.items() if isinstance(b, Checkpoints)}
 
 
 def find_or_build_criu() -> Criu | Unavailable:

@@ -49,7 +49,9 @@ def test_checkpoints_are_measured_by_method_and_verified(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     (file,) = tmp_path.glob("results/*/trials/*.jsonl")
     trials = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {t["arm"] for t in trials} == {f"{name}-{method}/1x1" for name in names for method in methods}
+    assert {t["arm"] for t in trials} == {
+        f"{name}-{method}/1x1" for name, able in names.items() for method in methods if method in able
+    }
     for trial in trials:
         assert trial["status"] == "ok", trial
         rows = {r["metric"]: r for r in trial["rows"] if r["workload"] == "saved"}

@@ -3,123 +3,36 @@ guests of a QEMU that the user has started."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.patience import until
+from tests.system.moving_case import MEMORY, ROOT, Program, criu, program, state
 from tests.system.test_quick import left_behind, nearmetal
 
-from nearmetal.api import moving
-from nearmetal.environments import Unavailable
 from nearmetal.environments.qemu.qmp import Monitor
-from nearmetal.errors import RunError
-from nearmetal.host import LocalHost
-from nearmetal.host.ssh import SshWay
-from nearmetal.images import builtin_definition
-from nearmetal.images.build import build
-from nearmetal.node.criu import IMAGE, find_criu
-from nearmetal.node.machine import image_store
 
 pytestmark = pytest.mark.apart
-HOST = LocalHost()
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="CRIU needs root")
 QEMU = pytest.mark.skipif(
     shutil.which("qemu-system-x86_64") is None and not os.environ.get("CI"), reason="QEMU is not installed"
 )
-MEMORY = 32 << 20
-#: Writes a number into each page of its memory, pass after pass, and says when a page holds another one.
-PROGRAM = f"""
-import mmap, os, sys, time
-pages = {MEMORY} // 4096
-memory = mmap.mmap(-1, {MEMORY}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-out = open(sys.argv[1], "a", buffering=1)
-for number in range(1 << 40):
-    for page in range(pages):
-        at = page * 4096
-        wrong = int.from_bytes(memory[at:at + 8], "little") != number
-        if wrong:
-            out.write("wrong\\n")
-        memory[at:at + 8] = (number + 1).to_bytes(8, "little")
-    out.write(f"{{os.getpid()}} {{number}}\\n")
-"""
+__all__ = ["criu", "program", "state"]
 BOOT = Path(__file__).parent / "programs" / "dirty_guest.S"
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Earlier moves of the user do not count, and those of the tests are not kept."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path / "state" / "nearmetal"
-
-
-@pytest.fixture(scope="module")
-def criu() -> None:
-    """The one that is installed, or that of the image, which is built once on a machine, as a user would."""
-    if isinstance(found := find_criu(HOST), Unavailable):
-        definition = builtin_definition(IMAGE)
-        assert definition is not None
-        build(HOST, image_store(), definition, progress=lambda _: None)
-        found = find_criu(HOST)
-    if isinstance(found, Unavailable):
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
 
 
 def done_json(*words: str, cwd: Path) -> Any:
     done = nearmetal(*words, "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-class Program:
-    """A program of a user's, that no shell waits for."""
-
-    def __init__(self, directory: Path) -> None:
-        self.out = directory / "out.txt"
-        words = ["setsid", "--fork", sys.executable, "-c", PROGRAM, str(self.out)]
-        with (directory / "errors.txt").open("wb") as errors:
-            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, check=True)
-        until(lambda: self.passes, "the first pass")
-        self.pid = int(self.out.read_text().split()[0])
-
-    @property
-    def passes(self) -> int:
-        text = self.out.read_text() if self.out.exists() else ""
-        assert "wrong" not in text
-        return text.count("\n")
-
-    @property
-    def running(self) -> bool:
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "RS"
-        return False
-
-    def goes_on(self) -> None:
-        """It has not begun anew, and only one of it writes."""
-        before = self.passes
-        until(lambda: self.passes > before + 1, "two passes more")
-        numbers = [int(line.split()[1]) for line in self.out.read_text().splitlines()]
-        assert numbers == list(range(len(numbers)))
-
-
-@pytest.fixture
-def program(tmp_path: Path, criu: None) -> Iterator[Program]:
-    made = Program(tmp_path)
-    yield made
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(made.pid, signal.SIGKILL)
 
 
 @pytest.mark.more
@@ -133,6 +46,10 @@ def test_a_process_is_written_to_files_and_restored(program: Program, tmp_path: 
     before = program.passes
     assert left_behind(tmp_path) == []
     assert nearmetal("clean", cwd=tmp_path).returncode == 0, "it spares the images"
+    plan = done_json("restore", "i", "--dry-run", cwd=tmp_path)
+    assert not plan["prevented"] and plan["bytes"] == done["bytes"] and plan["total"]["high"] > 0
+    assert {f["answer"] for f in plan["findings"]} == {"fine"}, plan
+    assert program.copies == [] and program.passes == before
     back = done_json("restore", "i", cwd=tmp_path)
     assert back["now"] == f"pid:{program.pid}" and program.running
     assert left_behind(tmp_path) == [] and nearmetal("clean", cwd=tmp_path).returncode == 0
@@ -145,6 +62,9 @@ def test_a_process_goes_on_after_a_checkpoint_that_keeps_it(program: Program, tm
     done = done_json("checkpoint", f"{program.pid}", "--to", "i", "--keep-running", cwd=tmp_path)
     assert done["now"] == f"pid:{program.pid}" and program.running
     program.goes_on()
+    plan = nearmetal("restore", "i", "--dry-run", cwd=tmp_path)
+    assert plan.returncode == 3 and f"PID {program.pid} is taken\n          next: end that" in plan.stdout
+    assert plan.stdout.startswith(f"restore pid:{program.pid} from i: would fail\n")
     taken = nearmetal("restore", "i", cwd=tmp_path)
     assert taken.returncode == 4 and f"PID {program.pid} is taken" in taken.stderr
     program.goes_on()
@@ -188,73 +108,6 @@ def test_a_process_that_cannot_be_written_goes_on(tmp_path: Path, criu: None) ->
         child.communicate()
 
 
-# ---------------------------------------------------------------------------------------------- another host
-
-
-@pytest.fixture
-def programs_there(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of programs of the host 'there', which is this machine by ssh."""
-    if shutil.which("sshd", path="/usr/sbin") is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("sshd is not installed")
-    found = find_criu(HOST)
-    assert not isinstance(found, Unavailable)
-    there = tmp_path / "there"
-    there.mkdir()
-    (there / "criu").write_text(f'#!/bin/sh\nexec {shlex.join(found.argv)} "$@"\n')
-    (there / "criu").chmod(0o755)
-    for key in ("client", "server"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = {
-        "Port": port,
-        "ListenAddress": "127.0.0.1",
-        "HostKey": tmp_path / "server",
-        "AuthorizedKeysFile": tmp_path / "client.pub",
-        "StrictModes": "no",
-        "UsePAM": "no",
-        "PidFile": "none",
-        "SetEnv": f"PATH={there}:/usr/sbin:/usr/bin:/sbin:/bin",
-    }
-    client = {
-        "HostName": "127.0.0.1",
-        "Port": port,
-        "User": "root",
-        "IdentityFile": tmp_path / "client",
-        "UserKnownHostsFile": tmp_path / "known",
-        "StrictHostKeyChecking": "no",
-    }
-    for name, lines in (("sshd.conf", server), ("ssh.conf", {"Host": "there"} | client)):
-        (tmp_path / name).write_text("".join(f"{k} {v}\n" for k, v in lines.items()))
-    monkeypatch.setattr(moving, "SshWay", partial(SshWay, config=str(tmp_path / "ssh.conf")))
-    Path("/run/sshd").mkdir(exist_ok=True)
-    with (tmp_path / "sshd.log").open("wb") as log:
-        words = ["/usr/sbin/sshd", "-D", "-e", "-f", str(tmp_path / "sshd.conf")]
-        daemon = subprocess.Popen(words, stderr=log)
-    try:
-        until(lambda: "listening" in (tmp_path / "sshd.log").read_text(), "the sshd")
-        yield there
-    finally:
-        daemon.terminate()
-        daemon.wait()
-
-
-@ROOT
-def test_a_process_moves_to_another_host_and_goes_on_here_if_that_fails(
-    program: Program, programs_there: Path, state: Path
-) -> None:
-    done = moving.migrate(str(program.pid), "there", moving.How())
-    assert done.now == f"pid:{program.pid} at there" and done.images is None
-    program.goes_on()
-    works = (programs_there / "criu").read_text()
-    (programs_there / "criu").write_text(works.replace("exec", '[ "$1" != restore ] || exit 9\nexec'))
-    with pytest.raises(RunError, match=rf"was not moved to there, and continues here as pid:{program.pid}"):
-        moving.migrate(str(program.pid), "there", moving.How())
-    program.goes_on()
-    assert not list((state / "checkpoints").iterdir()) and not list(Path("/var/tmp").glob("nearmetal-move.*"))
-
-
 # ----------------------------------------------------------------------------------------------- containers
 
 LOOP = """\
@@ -271,15 +124,15 @@ def root(tmp_path: Path) -> Path:
     made = tmp_path / NAME / "rootfs"
     for name in ("proc", "dev", "data"):
         (made / name).mkdir(parents=True)
-    for program in ("sh", "sleep"):
-        path = Path(f"/bin/{program}").resolve()
+    for shell in ("sh", "sleep"):
+        path = Path(f"/bin/{shell}").resolve()
         libraries = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
         for file in (str(path), *re.findall(r"/\S+", libraries)):
             (made / file[1:]).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, made / file[1:])
-        if not (made / "bin" / program).exists():
+        if not (made / "bin" / shell).exists():
             (made / "bin").mkdir(exist_ok=True)
-            shutil.copy(path, made / "bin" / program)
+            shutil.copy(path, made / "bin" / shell)
     (made / "data" / "empty").touch()
     (made / "data" / "run").write_text(LOOP)
     return made
@@ -470,6 +323,7 @@ def test_a_guest_whose_file_has_no_room_goes_on(guests: list[Guest], tmp_path: P
         (["restore", "."], ". contains no complete checkpoint"),
         (["migrate", "1", "--to", "h", "--downtime", "1s", "--total", "1s"], "are two bounds"),
         (["migrate", "1", "--to", "h", "--bandwidth", "9"], "--bandwidth: "),
+        (["restore", ".", "--dry-run"], ". contains no complete checkpoint"),
     ],
 )
 @pytest.mark.more

@@ -9,19 +9,21 @@ import pytest
 
 from nearmetal.environments import Criu, Dump, Tools, Unavailable
 from nearmetal.environments.criu import (
-    DumpStatistics,
-    Pagemap,
     alone,
     bound_to_tool,
-    check_images,
     dump_argv,
     external_mounts,
-    first_error,
-    read_pagemap,
-    read_statistics,
     refuses,
     refuses_image,
     script,
+)
+from nearmetal.environments.criu_images import (
+    DumpStatistics,
+    Pagemap,
+    check_images,
+    first_error,
+    read_pagemap,
+    read_statistics,
 )
 from nearmetal.errors import RunError
 from nearmetal.host import Completed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -20,23 +21,31 @@ from nearmetal.environments.external import (
     Way,
     Work,
     find_external,
+    read_interrupted,
     read_saved,
+    remove_images,
     require_new,
     require_room,
+    require_way,
+    write_begun,
     write_saved,
 )
-from nearmetal.environments.external.programs import LibvirtDomain, LxcContainer, RuncContainer, XenDomain
+from nearmetal.environments.external.containers import LxcContainer, RuncContainer
+from nearmetal.environments.external.domains import LibvirtDomain, XenDomain
 from nearmetal.errors import RunError, UnavailableError, UsageError
-from nearmetal.host import Completed
+from nearmetal.host import Completed, LocalHost
 from nearmetal.host.pages import regions
 from nearmetal.lifecycle import Method
+from nearmetal.model.change import replace
 from nearmetal.testing.fake_host import FakeHost
 
 CRIU = Criu(argv=("/usr/sbin/criu",), version="4.2.1")
 WORK = Work(criu=lambda _: CRIU)
+KEPT = Work(criu=lambda _: CRIU, keep_running=True)
 VIRSH = ("virsh", "--quiet", "--connect", "qemu:///system")
 INFO = "Id:             1\nState:          running\nUsed memory:    262144 KiB\n"
 OWN = os.getpid()
+HOST = LocalHost()
 
 
 def failed(text: str) -> Completed:
@@ -91,20 +100,25 @@ def test_a_container_of_runc() -> None:
     options = ("runc", "--criu", "/usr/sbin/criu")
     keep = (*options, "checkpoint", *words, "--file-locks", "--leave-running", "web")
     back = (*options, "restore", *words, "--file-locks", "--detach", "--bundle", "/bundle", "web")
-    host = FakeHost(
-        commands={("runc", "state", "web"): state, keep: "", back: ""}, programs={"runc": "/usr/bin/runc"}
-    )
+    host = FakeHost(commands={("runc", "state", "web"): state, keep: ""}, programs={"runc": "/usr/bin/runc"})
     web = RuncContainer(container="web")
     facts = web.inspect(host)
     assert OWN in facts.processes and facts.memory > 1 << 20 and facts.guest is None
-    own = web.checkpoint(host, Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
-    saved = Saved(name=web.name, method=Method.CRIU, own=own)
-    assert web.restore(host, WORK, Path("/i"), saved) == "runc:web" and not host.never_used()
+    web.checkpoint(host, KEPT, Path("/i"), Method.CRIU)
+    saved = Saved(name=web.name, method=Method.CRIU, own=web.needs(host))
+    with pytest.raises(RunError, match=r"runc has a container web on .* already"):
+        web.restore(host, WORK, Path("/i"), saved)
+    elsewhere = FakeHost(commands={("runc", "state", "web"): failed("none"), back: ""})
+    assert web.restore(elsewhere, WORK, Path("/i"), saved) == "runc:web"
+    assert not host.never_used() and not elsewhere.never_used()
+    resume = ("runc", "resume", "web")
     refusing = FakeHost(
-        commands={("runc", "state", "web"): state, keep: failed("no")}, programs={"runc": "/usr/bin/runc"}
+        commands={("runc", "state", "web"): state, keep: failed("no"), resume: failed("it is not paused")},
+        programs={"runc": "/usr/bin/runc"},
     )
     with pytest.raises(RunError, match=r"no checkpoint of container web, which continues: .*no"):
-        web.checkpoint(refusing, Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
+        web.checkpoint(refusing, KEPT, Path("/i"), Method.CRIU)
+    assert not refusing.never_used(), "a container that is frozen is let go on"
     paused = json.dumps({"status": "paused", "pid": OWN, "bundle": "/bundle"})
     stopped = FakeHost(commands={("runc", "state", "web"): paused}, programs={"runc": "/usr/bin/runc"})
     with pytest.raises(UsageError, match="web is paused"):
@@ -119,16 +133,24 @@ def test_a_container_of_lxc_in_a_directory_of_its_own() -> None:
     host = FakeHost(
         commands={
             ("lxc-info", *named, "--pid", "--no-humanize"): f"{OWN}\n",
-            (*run, "--stop"): "",
-            (*run, "--restore", "--daemon"): "",
+            run: "",
         },
         programs={"lxc-info": "/usr/bin/lxc-info"},
     )
+    stopped = FakeHost(
+        commands={
+            ("lxc-info", *named, "--pid", "--no-humanize"): failed("it does not run"),
+            (*run, "--restore", "--daemon"): "",
+        }
+    )
     web = LxcContainer(container="/srv/lxc/web")
     assert web.inspect(host).processes[0] == OWN
-    own = web.checkpoint(host, WORK, Path("/i"))
-    assert web.restore(host, WORK, Path("/i"), Saved(name=web.name, method=Method.CRIU, own=own)) == web.name
-    assert not host.never_used()
+    web.checkpoint(host, KEPT, Path("/i"), Method.CRIU)
+    saved = Saved(name=web.name, method=Method.CRIU)
+    with pytest.raises(RunError, match=r"runs on .* already"):
+        web.restore(host, WORK, Path("/i"), saved)
+    assert web.restore(stopped, WORK, Path("/i"), saved) == web.name
+    assert not host.never_used() and not stopped.never_used()
 
 
 def domain_host(more: Mapping[str, str | Completed] = MappingProxyType({})) -> FakeHost:
@@ -166,11 +188,11 @@ def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(RunError, match=r"was not moved by offline, it continues: .*no route"):
         vm.migrate(refused, WORK, Target.parse("node7"), Method.OFFLINE)
-    vm.checkpoint(domain_host({"save vm /i/guest.state": ""}), WORK, Path("/i"))
+    vm.checkpoint(domain_host({"save vm /i/guest.state": ""}), WORK, Path("/i"), Method.OFFLINE)
     saved = Saved(name=vm.name, method=Method.OFFLINE)
     assert vm.restore(domain_host({"restore /i/guest.state": ""}), WORK, Path("/i"), saved) == vm.name
     with pytest.raises(UsageError, match="ends the domain"):
-        vm.checkpoint(domain_host(), Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
+        vm.checkpoint(domain_host(), KEPT, Path("/i"), Method.OFFLINE)
 
 
 def test_a_domain_of_xen() -> None:
@@ -186,7 +208,7 @@ def test_a_domain_of_xen() -> None:
         programs=programs,
     )
     assert vm.inspect(host).memory == 128 << 20
-    vm.checkpoint(host, Work(criu=lambda _: CRIU, keep_running=True), Path("/i"))
+    vm.checkpoint(host, KEPT, Path("/i"), Method.OFFLINE)
     assert vm.restore(host, WORK, Path("/i"), Saved(name=vm.name, method=Method.OFFLINE)) == "xl:vm"
     moved = vm.migrate(host, WORK, Target.parse("node7"), Method.STREAM)
     assert moved.now == "xl:vm at node7" and moved.downtime is None and not host.never_used()
@@ -219,9 +241,13 @@ def test_the_images_are_described_last_and_checked_first(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="no complete checkpoint"):
         read_saved(images)
     saved = Saved(name="pid:7", method=Method.CRIU, own={"options": "--shell-job"})
-    assert write_saved(images, saved) == 9 and read_saved(images) == saved
+    write_begun(images, saved)
+    with pytest.raises(UsageError, match="no complete checkpoint") as begun:
+        read_saved(images)
+    assert begun.value.remedy.startswith("if the instance still runs")
+    assert write_saved(images, saved) == 9 and read_saved(images) == replace(saved, size=9)
     (images / "dump.log").write_text("said more\n")
-    assert read_saved(images) == saved, "a log is no image"
+    assert read_saved(images) == replace(saved, size=9), "a log is no image"
     with pytest.raises(UsageError, match="not empty"):
         require_new(images)
     (images / "pages-1.img").write_bytes(b"x" * 8)
@@ -233,6 +259,73 @@ def test_the_images_are_described_last_and_checked_first(tmp_path: Path) -> None
     (images / "nearmetal-checkpoint.json").write_text("{}")
     with pytest.raises(UsageError, match="is damaged"):
         read_saved(images)
+
+
+def test_images_of_a_command_that_was_killed_are_whole_if_criu_had_ended(tmp_path: Path) -> None:
+    saved = Saved(name="pid:7", method=Method.CRIU)
+    pages, lazy = bytes([8, 1]), bytes([0x20, 2, 0x28, 1])
+    present = bytes([0x20, 4, 0x28, 1])
+
+    def pagemap(*entries: bytes) -> None:
+        content = b"".join(struct.pack("<I", len(e)) + e for e in (pages, *entries))
+        (tmp_path / "pagemap-7.img").write_bytes(bytes(8) + content)
+
+    write_begun(tmp_path, saved)
+    pagemap(present)
+    (tmp_path / "pages-1.img").write_bytes(bytes(4096))
+    assert read_interrupted(tmp_path) is None, "the last image is missing"
+    (tmp_path / "inventory.img").write_bytes(b"x")
+    assert read_interrupted(tmp_path) == saved
+    (tmp_path / "pages-1.img").write_bytes(bytes(4095))
+    assert read_interrupted(tmp_path) is None, "torn"
+    pagemap(lazy)
+    assert read_interrupted(tmp_path) is None, "its memory is with the source"
+    (tmp_path / "pagemap-7.img").unlink()
+    assert read_interrupted(tmp_path) is None, "its memory is at a page server"
+
+
+def test_torn_images_are_removed_and_logs_kept(tmp_path: Path) -> None:
+    images = tmp_path / "i"
+    (images / "round-0").mkdir(parents=True)
+    for file in ("pages-1.img", "dump.log", "round-0/pages-1.img", "round-0/dump.log"):
+        (images / file).write_text("x")
+    (images / "parent").symlink_to("round-0")
+    remove_images(images)
+    assert sorted(p.name for p in images.rglob("*") if p.is_file()) == ["dump.log", "dump.log"]
+    for log in images.rglob("*.log"):
+        log.unlink()
+    remove_images(images)
+    assert not images.exists()
+
+
+@pytest.mark.parametrize(
+    ("instance", "way", "method", "bandwidth", "said"),
+    [
+        ("pid:7", Way.HOST, Method.CRIU, 1e6, None),
+        ("runc:x", Way.HOST, Method.CRIU_PRECOPY, 1e6, None),
+        ("pid:7", Way.DIRECTORY, Method.CRIU, 1e6, "by itself, as fast as the disk takes them"),
+        ("lxc:x", Way.DIRECTORY, Method.CRIU, 1e6, "by itself"),
+        ("pid:7", Way.HOST, Method.CRIU_LAZY, 1e6, "criu-lazy sends memory by CRIU itself"),
+        ("qmp:x", Way.SOCKET, Method.PRECOPY, 1e6, None),
+        ("libvirt:x", Way.HOST, Method.PRECOPY, 1 << 20, None),
+        ("libvirt:x", Way.HOST, Method.PRECOPY, 1e6, "whole MiB/s"),
+        ("xl:x", Way.HOST, Method.STREAM, 1e9, "no limit"),
+    ],
+)
+def test_a_bandwidth_is_kept_or_refused(
+    instance: str, way: Way, method: Method, bandwidth: float, said: str | None
+) -> None:
+    why = find_external(FakeHost(), instance).exceeds(way, method, bandwidth)
+    assert why is None if said is None else (why is not None and said in why.reason and why.remedy)
+
+
+def test_a_method_without_sense_on_one_machine_says_why() -> None:
+    require_way(Way.HOST, Method.CRIU_LAZY)
+    require_way(Way.DIRECTORY, Method.CRIU)
+    for method in (Method.CRIU_LAZY, Method.CRIU_PAGESERVER):
+        with pytest.raises(UsageError, match=method.value) as refused:
+            require_way(Way.DIRECTORY, method)
+        assert "--to with a host name" in refused.value.remedy
 
 
 def test_room_is_asked_for_where_the_images_will_be(tmp_path: Path) -> None:

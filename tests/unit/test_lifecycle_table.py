@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import Checkpoints, Migrates
+from nearmetal.environments import Checkpoints, Migrates, Stays
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "checkpoints.md"
 HEAD = "| method | backends |\n|---|---|\n"
+STAY_HEAD = "| backend | why neither | instead |\n|---|---|---|\n"
 
 
 def declared() -> str:
@@ -26,11 +28,24 @@ def declared() -> str:
     return "".join(f"| `{m}` | {', '.join(takers[m])} |\n" for m in Method if m in takers)
 
 
-def test_the_table_of_the_page_is_what_backends_declare(request: pytest.FixtureRequest) -> None:
-    before, _, rest = PAGE.read_text().partition(HEAD)
+def reasons() -> str:
+    """The rows of the other table: backends that offer neither, and why."""
+    backends = {name: get_backend(name) for name in backend_names()}
+    return "".join(
+        f"| `{name}` | {b.stays.reason} | {b.stays.remedy} |\n"
+        for name, b in backends.items()
+        if isinstance(b, Stays)
+    )
+
+
+@pytest.mark.parametrize(("head", "rows"), [(HEAD, declared), (STAY_HEAD, reasons)])
+def test_the_tables_of_the_page_are_what_backends_declare(
+    request: pytest.FixtureRequest, head: str, rows: Callable[[], str]
+) -> None:
+    before, _, rest = PAGE.read_text().partition(head)
     found = rest[: rest.index("\n\n") + 1] if rest.startswith("|") else ""
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(before + HEAD + declared() + rest[len(found) :])
-        found = declared()
-    assert found == declared(), "pytest tests/unit/test_lifecycle_table.py --update-golden"
-    assert "`criu-lazy` | `namespaces`, `native`, `runc`" in found
+        PAGE.write_text(before + head + rows() + rest[len(found) :])
+        found = rows()
+    assert found == rows(), "pytest tests/unit/test_lifecycle_table.py --update-golden"
+    assert "`criu-lazy` | `namespaces`, `native`, `runc`" in found or "`crun`" in found

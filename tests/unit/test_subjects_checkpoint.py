@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.environments.registry import get_backend
+from nearmetal.environments import Checkpoints, Migrates, Stays
+from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, Phase, PhaseTimes
 from nearmetal.model.study import EventSubject
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, rows
@@ -34,16 +35,23 @@ def test_a_row_for_each_metric_with_the_steps_of_each_event() -> None:
     assert (pause.values, pause.unit, size.values, size.unit) == ((0.8, 2), "s", (64, 9), "B")
 
 
-@pytest.mark.parametrize("name", ["native", "namespaces", "runc"])
+@pytest.mark.parametrize("name", ["native", "namespaces", "runc", "lxc"])
 def test_backends_with_checkpoints(name: str) -> None:
     assert CheckpointRestore.unable(EVENT, get_backend(name)) is None
 
 
-@pytest.mark.parametrize("name", ["crun", "podman", "qemu"])
-def test_backends_without_say_so(name: str) -> None:
-    assert CheckpointRestore.unable(EVENT, get_backend(name)) == (
-        f"backend {name} offers no checkpoint of its instances"
-    )
+@pytest.mark.parametrize("name", backend_names())
+def test_backends_without_say_why_and_what_helps(name: str) -> None:
+    backend = get_backend(name)
+    said = CheckpointRestore.unable(EVENT, backend)
+    assert (said is None) == isinstance(backend, Checkpoints)
+    able = isinstance(backend, Checkpoints | Migrates)
+    assert isinstance(backend, Stays) != able or name == "handicap", "it says why, or it can"
+    if isinstance(backend, Stays):
+        assert said == (
+            f"backend {name} offers no checkpoint of its instances: {backend.stays.reason}; "
+            f"use {backend.stays.remedy}"
+        )
 
 
 def test_a_method_that_the_backend_does_not_name_is_refused_with_those_that_it_does() -> None:

@@ -4,6 +4,7 @@ moves. Nothing is changed; only a file of 32 MiB is written to a destination, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -14,7 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Criu, Unavailable
-from ..environments.external import External, Facts, Moves, Target, Way, Work, require_room
+from ..environments.external import (
+    External,
+    Facts,
+    Moves,
+    Target,
+    Way,
+    Work,
+    require_room,
+    require_way,
+)
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost
 from ..host.pages import sample_pages
@@ -46,6 +56,8 @@ USUAL_BOUND = 0.3
 REMOTE = "/var/tmp/nearmetal-move.XXXXXX"
 """Template of the directory for images on another host."""
 SECONDS = 600.0
+ASK_SECONDS = 30.0
+"""Seconds after which another host that is only asked something counts as not reached."""
 _PROBE = 32 << 20
 """Bytes that are written to measure a destination."""
 _KEPT = 1000
@@ -123,8 +135,12 @@ def work_of(how: How, external: External, method: Method = Method.AUTO) -> Work:
     )
 
 
+@functools.lru_cache(maxsize=8)
 def _criu(host: Host) -> Criu:
-    """Return a CRIU that works on a host; on another machine only an installed one."""
+    """Return a CRIU that works on a host; on another machine only an installed one.
+
+    A host is asked once, and not while an instance stands still.
+    """
     found = find_criu(host) if isinstance(host, LocalHost) else find_criu(host, ImageStore(Path(os.devnull)))
     if isinstance(found, Unavailable):
         raise UnavailableError(f"CRIU on {host.name}: {found.reason}", remedy=found.remedy)
@@ -136,7 +152,7 @@ def planned(
 ) -> MovePlan:
     """Predict every method, and choose one. Only a file of 32 MiB is written, and removed again."""
     facts = external.inspect(host)
-    able = _able(external, target, how, action)
+    able, left_out = _able(host, external, target, how, action)
     work = work_of(how, external)
     external.require_programs(host, work)
     if action == MIGRATE and isinstance(external, Moves):
@@ -150,12 +166,15 @@ def planned(
         free = require_room(at, facts.memory)
     seen, notes = _dirtying(facts, able)
     known = {m: _conditions(external, facts, seen, m, target, how, action, remote) for m in able}
-    past, kind = _past(), _kind(external.name, action, target)
+    past, kind = past_moves(), _kind(external.name, action, target)
     uncorrected = tuple(predict(m, known[m]) for m in able)
     methods = tuple(corrected(p, past, kind) for p in uncorrected)
     choice = choose(how.bound, [Candidate(prediction=p) for p in methods], how.of)
     auto = how.method is Method.AUTO
     reason = choice.reason if auto and len(able) > 1 else _only(external, how, able[0], action)
+    chosen = next(p for p in methods if p.method is choice.method)
+    if chosen.total.value > how.time_limit:
+        notes += (f"it is expected to be given up after {how.time_limit:g} s (--time-limit)",)
     return MovePlan(
         action=action,
         instance=external.name,
@@ -168,7 +187,7 @@ def planned(
         memory=facts.memory,
         free=free,
         dirty=seen,
-        notes=notes,
+        notes=(*left_out, *notes),
     )
 
 
@@ -178,8 +197,13 @@ def _only(external: External, how: How, method: Method, action: str) -> str:
     return f"{method} is the only method for a {action} of {external.name}"
 
 
-def _able(external: External, target: Target, how: How, action: str) -> tuple[Method, ...]:
-    """Return the methods to choose from. Raises UsageError if the requested one is not among them."""
+def _able(
+    host: Host, external: External, target: Target, how: How, action: str
+) -> tuple[tuple[Method, ...], tuple[str, ...]]:
+    """Return the methods to choose from, and notes about those that this machine lacks.
+
+    Raises UsageError if the requested one is not among them, UnavailableError if this machine lacks it.
+    """
     if action == CHECKPOINT:
         methods = external.checkpoints_by
     elif target.way in external.moves_by:
@@ -187,14 +211,35 @@ def _able(external: External, target: Target, how: How, action: str) -> tuple[Me
     else:
         why = external.refuses(target.way)
         raise UsageError(f"{external.name}: {why.reason}", remedy=why.remedy)
-    if how.method is Method.AUTO:
-        return methods
-    if how.method not in methods:
+    auto = how.method is Method.AUTO
+    if not auto and how.method not in methods:
+        if action == MIGRATE:
+            require_way(target.way, how.method)
         raise UsageError(
             f"method {how.method} does not {action} {external.name}",
             remedy=f"--method {' or '.join(m.value for m in methods)}",
         )
-    return (how.method,)
+    reasons = {m: _why_not(host, external, target, how, m) for m in (methods if auto else (how.method,))}
+    able = tuple(m for m, why in reasons.items() if why is None)
+    if not able:
+        error = next(why for why in reasons.values() if why is not None)
+        raise error
+    return able, tuple(f"{m} is left out: {e.what}" for m, e in reasons.items() if e is not None)
+
+
+def _why_not(
+    host: Host, external: External, target: Target, how: How, method: Method
+) -> NearmetalError | None:
+    """Return why a method cannot be used here, or not with this bandwidth; None if it can."""
+    if how.bandwidth is not None:
+        limit = external.exceeds(target.way, method, how.bandwidth)
+        if limit is not None:
+            return UsageError(f"--bandwidth: {limit.reason}", remedy=limit.remedy)
+    if method.by_criu and method is not Method.CRIU:
+        lack = _criu(host).unable.get(method)
+        if lack is not None:
+            return UnavailableError(f"{method}: {lack.reason}", remedy=lack.remedy)
+    return None
 
 
 def _dirtying(facts: Facts, methods: tuple[Method, ...]) -> tuple[Dirtying | None, tuple[str, ...]]:
@@ -300,7 +345,7 @@ def _file() -> Path:
     return user_state() / "nearmetal" / "moves.jsonl"
 
 
-def _past() -> list[PastMove]:
+def past_moves() -> list[PastMove]:
     """Read the earlier moves on this machine. Lines that cannot be read are left out."""
     found = []
     for line in _lines():
@@ -330,6 +375,11 @@ def remember(plan: MovePlan, target: Target, total: float, downtime: float | Non
     The uncorrected prediction is kept, so that no correction is corrected again.
     """
     prediction = next(p for p in plan.uncorrected if p.method is plan.method)
+    keep(_kind(plan.instance, plan.action, target), prediction, total, downtime)
+
+
+def keep(kind: str, prediction: Prediction, total: float, downtime: float | None) -> None:
+    """Keep what a move or a restore took. See remember()."""
     times = {
         "predicted_total": prediction.total.value,
         "total": total,
@@ -337,9 +387,7 @@ def remember(plan: MovePlan, target: Target, total: float, downtime: float | Non
         "downtime": downtime,
     }
     known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}
-    line = json.dumps(
-        {"kind": _kind(plan.instance, plan.action, target), "method": plan.method.value, **known}
-    )
+    line = json.dumps({"kind": kind, "method": prediction.method.value, **known})
     with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
         _file().parent.mkdir(parents=True, exist_ok=True)
         _file().write_text("\n".join([*_lines()[-_KEPT:], line, ""]))

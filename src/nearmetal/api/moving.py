@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ..environments.criu import PAGE_SERVER_LOG
+from ..environments.criu_images import memory_sent
 from ..environments.external import (
+    Dumps,
     External,
     MovedAway,
     Moves,
@@ -27,26 +30,36 @@ from ..environments.external import (
     Way,
     Work,
     WrittenError,
+    describe,
     find_external,
-    named,
-    read_saved,
+    remove_images,
     require_new,
+    sizes_of,
+    write_begun,
+    write_images,
     write_saved,
 )
-from ..errors import NearmetalError, RunError, UsageError
+from ..errors import NearmetalError, RunError
 from ..host import Host, LocalHost
 from ..host.runtime import scratch_directory, user_state
 from ..host.ssh import SshHost, SshWay, ssh_host
-from .move_plans import CHECKPOINT, MIGRATE, REMOTE, SECONDS, How, MovePlan, planned, remember, work_of
+from ..lifecycle import Method
+from ..model.change import replace
+from .move_locks import only_one, only_one_of
+from .move_plans import ASK_SECONDS, CHECKPOINT, MIGRATE, How, MovePlan, planned, remember, work_of
+from .moving_hosts import ImagesThere, images_on, move_lazily
+from .restore_plans import RESTORE, RestorePlan, planned_restore, read, remember_restore
 
 __all__ = [
     "How",
     "MovePlan",
     "MoveResult",
+    "RestorePlan",
     "checkpoint",
     "migrate",
     "plan_checkpoint",
     "plan_migrate",
+    "plan_restore",
     "restore",
 ]
 
@@ -62,7 +75,7 @@ class MoveResult:
     downtime: None if it is not known.
     size: bytes of the images, or bytes that were sent; None if it is not known.
     images: directory of the images that are left; None if there are none.
-    plan: the prediction; None of a restore.
+    plan: the prediction.
     """
 
     action: str
@@ -71,7 +84,7 @@ class MoveResult:
     downtime: float | None
     size: int | None
     images: str | None
-    plan: MovePlan | None
+    plan: MovePlan | RestorePlan
 
 
 def plan_checkpoint(instance: str, to: Path, how: How) -> MovePlan:
@@ -89,6 +102,13 @@ def plan_migrate(instance: str, to: str, how: How) -> MovePlan:
         return planned(host, external, target, how, MIGRATE, remote)
 
 
+def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
+    """Return what is expected of a restore, and what is in its way. See restore()."""
+    host = LocalHost()
+    saved, external = read(host, directory, into, complete=False)
+    return planned_restore(host, directory, saved, external)
+
+
 def checkpoint(instance: str, to: Path, how: How, say: Said = lambda _: None) -> MoveResult:
     """Write an instance to a new directory. It ends, unless how.keep_running.
 
@@ -97,12 +117,14 @@ def checkpoint(instance: str, to: Path, how: How, say: Said = lambda _: None) ->
     host = LocalHost()
     external, target = find_external(host, instance), _directory(to)
     plan = planned(host, external, target, how, CHECKPOINT)
-    require_new(to)
     say(f"writing {plan.instance} to {to}")
-    work, begin = work_of(how, external), time.monotonic()
-    saved = _written(host, external, work, plan, to)
-    total = time.monotonic() - begin
-    size = write_saved(to, saved)
+    with only_one(external.name):
+        require_new(to)
+        saved = _described(host, external, plan.method)
+        work, begin = work_of(how, external), time.monotonic()
+        _write(host, external, work, saved, to)
+        total = time.monotonic() - begin
+        size = write_saved(to, saved)
     remember(plan, target, total, total)
     return MoveResult(
         action=CHECKPOINT,
@@ -122,26 +144,24 @@ def restore(directory: Path, into: str | None = None, say: Said = lambda _: None
     Raises UsageError, UnavailableError and RunError.
     """
     host = LocalHost()
-    saved = read_saved(directory)
-    external = named(saved.name if into is None else into)
-    if external.name.partition(":")[0] != saved.name.partition(":")[0]:
-        raise UsageError(
-            f"{directory} contains {saved.name}, which does not become {external.name}",
-            remedy=f"--into {saved.name}",
-        )
+    saved, external = read(host, directory, into, complete=True)
     work = work_of(How(), external)
     external.require_programs(host, work)
     say(f"restoring {external.name} from {directory}")
-    begin = time.monotonic()
-    now = external.restore(host, work, directory.absolute(), saved)
+    plan = planned_restore(host, directory, saved, external)
+    with only_one(external.name), only_one_of(directory):
+        begin = time.monotonic()
+        now = external.restore(host, work, directory.absolute(), saved)
+        total = time.monotonic() - begin
+    remember_restore(plan, total)
     return MoveResult(
-        action="restore",
+        action=RESTORE,
         now=now,
-        total=time.monotonic() - begin,
+        total=total,
         downtime=None,
         size=None,
         images=str(directory),
-        plan=None,
+        plan=plan,
     )
 
 
@@ -156,13 +176,14 @@ def migrate(instance: str, to: str, how: How, say: Said = lambda _: None) -> Mov
     with _reached(host, external, to) as (target, remote):
         plan = planned(host, external, target, how, MIGRATE, remote)
         say(f"moving {plan.instance} by {plan.method} to {to}")
-        if isinstance(external, Moves):
-            done, images = (
-                external.migrate(host, work_of(how, external, plan.method), target, plan.method),
-                None,
-            )
-        else:
-            done, images = _by_images(host, external, target, how, plan, remote)
+        images = None
+        with only_one(external.name):
+            if isinstance(external, Moves):
+                done = external.migrate(host, work_of(how, external, plan.method), target, plan.method)
+            elif remote is not None:
+                done = _to_host(host, external, target, how, plan, remote)
+            else:
+                done, images = _by_directory(host, external, target, how, plan)
     remember(plan, target, done.total, done.downtime)
     return MoveResult(
         action=MIGRATE,
@@ -175,109 +196,173 @@ def migrate(instance: str, to: str, how: How, say: Said = lambda _: None) -> Mov
     )
 
 
-def _by_images(
-    host: Host, external: External, target: Target, how: How, plan: MovePlan, remote: SshHost | None
-) -> tuple[MovedAway, str | None]:
-    """Move by a checkpoint. Returns the directory of the images unless they were removed."""
+def _by_directory(
+    host: Host, external: External, target: Target, how: How, plan: MovePlan
+) -> tuple[MovedAway, str]:
+    """Move on this machine by a checkpoint. Returns the directory of the images as well."""
     images = _images_of(target, how, plan)
-    work, begin = work_of(how, external), time.monotonic()
     require_new(images)
-    saved = _written(host, external, work, plan, images)
+    saved = _described(host, external, plan.method)
+    work, begin = work_of(how, external), time.monotonic()
+    _write(host, external, work, saved, images)
     size = write_saved(images, saved)
-    if remote is None:
-        try:
-            now = external.restore(host, work, images.absolute(), saved)
-        except RestoredError:
-            raise
-        except NearmetalError as e:
-            raise RunError(
-                f"{external.name} runs nowhere: {e.what}", where=e.where or str(images), remedy=e.remedy
-            ) from e
-        except KeyboardInterrupt as e:
-            raise _interrupted(external, images) from e
-    else:
-        now = _on_remote(host, external, work, images.absolute(), saved, remote)
-        shutil.rmtree(images)
+    try:
+        now = external.restore(host, work, images.absolute(), saved)
+    except RestoredError:
+        raise
+    except NearmetalError as e:
+        raise RunError(
+            f"{external.name} runs nowhere: {e.what}", where=e.where or str(images), remedy=e.remedy
+        ) from e
+    except KeyboardInterrupt as e:
+        raise _interrupted(external, images) from e
     total = time.monotonic() - begin
-    moved = MovedAway(now=now, total=total, downtime=total, sent=size)
-    return moved, None if remote is not None else str(images)
+    return MovedAway(now=now, total=total, downtime=total, sent=size), str(images)
 
 
-def _written(host: Host, external: External, work: Work, plan: MovePlan, images: Path) -> Saved:
+def _to_host(
+    host: Host, external: External, target: Target, how: How, plan: MovePlan, remote: SshHost
+) -> MovedAway:
+    """Move to another machine by images, or by memory that CRIU sends. The images here are removed."""
+    images = _images_of(target, how, plan).absolute()
+    require_new(images)
+    saved = _described(host, external, plan.method)
+    work, begin = work_of(how, external), time.monotonic()
+    with images_on(host, remote, work) as there:
+        if plan.method.fetches_later:
+            assert isinstance(external, Dumps)
+            write_begun(images, saved)
+            with _removed_if_failed(images):
+                now, stopped = move_lazily(host, external, work, saved, images, there)
+        else:
+            frozen = _send(host, external, work, saved, images, there)
+            now = _on_remote(host, external, work, images, saved, there)
+            stopped = time.monotonic() - frozen
+        size = sizes_of(images) + memory_sent(images, saved.method)
+    shutil.rmtree(images)
+    total = time.monotonic() - begin
+    return MovedAway(now=f"{now} at {remote.name}", total=total, downtime=stopped, sent=size)
+
+
+def _send(
+    host: Host, external: External, work: Work, saved: Saved, images: Path, there: ImagesThere
+) -> float:
+    """Write an instance, so that its memory is there or can be copied. Returns when its last dump began."""
+    frozen = time.monotonic()
+    if saved.method is Method.CRIU_PAGESERVER:
+        assert isinstance(external, Dumps)
+        write_begun(images, saved)
+        with _removed_if_failed(images):
+            port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
+            frozen = time.monotonic()
+            write_images(external, host, work, images, saved.method, server=port)
+        there.kept = True  # its memory is there only
+        return frozen
+
+    def round_written(directory: Path) -> None:
+        nonlocal frozen
+        there.send(images, directory.name)
+        frozen = time.monotonic()
+
+    _write(host, external, replace(work, round_written=round_written), saved, images)
+    write_saved(images, saved)
+    return frozen
+
+
+def _described(host: Host, external: External, method: Method) -> Saved:
+    """Return the description of a checkpoint that is made now."""
+    facts = external.inspect(host)
+    machine = describe(host, facts.processes) if method.by_criu else {}
+    return Saved(name=external.name, method=method, own=external.needs(host), machine=machine)
+
+
+def _write(host: Host, external: External, work: Work, saved: Saved, images: Path) -> None:
     """Write an instance to a new directory.
 
     If that fails, what was written is removed, unless it is complete.
     """
     with _removed_if_failed(images):
+        write_begun(images, saved)
         try:
-            own = external.checkpoint(host, work, images.absolute())
-        except WrittenError as e:
-            write_saved(images, Saved(name=external.name, method=plan.method, own=e.own))
+            external.checkpoint(host, work, images.absolute(), saved.method)
+        except WrittenError:
+            write_saved(images, saved)
             raise
-    return Saved(name=external.name, method=plan.method, own=own)
 
 
-def _interrupted(external: External, images: Path) -> RunError:
+def _interrupted(external: External, images: Path, there: ImagesThere | None = None) -> RunError:
     return RunError(
         f"interrupted; whether {external.name} was restored already is not known",
         where=str(images),
-        remedy=f"if it does not run: nearmetal restore {shlex.quote(str(images))}",
+        remedy=f"if it does not run: {_again(images, there)}",
     )
 
 
 def _on_remote(
-    host: Host, external: External, work: Work, images: Path, saved: Saved, remote: SshHost
+    host: Host, external: External, work: Work, images: Path, saved: Saved, there: ImagesThere
 ) -> str:
-    """Copy images to another machine and restore there. If that fails, it is restored here."""
-    there = None
+    """Copy images to another machine and restore there. If that fails, it is restored here.
+
+    Raises RunError, which says where it runs, and where the images are if it runs nowhere.
+    """
+    remote, asked = there.remote, False
     try:
-        there = _sent(host, images, remote)
-        now = external.restore(remote, work, there, saved)
+        there.send(images)
+        asked = True
+        now = external.restore(remote, work, there.path, saved)
     except KeyboardInterrupt as e:
-        raise _interrupted(external, images) from e
+        raise _interrupted(external, images, there) from e
     except RestoredError:
         raise
     except NearmetalError as e:
-        if not remote.connected() or not remote.run(["true"], timeout=SECONDS).ok:
+        if asked and (not remote.connected() or not remote.run(["true"], timeout=ASK_SECONDS).ok):
             raise RunError(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
                 f"runs there: {e.what}",
                 where=str(images),
-                remedy=f"find out there; if it does not run: nearmetal restore {images}",
+                remedy=f"find out there; if it does not run: {_again(images, there)}",
             ) from e
-        try:
-            back = external.restore(host, work, images, saved)
-        except NearmetalError as second:
-            raise RunError(
-                f"{external.name} runs nowhere: {e.what}; and here: {second.what}",
-                where=str(images),
-                remedy=second.remedy,
-            ) from e
-        shutil.rmtree(images)
+        back = _back(host, external, work, images, saved, there, e)
         raise RunError(
             f"{external.name} was not moved to {remote.name}, and continues here as {back}: {e.what}",
-            remedy="the same programs, libraries and files there, and a free PID",
+            remedy="the same programs, libraries and files there, and a free PID" if asked else e.remedy,
         ) from e
-    finally:
-        if there is not None and remote.connected():
-            remote.run(["rm", "-r", "-f", str(there)], timeout=SECONDS)
-    return f"{now} at {remote.name}"
+    there.kept = False
+    return now
 
 
-def _sent(host: Host, images: Path, remote: SshHost) -> Path:
-    """Copy a directory to a new one on another machine."""
-    made = remote.run(["mktemp", "--directory", REMOTE], timeout=SECONDS)
-    if not made.ok:
-        raise RunError(f"no directory on {remote.name}: {made.failure()}")
-    there = made.stdout.strip()
-    unpack = shlex.join(remote.words(["tar", "--directory", there, "--extract", "--file", "-"]))
-    pack = shlex.join(["tar", "--directory", str(images), "--create", "--file", "-", "."])
-    # With pipefail, since a tar that cannot read a file here writes zeros, and the other one is content.
-    done = host.run(["bash", "-o", "pipefail", "-c", f"{pack} | {unpack}"], timeout=SECONDS)
-    if not done.ok:
-        remote.run(["rm", "-r", "-f", there], timeout=SECONDS)
-        raise RunError(f"the images are not copied to {remote.name}: {done.failure()}")
-    return Path(there)
+def _back(
+    host: Host,
+    external: External,
+    work: Work,
+    images: Path,
+    saved: Saved,
+    there: ImagesThere,
+    why: NearmetalError,
+) -> str:
+    """Restore an instance here that could not be restored there. Returns its name. Raises RunError."""
+    try:
+        if there.kept:
+            there.fetch(images)
+            write_saved(images, replace(saved, method=Method.CRIU))
+            there.kept = False
+        back = external.restore(host, work, images, saved)
+    except NearmetalError as second:
+        raise RunError(
+            f"{external.name} runs nowhere: {why.what}; and here: {second.what}",
+            where=str(images),
+            remedy=_again(images, there) if there.kept else second.remedy,
+        ) from why
+    shutil.rmtree(images)
+    return back
+
+
+def _again(images: Path, there: ImagesThere | None) -> str:
+    """Return how to restore from images whose memory may be on the other machine."""
+    copy = ""
+    if there is not None and there.kept:
+        copy = f"copy what is in {there.remote.name}:{there.path} there too, then "
+    return f"{copy}nearmetal restore {shlex.quote(str(images))}"
 
 
 def _images_of(target: Target, how: How, plan: MovePlan) -> Path:
@@ -301,11 +386,7 @@ def _removed_if_failed(images: Path) -> Iterator[None]:
     except WrittenError:
         raise
     except BaseException:
-        for file in images.iterdir():
-            if file.suffix != ".log":
-                file.unlink()
-        if not any(images.iterdir()):
-            images.rmdir()
+        remove_images(images)
         raise
 
 

@@ -53,7 +53,15 @@ def restore(
         None, "--into", metavar="INSTANCE", help="Its name now, such as the QMP socket of a waiting QEMU."
     ),
     json: bool = Json,
+    dry_run: bool = DryRun,
 ) -> int:
+    if dry_run:
+        plan = moving.plan_restore(directory, into)
+        if json:
+            print_json(restore_json(plan))
+        else:
+            print("\n".join(restore_lines(plan)))
+        return int(ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE)
     with View(quiet=json) as view:
         done = moving.restore(directory, into, view.phase)
     _show(done, json=json)
@@ -146,6 +154,34 @@ def _range(e: Estimate, scale: float, unit: str) -> str:
     return f"{e.value / scale:.3g} {unit} ({e.low / scale:.3g} to {high})"
 
 
+def restore_lines(plan: moving.RestorePlan) -> Iterator[str]:
+    """Yield the lines about a restore that is not made."""
+    verdict = "would fail" if plan.prevented else "nothing known is in its way"
+    yield f"restore {plan.instance} from {plan.directory}: {verdict}"
+    for finding in plan.findings:
+        yield f"{finding.answer.value:<9} {finding.subject}: {finding.text}"
+        if finding.remedy:
+            yield f"          next: {finding.remedy}"
+    yield f"total {_range(plan.prediction.total, 1, 's')}"
+
+
+def restore_json(plan: moving.RestorePlan) -> dict[str, JsonValue]:
+    """Return the same as restore_lines() as JSON values."""
+    return {
+        "action": "restore",
+        "instance": plan.instance,
+        "directory": plan.directory,
+        "method": plan.method.value,
+        "bytes": plan.size,
+        "prevented": plan.prevented,
+        "total": _estimate(plan.prediction.total),
+        "findings": [
+            {"subject": f.subject, "answer": f.answer.value, "text": f.text, "remedy": f.remedy}
+            for f in plan.findings
+        ],
+    }
+
+
 def plan_json(plan: moving.MovePlan) -> dict[str, JsonValue]:
     """Return a prediction as JSON values; what has no end is null."""
     return {
@@ -189,7 +225,9 @@ def _show(done: moving.MoveResult, *, json: bool) -> None:
                 "downtime": done.downtime,
                 "bytes": done.size,
                 "images": done.images,
-                "plan": None if done.plan is None else plan_json(done.plan),
+                "plan": plan_json(done.plan)
+                if isinstance(done.plan, moving.MovePlan)
+                else restore_json(done.plan),
             }
         )
         return
@@ -198,18 +236,18 @@ def _show(done: moving.MoveResult, *, json: bool) -> None:
 
 def result_lines(done: moving.MoveResult) -> Iterator[str]:
     """Yield the lines of a result, with the prediction beside it."""
-    predicted = None if done.plan is None else done.plan.chosen
-    by = "" if done.plan is None else f" by {done.plan.method.value}"
-    yield f"{done.action}{by} done: {f'runs now as {done.now}' if done.now else 'it has ended'}"
-    yield f"total     {_beside(done.total, None if predicted is None else predicted.total)}"
+    plan = done.plan
+    predicted = plan.chosen if isinstance(plan, moving.MovePlan) else plan.prediction
+    now = f"runs now as {done.now}" if done.now else "it has ended"
+    yield f"{done.action} by {plan.method.value} done: {now}"
+    yield f"total     {_beside(done.total, predicted.total)}"
     if done.downtime is not None and done.now:
-        yield f"downtime  {_beside(done.downtime, None if predicted is None else predicted.downtime)}"
+        yield f"downtime  {_beside(done.downtime, predicted.downtime)}"
     if done.size is not None:
         yield f"bytes     {done.size / 2**20:.1f} MiB"
     if done.images is not None:
         yield f"images    {done.images}"
 
 
-def _beside(measured: float, predicted: Estimate | None) -> str:
-    text = f"{measured:.3g} s"
-    return text if predicted is None else f"{text}, predicted {_range(predicted, 1, 's')}"
+def _beside(measured: float, predicted: Estimate) -> str:
+    return f"{measured:.3g} s, predicted {_range(predicted, 1, 's')}"

@@ -290,6 +290,16 @@ class Accounted(Protocol):
 
 
 @runtime_checkable
+class Stays(Protocol):
+    """Extra interface of backends whose instances can be neither checkpointed nor moved, and that say why.
+
+    stays: why, and what helps instead.
+    """
+
+    stays: Unavailable
+
+
+@runtime_checkable
 class Nested(Protocol):
     """Extra interface of backends whose guests may run under a nested hypervisor."""
 

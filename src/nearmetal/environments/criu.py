@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import signal
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
@@ -24,6 +21,7 @@ from ..lifecycle import Method
 from ..model.environments.image import HOST
 from ..model.study import Environment
 from .contract import InstanceRequest, Tools, Unavailable
+from .criu_images import check_images, first_error, statistics_of
 from .moving import Criu, Dump
 from .program import log_failure, read_pid
 
@@ -39,17 +37,14 @@ FRESH = frozenset({"/tmp", "/run", "/dev/shm"})
 DUMP_LOG, RESTORE_LOG, PID_FILE = "dump.log", "restore.log", "restored.pid"
 """Names of files beside the images."""
 PAGE_SERVER_LOG, LAZY_LOG = "page-server.log", "lazy-pages.log"
-PAGE = 4096
+MOST_ROUNDS = 5
+"""Rounds of pre-copy at most."""
+SMALL = 8 << 20
+"""Bytes written in a round of pre-copy, below which the rest is written while the instance stands still."""
 _END_SECONDS = 10.0
 _WITHOUT_CRIU = 0.5
 """Seconds between two looks for the CRIU that restores."""
 _LOOK_AGAIN = 0.001
-_FREEZING, _FROZEN, _WRITTEN = 1, 2, 7
-"""Numbers of fields of a dump in CRIU's stats.proto."""
-_HEADER, _PAGES_ID, _FLAGS, _PAGES = 8, 1, 4, 5
-"""Bytes in front of the entries of a pagemap, and numbers of their fields in pagemap.proto."""
-_IS_LAZY, _IS_PRESENT = 2, 4
-"""Flags of an entry."""
 
 
 def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str]:
@@ -59,12 +54,19 @@ def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str
         words.append("--track-mem")
     if dump.previous is not None:
         words += ["--prev-images-dir", os.path.relpath(dump.previous, dump.images)]
+    words += memory_options(dump)
+    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
+
+
+def memory_options(dump: Dump) -> list[str]:
+    """Return the options of CRIU that say where the memory of a dump goes."""
+    words = []
     if dump.server is not None:
         words += ["--address", ADDRESS, "--port", str(dump.server)]
         words += ["--page-server"] if dump.ready is None else []
     if dump.ready is not None:
         words += ["--lazy-pages", "--status-fd", str(dump.ready)]
-    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
+    return words
 
 
 def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
@@ -81,7 +83,7 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     return [*criu.argv, "restore", *where, *WHOLE, *more]
 
 
-def script(argv: Sequence[str], directory: Path) -> Path:
+def script(argv: Sequence[str], directory: Path, more: Sequence[str] = ()) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
     argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
@@ -152,126 +154,6 @@ def external_options(points: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for point in points for word in ("--external", f"mnt[{point}]:{point}"))
 
 
-def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message in the format of protocol buffers: numbers, and nested messages."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        tag = number()
-        value = number()
-        if tag & 7 == 0:
-            yield tag >> 3, value
-        else:  # a message of that length; CRIU's statistics contain nothing else
-            yield tag >> 3, message[at : at + value]
-            at += value
-
-
-@dataclass(frozen=True, kw_only=True)
-class DumpStatistics:
-    """CRIU's own account of a dump.
-
-    freezing: seconds until all processes stood still.
-    frozen: seconds for which they then stood still, until they went on or were ended.
-    written: bytes of memory written to files or to a page server.
-    """
-
-    freezing: float
-    frozen: float
-    written: int
-
-
-def read_statistics(stats: bytes) -> DumpStatistics:
-    """Return the content of a file stats-dump.
-
-    Raises RunError if it is not one.
-    """
-    try:
-        (size,) = struct.unpack_from("<I", stats, 8)
-        dump = dict(_varints(stats[12 : 12 + size]))[1]
-        values = dict(_varints(dump)) if isinstance(dump, bytes) else {}
-        numbers = [values[n] for n in (_FREEZING, _FROZEN, _WRITTEN)]
-    except (struct.error, IndexError, KeyError) as e:
-        raise RunError(f"cannot read CRIU's stats-dump: {e!r}") from e
-    freezing, frozen, written = (n if isinstance(n, int) else 0 for n in numbers)
-    return DumpStatistics(freezing=freezing / 1e6, frozen=frozen / 1e6, written=written * PAGE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pagemap:
-    """Which memory of a process is where.
-
-    pages: number of the file pages-*.img.
-    present: bytes in that file.
-    lazy: bytes that stayed at the source.
-    """
-
-    pages: int
-    present: int
-    lazy: int
-
-
-def read_pagemap(content: bytes) -> Pagemap:
-    """Return what a file pagemap-*.img says.
-
-    Raises RunError if it is not complete.
-    """
-    at, entries = _HEADER, []
-    try:
-        while at < len(content):
-            (size,) = struct.unpack_from("<I", content, at)
-            entry = content[at + 4 : at + 4 + size]
-            if len(entry) < size:
-                raise IndexError(f"{len(entry)} of {size} bytes")
-            entries.append({n: v for n, v in _varints(entry) if isinstance(v, int)})
-            at += 4 + size
-        pages = entries[0][_PAGES_ID]
-    except (struct.error, IndexError, KeyError) as e:
-        raise RunError(f"cannot read CRIU's pagemap: {e!r}") from e
-
-    def total(flag: int) -> int:
-        return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & flag)
-
-    return Pagemap(pages=pages, present=total(_IS_PRESENT), lazy=total(_IS_LAZY))
-
-
-def check_images(images: Path) -> None:
-    """Check that the memory in images is complete. CRIU restores it without end if it is not.
-
-    Raises RunError.
-    """
-    expected: dict[int, int] = {}
-    for file in sorted(images.glob("pagemap-*.img")):
-        found = read_pagemap(file.read_bytes())
-        expected[found.pages] = expected.get(found.pages, 0) + found.present
-    for number, wanted in expected.items():
-        file = images / f"pages-{number}.img"
-        size = file.stat().st_size if file.exists() else 0
-        if size != wanted:
-            raise RunError(f"not restored: {file.name} has {size} of {wanted} bytes", where=str(images))
-
-
-def statistics_of(images: Path) -> DumpStatistics:
-    """Return the statistics of a finished dump into a directory.
-
-    Raises RunError.
-    """
-    try:
-        return read_statistics((images / "stats-dump").read_bytes())
-    except OSError as e:
-        raise RunError(f"cannot read CRIU's stats-dump: {e.strerror}", where=str(images)) from e
-
-
 def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
     """Return the command line that runs a program with a label. It is killed when nearmetal dies."""
     return [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label, "--", *argv]
@@ -291,6 +173,27 @@ def run_dump(host: Host, tools: Tools, label: str, argv: Sequence[str], images: 
         raise RunError(f"no checkpoint: {first_error(log) or done.failure()}", where=str(log))
 
 
+def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, int]:
+    """Write memory in rounds of pre-copy while the instance runs, until a round is small or hardly smaller
+    than the one before.
+
+    directory: returns a new directory for a round, by its number from 0.
+    write: runs the dump of a round.
+    Returns the directory of the last round, and the number of rounds. Raises RunError.
+    """
+    previous, before = None, 0
+    for number in range(MOST_ROUNDS):
+        dump = Dump(images=directory(number), previous=previous, round=True, tracked=True)
+        write(dump)
+        written = statistics_of(dump.images).written
+        previous = dump.images
+        if written <= SMALL or (before and written > 0.9 * before):
+            break
+        before = written
+    assert previous is not None
+    return previous, number + 1
+
+
 def free_port() -> int:
     """Return a free TCP port of the loopback interface."""
     with socket.socket() as probe:
@@ -300,7 +203,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def _background(
+def background(
     host: Host, label: str, argv: Callable[[int], Sequence[str]], log: Path, what: str
 ) -> Iterator[Process]:
     """Run a program of CRIU until exit. Yields as soon as it is ready.
@@ -346,7 +249,7 @@ def serving_pages(
     def argv(ready: int) -> list[str]:
         return bound_to_tool(tools, label, [*criu.argv, "page-server", *where, "--status-fd", str(ready)])
 
-    return _background(host, label, argv, images / PAGE_SERVER_LOG, "no page server")
+    return background(host, label, argv, images / PAGE_SERVER_LOG, "no page server")
 
 
 def fetching_pages(
@@ -360,7 +263,7 @@ def fetching_pages(
     def argv(ready: int) -> list[str]:
         return bound_to_tool(tools, label, [*criu.argv, "lazy-pages", *where, "--status-fd", str(ready)])
 
-    return _background(host, label, argv, images / LAZY_LOG, "memory cannot be fetched")
+    return background(host, label, argv, images / LAZY_LOG, "memory cannot be fetched")
 
 
 def lazy_dump(
@@ -370,7 +273,7 @@ def lazy_dump(
 
     argv: of Checkpoints.dump_command(), given Dump.ready.
     """
-    return _background(
+    return background(
         host,
         label,
         lambda ready: bound_to_tool(tools, label, argv(ready)),
@@ -405,18 +308,6 @@ def await_ends(held: Sequence[int], seconds: float) -> int:
     return sum(not wait_readable(fd, end - time.monotonic()) for fd in held)
 
 
-def first_error(log: Path) -> str:
-    """Return the first error in a log of CRIU that explains a failure; empty if there is none."""
-    try:
-        text = log.read_text(errors="replace")
-    except OSError:
-        return ""
-    # CRIU puts a time before each line only if it says more than errors and warnings.
-    errors = [line.partition("Error ")[2] for line in re.findall(r"^(?:\(.*\) )?(Error \(.*)$", text, re.M)]
-    # Without CAP_SYS_RESOURCE CRIU says so and goes on.
-    return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")
-
-
 def restorer(
     tools: Tools, request: InstanceRequest, groups: Sequence[Path], *, apart: bool = False
 ) -> list[str]:
@@ -445,12 +336,20 @@ def _criu_runs(pid: int, images: Path) -> bool:
 
 @contextmanager
 def restoring(
-    host: Host, request: InstanceRequest, argv: Sequence[str], images: Path, *, apart: bool = False
+    host: Host,
+    request: InstanceRequest,
+    argv: Sequence[str],
+    images: Path,
+    *,
+    apart: bool = False,
+    pid_of: Callable[[int], int | None] | None = None,
 ) -> Iterator[int]:
     """Run a program that restores an instance and stays, as the parent of its first process, until exit.
 
     images: directory with its log and the file with the PID of the first process.
     apart: whether that PID is one in a namespace of its own.
+    pid_of: returns that PID, given that of the program, as soon as everything is restored; None for the PID
+        in the file.
     Yields the PID on the machine. Raises RunError.
     """
     check_images(images)
@@ -466,7 +365,7 @@ def restoring(
     try:
         now = time.monotonic()
         end, look, gone = now + SECONDS, now + _WITHOUT_CRIU, 0
-        while (pid := read_pid(pid_file)) is None:
+        while (pid := read_pid(pid_file) if pid_of is None else pid_of(process.pid)) is None:
             now = time.monotonic()
             if now > look:
                 look, gone = now + _WITHOUT_CRIU, gone + 1 if not _criu_runs(process.pid, images) else 0

@@ -4,6 +4,7 @@ leaves nothing behind."""
 from __future__ import annotations
 
 import shlex
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from .runtime import short_directory
 CONNECT_SECONDS = 20.0
 """Seconds after which a machine that does not answer is unavailable."""
 READ_SECONDS = 60.0
+LOOPBACK = "127.0.0.1"
 LOST = 255
 """Exit status of ssh if the connection was lost or the command was killed."""
 GRACE = 5.0
@@ -75,17 +77,42 @@ class SshHost:
         argv = [*client(self._way, self._socket), "-O", "check", "--", self._way.destination]
         return self._local.run(argv, timeout=GRACE).ok
 
-    def forward(self, socket: Path, address: str, port: int) -> None:
+    def forward(self, path: Path, address: str, port: int) -> None:
         """Forward a local socket to an address and port that the other machine can reach.
 
         Only this user can use the socket. It is forwarded as long as the connection exists.
 
         Raises RunError if ssh refuses.
         """
-        argv = [*client(self._way, self._socket), "-O", "forward", "-L", f"{socket}:{address}:{port}"]
+        self._forward("-L", f"{path}:{address}:{port}")
+
+    def forward_to(self, port: int) -> int:
+        """Forward a free port of the loopback interface here to one of the other machine's, and return it.
+
+        Raises RunError if ssh refuses.
+        """
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            here: int = probe.getsockname()[1]
+        self._forward("-L", f"{LOOPBACK}:{here}:{LOOPBACK}:{port}")
+        return here
+
+    def forward_from(self, port: int) -> int:
+        """Forward a free port of the other machine's loopback interface to one here, and return it.
+
+        Raises RunError if ssh refuses.
+        """
+        there = self._forward("-R", f"{LOOPBACK}:0:{LOOPBACK}:{port}").strip()
+        if not there.isdigit():
+            raise RunError(f"{self.name}: nothing is forwarded: ssh names no port")
+        return int(there)
+
+    def _forward(self, kind: str, what: str) -> str:
+        argv = [*client(self._way, self._socket), "-O", "forward", kind, what]
         done = self._local.run([*argv, "--", self._way.destination], timeout=GRACE)
         if not done.ok:
             raise RunError(f"{self.name}: nothing is forwarded: {done.failure()}")
+        return done.stdout
 
     def run(
         self,

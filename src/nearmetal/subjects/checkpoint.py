@@ -19,7 +19,7 @@ from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent, Restored
-from .contract import Cost, Subject, lacks_method
+from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row
 from .rounds import shuffled
 
@@ -64,7 +64,7 @@ class CheckpointRestore(Subject):
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
         able = cls.methods(backend)
         if not able:
-            return f"backend {backend.name} offers no checkpoint of its instances"
+            return f"backend {backend.name} offers no checkpoint of its instances{stays_because(backend)}"
         return lacks_method(workload, backend, able)
 
     @classmethod

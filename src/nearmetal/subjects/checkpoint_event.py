@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Tools
 from ..environments import criu as criu_of
+from ..environments.criu_images import memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..lifecycle import Method, Phase, PhaseTimes
@@ -23,10 +24,6 @@ from ..model.change import replace
 
 LIMIT = 60.0
 """Seconds after which the program has not gone on."""
-MOST_ROUNDS = 5
-"""Rounds of pre-copy at most."""
-SMALL = 8 << 20
-"""Bytes written in a round of pre-copy, below which the rest is written while the instance stands still."""
 _GOES_ON = 2.0
 """Seconds within which the program takes a step again at the source after a failed checkpoint."""
 _LOOK_AGAIN = 0.0005
@@ -245,7 +242,7 @@ class _Course:
         if left:
             raise RunError(f"{left} processes still run after their checkpoint", remedy="nearmetal clean")
         self._before = self._progress()
-        statistics = criu_of.statistics_of(dump.images)
+        statistics = statistics_of(dump.images)
         self._divide_dump(statistics.freezing)
         if dump.server is not None:
             self._sent += statistics.written
@@ -268,19 +265,13 @@ class _Course:
 
     def _write_rounds(self) -> Path:
         """Write and copy the memory in rounds while the program runs. Return the directory of the last."""
-        previous, before = None, 0
-        for number in range(MOST_ROUNDS):
-            dump = Dump(images=self._directory(str(number)), previous=previous, round=True, tracked=True)
+
+        def write(dump: Dump) -> None:
             with self._phase(Phase.CONNECT):
                 self._dump(dump)
                 self._copy_files(dump.images)
-            self._rounds += 1
-            written = criu_of.statistics_of(dump.images).written
-            previous = dump.images
-            if written <= SMALL or (before and written > 0.9 * before):
-                break
-            before = written
-        assert previous is not None
+
+        previous, self._rounds = criu_of.write_rounds(lambda number: self._directory(str(number)), write)
         return previous
 
     def _connect_server(self, dump: Dump) -> None:
@@ -335,9 +326,7 @@ class _Course:
                     status = -1
                 if status != 0:
                     raise self._lost(what)
-        self._sent += sum(
-            criu_of.read_pagemap(file.read_bytes()).lazy for file in images.glob("pagemap-*.img")
-        )
+        self._sent += memory_sent(images, Method.CRIU_LAZY)
 
     def _lost(self, what: str) -> TrialFailedError:
         return TrialFailedError(

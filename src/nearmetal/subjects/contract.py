@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..environments import Backend, Unavailable
+from ..environments import Backend, Stays, Unavailable
 from ..host import Host
 from ..lifecycle import Method
 from ..meters.groups import MeteredArm
@@ -139,6 +139,14 @@ class Subject:
 
         arms: the arms that were started, by trial id.
         """
+
+
+def stays_because(backend: Backend) -> str:
+    """Return why the instances of a backend can be neither checkpointed nor moved, and what helps.
+
+    It begins with a colon; empty if the backend does not say.
+    """
+    return f": {backend.stays.reason}; use {backend.stays.remedy}" if isinstance(backend, Stays) else ""
 
 
 def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method]) -> str | None:

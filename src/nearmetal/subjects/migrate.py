@@ -61,9 +61,9 @@ from .checkpoint import (
     require_criu,
     total_row,
 )
-from .contract import Cost, Subject, lacks_method
+from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, measured_row, with_steps
-from .probing import PORT, TCP_EVERY, Probe, interrupt, program_inside
+from .probing import TCP_EVERY, TOGETHER, Probe, interrupt, program_inside, responder
 from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
@@ -80,7 +80,7 @@ stopped: from the stop at the source to the resumption at the destination; of pr
     takes its next step.
 downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
-    one period of the probe. Of guests only: processes are moved without an address.
+    one period of the probe and probing.TOGETHER. Of guests only: processes are moved without an address.
 unanswered: requests of the client without an answer × period of the probe, less those that the same probe
     loses without a move; at least one period. Of guests only.
 sent: bytes sent, or written to files and copied.
@@ -114,7 +114,7 @@ class Migrate(Subject):
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
         able = cls.methods(backend)
         if not able:
-            return f"its instances ({backend.name}) cannot be moved while they run"
+            return f"its instances ({backend.name}) cannot be moved while they run{stays_because(backend)}"
         if workload.method is Method.AUTO and isinstance(backend, Migrates):
             if isinstance(backend, Predictable):
                 return None
@@ -189,8 +189,9 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
         (network,) = stack.enter_context(build_networks(label, [want], directory))
         first = _with_memory(seated_request(trial, network.seats[0], name=w.name), w.memory)
         now: Instance = stack.enter_context(starter.start(host, tools, first))
-        words = [tools / "nm-probe", "answer", "--port", str(PORT)]
-        stack.enter_context(program_inside(host, now, words, directory / "answer.txt", "listening"))
+        stack.enter_context(
+            program_inside(host, now, responder(tools), directory / "answer.txt", "listening")
+        )
         size, rate = w.dirtied
         dirty = [tools / "nm-probe", "dirty", "--bytes", str(size), "--rate", str(rate)]
         output = directory / "dirty.txt"
@@ -333,7 +334,7 @@ def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, Js
 def _rows(w: EventSubject, moves: Sequence[tuple[Moved, Unanswered]], period: float) -> list[Row]:
     """Return the rows of a trial. What the mechanism gives as zero has a failed row.
 
-    period: of the probe, in seconds. No silence is shorter, since it is known to one period only.
+    period: of the probe, in seconds. No silence is shorter than what the probe can tell apart.
     """
     timed = [m for m, _ in moves]
     downtimes = [m.downtime for m in timed if m.downtime]
@@ -341,8 +342,8 @@ def _rows(w: EventSubject, moves: Sequence[tuple[Moved, Unanswered]], period: fl
         with_steps(event_row(w, "total", "s", [m.total for m in timed]), [m.phases for m in timed]),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
-        event_row(w, "silence", "s", [max(u.gap, period) for _, u in moves]),
         event_row(w, "unanswered", "s", [max(u.lost, period) for _, u in moves]),
+        event_row(w, "silence", "s", [max(u.gap, period, TOGETHER) for _, u in moves]),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),
     ]
 

@@ -35,6 +35,10 @@ class Apptainer:
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Apptainer"
     )
+    stays = Unavailable(
+        reason="Apptainer makes checkpoints by DMTCP only, for which Debian has no package",
+        remedy="backend runc, lxc or namespaces",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="apptainer", remedy=REMEDY)

@@ -22,6 +22,10 @@ class Bubblewrap:
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Bubblewrap"
     )
+    stays = Unavailable(
+        reason="Bubblewrap has no restore, and CRIU cannot write its mounts by itself",
+        remedy="backend runc, lxc or namespaces",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="bwrap", remedy="apt-get install bubblewrap")

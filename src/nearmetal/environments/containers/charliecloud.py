@@ -29,6 +29,10 @@ class Charliecloud:
         attachments=CONTAINER_ATTACHMENTS,
         needs_user_namespace=True,
     )
+    stays = Unavailable(
+        reason="Charliecloud has no restore, and CRIU cannot write its namespaces by itself",
+        remedy="backend runc, lxc or namespaces",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="ch-run", remedy="apt-get install charliecloud")

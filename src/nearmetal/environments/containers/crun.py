@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..contract import Unavailable
 from .oci import OciBackend, OciRuntime
 
 
@@ -14,6 +15,10 @@ class Crun(OciBackend):
     """
 
     name = "crun"
+    stays = Unavailable(
+        reason="crun has no command checkpoint, for example in Debian 12, where it is built without CRIU",
+        remedy="backend runc",
+    )
     runtime = OciRuntime(
         program="crun",
         package="crun",

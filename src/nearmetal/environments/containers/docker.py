@@ -51,6 +51,10 @@ class Docker:
 
     name = "docker"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Docker")
+    stays = Unavailable(
+        reason="Docker makes checkpoints only if its daemon is experimental",
+        remedy="backend runc, which Docker runs",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)

@@ -4,31 +4,43 @@ lxc-attach."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host, cgroups
 from ...host.processes.failure import MOST_SHOWN
+from ...host.processes.labelled import descendant
+from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..instance import require_root
-from ..program import ProgramInstance, entered
-from .wrapped import Wrapped, check_program, started
+from ...model.study import Environment
+from .. import criu as criu_of
+from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, seconds
+from ..moving import Criu, Dump
+from ..program import ProgramInstance, entered, read_log
+from .wrapped import Wrapped, check_program, started, state_of, wrapped
 
 NAME = "c"
 """Name of every container. Containers are distinguished by their directories (lxcpath)."""
 
+_RESTORED = "Restore finished successfully"
+"""What CRIU writes to its log when every process is restored and goes on."""
 MONITOR, PIVOT = "-monitor", "-pivot"
 """Suffixes of the label: the control group of lxc-start, and the group that lxc-start moves to at its end."""
 
 
 class Lxc:
-    """Runs as root."""
+    """Runs as root.
+
+    lxc-checkpoint has no rounds of pre-copy, and its restore does not end while memory is to be fetched.
+    """
 
     name = "lxc"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="LXC")
+    checkpoints_by = (Method.CRIU, Method.CRIU_PAGESERVER)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="lxc-start", remedy="apt-get install lxc")
@@ -37,6 +49,36 @@ class Lxc:
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[ProgramInstance]:
         return _start(host, tools, request)
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        """See contract.Checkpoints."""
+        if host.which("lxc-checkpoint") is None:
+            return Unavailable(reason="lxc-checkpoint is not installed", remedy="apt-get install lxc")
+        return criu_of.refuses(host, environment)
+
+    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
+        """See contract.Checkpoints."""
+        assert isinstance(instance, ProgramInstance)
+        return criu_of.alone(instance.enter, argv)
+
+    def dump_command(
+        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
+    ) -> list[str]:
+        """See contract.Checkpoints."""
+        options = criu_of.memory_options(dump)
+        words = _checkpointing(tools, request, criu, dump.images, "--stop", more=options)
+        return [*_into(tools, instance.pid), "--", *words]
+
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """See contract.Checkpoints. CRIU freezes the control group of the container."""
+        words = [*_into(tools, instance.pid), "--", *_lxc("lxc-unfreeze", state_of(request))]
+        host.run(words, timeout=START_TIMEOUT, cwd=Path("/"))
+
+    def restored(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    ) -> AbstractContextManager[ProgramInstance]:
+        """See contract.Checkpoints."""
+        return _restored(host, tools, criu, request, images)
 
 
 def configuration(given: Wrapped) -> str:
@@ -57,9 +99,9 @@ def configuration(given: Wrapped) -> str:
         ("lxc.console.path", "none"),
         ("lxc.environment", f"NEARMETAL_RUN={request.label}"),
         ("lxc.cgroup.relative", "1"),
-        ("lxc.cgroup.dir.container", request.label),
-        ("lxc.cgroup.dir.monitor", f"{request.label}{MONITOR}"),
-        ("lxc.cgroup.dir.monitor.pivot", f"{request.label}{PIVOT}"),
+        ("lxc.cgroup.dir.container", request.place),
+        ("lxc.cgroup.dir.monitor", f"{request.place}{MONITOR}"),
+        ("lxc.cgroup.dir.monitor.pivot", f"{request.place}{PIVOT}"),
         ("lxc.mount.entry", "tmpfs dev/shm tmpfs nosuid,nodev,mode=1777,create=dir 0 0"),
         ("lxc.mount.entry", "tmpfs tmp tmpfs nosuid,nodev,mode=1777 0 0"),
         ("lxc.mount.entry", "tmpfs run tmpfs nosuid,nodev,mode=0755 0 0"),
@@ -88,26 +130,71 @@ def container(given: Wrapped) -> list[str]:
     directory = given.state / "lxc" / NAME
     directory.mkdir(parents=True)
     (directory / "config").write_text(configuration(given))
-    return [*_lxc("lxc-start", given), "--foreground"]
+    return [*_lxc("lxc-start", given.state), "--foreground"]
 
 
 @contextmanager
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
     require_root(host, request)
 
-    with groups_of_lxc(request.label), started(host, tools, request, container, find=find_lxc_message) as one:
-        # The command socket has a name in the network of lxc-start, while mpirun's agent runs in another
-        # network. lxc-attach does not forward signals.
-        into = [tools / "nm-box", "enter", "--pid", str(one.pid), "--only", "net"]
-        attach = [*into, "--signal-grandchildren", "--", *_lxc("lxc-attach", one.given), "--"]
-        yield ProgramInstance(
-            label=request.label,
-            hostname=request.hostname,
-            pid=one.pid,
-            phases=one.phases,
-            cgroups=one.given.groups,
-            enter=entered(tools, request, attach),
-        )
+    with groups_of_lxc(request.place), started(host, tools, request, container, find=find_lxc_message) as one:
+        yield _instance(tools, request, one.pid, one.phases, one.given)
+
+
+def _instance(
+    tools: Tools, request: InstanceRequest, pid: int, phases: Mapping[str, float], given: Wrapped
+) -> ProgramInstance:
+    attach = [*_into(tools, pid), "--signal-grandchildren", "--", *_lxc("lxc-attach", given.state), "--"]
+    return ProgramInstance(
+        label=request.label,
+        hostname=request.hostname,
+        pid=pid,
+        phases=phases,
+        cgroups=given.groups,
+        enter=entered(tools, request, attach),
+    )
+
+
+@contextmanager
+def _restored(
+    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+) -> Iterator[ProgramInstance]:
+    def restored_pid(program: int) -> int | None:
+        """lxc-checkpoint keeps the PID to itself."""
+        done = _RESTORED in read_log(images / criu_of.RESTORE_LOG)
+        return descendant(program, "nm-init") if done else None
+
+    with (
+        groups_of_lxc(request.place),
+        control_groups(request, CONTROLLERS) as groups,
+        wrapped(tools, request, groups) as given,
+    ):
+        begin = time.monotonic_ns()
+        container(given)
+        words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
+        argv = [*criu_of.restorer(tools, request, ()), *given.prefix, *words]
+        with criu_of.restoring(host, request, argv, images, pid_of=restored_pid) as pid:
+            phases = {"restore": seconds(begin, time.monotonic_ns())}
+            yield _instance(tools, request, pid, phases, given)
+
+
+def _checkpointing(
+    tools: Tools, request: InstanceRequest, criu: Criu, images: Path, *words: str, more: Sequence[str] = ()
+) -> list[str]:
+    """Return a command line of lxc-checkpoint, which finds CRIU by PATH.
+
+    more: options of CRIU that lxc-checkpoint does not know.
+    """
+    program = criu_of.script(criu_of.bound_to_tool(tools, request.label, criu.argv), images, more)
+    path = f"PATH={program.parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    where = ["--checkpoint-dir", str(images), "--verbose"]
+    return ["env", path, *_lxc("lxc-checkpoint", state_of(request)), *words, *where]
+
+
+def _into(tools: Tools, pid: int) -> list[str]:
+    """The command socket has a name in the network of lxc-start. mpirun's agent runs in another network, and
+    lxc-attach does not forward signals."""
+    return [tools / "nm-box", "enter", "--pid", str(pid), "--only", "net"]
 
 
 def find_lxc_message(output: str) -> str:
@@ -117,8 +204,8 @@ def find_lxc_message(output: str) -> str:
     return next((re.sub(r"^lxc-start: \S+: \S+: \S+: \d+ ", "", s)[:MOST_SHOWN] for s in lines), "")
 
 
-def _lxc(command: str, given: Wrapped) -> list[str]:
-    return [command, "--lxcpath", str(given.state / "lxc"), "--name", NAME]
+def _lxc(command: str, state: Path) -> list[str]:
+    return [command, "--lxcpath", str(state / "lxc"), "--name", NAME]
 
 
 @contextmanager

@@ -20,6 +20,10 @@ class Nspawn:
 
     name = "nspawn"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="systemd-nspawn")
+    stays = Unavailable(
+        reason="systemd-nspawn has no restore, and CRIU cannot write its mounts by itself",
+        remedy="backend runc, lxc or namespaces",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(

@@ -30,7 +30,7 @@ from ..program import (
     running,
     started_instance,
 )
-from .wrapped import all_binds, check_program
+from .wrapped import all_binds, check_program, state_of
 
 DELETE_TIMEOUT = 60.0
 
@@ -235,7 +235,7 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(request, CONTROLLERS))
         # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
-        state = stack.enter_context(runtime.scratch_directory(_state(request).name))
+        state = stack.enter_context(runtime.scratch_directory(state_of(request).name))
         inner = replace(request, scratch=state)
         report = stack.enter_context(first_report(tools, inner))
         overlay = state / "overlay"
@@ -288,7 +288,7 @@ class CheckpointingOciBackend(OciBackend):
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         """See moving.Checkpoints."""
-        placed = _placed(self.runtime, tools, request, _state(request), instance.cgroups)
+        placed = _placed(self.runtime, tools, request, state_of(request), instance.cgroups)
         more = []
         if dump.round:
             more.append("--pre-dump")
@@ -303,7 +303,7 @@ class CheckpointingOciBackend(OciBackend):
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """See moving.Checkpoints. The runtime freezes the control group of its container."""
-        placed = _placed(self.runtime, tools, request, _state(request), instance.cgroups)
+        placed = _placed(self.runtime, tools, request, state_of(request), instance.cgroups)
         words = [*placed.wrap(), *placed.command("resume", request.label)]
         host.run(words, timeout=DELETE_TIMEOUT, cwd=Path("/"))
 
@@ -317,11 +317,6 @@ class CheckpointingOciBackend(OciBackend):
     ) -> AbstractContextManager[ProgramInstance]:
         """See moving.Checkpoints."""
         return _restored(self.runtime, host, tools, criu, request, images)
-
-
-def _state(request: InstanceRequest) -> Path:
-    """Return the directory of an instance with the files of its runtime."""
-    return runtime.runtime_directory() / f"{request.place}-state"
 
 
 @contextmanager

@@ -42,6 +42,10 @@ class Podman:
 
     name = "podman"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Podman")
+    stays = Unavailable(
+        reason="Podman exports a checkpoint, but imports none of a container without an image of Podman's",
+        remedy="backend runc, which Podman runs",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="podman", remedy="apt-get install podman uidmap")

@@ -71,12 +71,14 @@ def wrapped(
     binds = all_binds(tools, request)
     # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
     with (
-        runtime.scratch_directory(f"{request.label}-state") as state,
+        runtime.scratch_directory(state_of(request).name) as state,
         first_report(tools, replace(request, scratch=state)) as report,
     ):
         overlay = state / "overlay"
         overlay.mkdir()
         argv = [tools / "nm-box", "wrap", "--root-overlay", str(overlay), "--tree", str(request.tree)]
+        if request.layer is not None:
+            argv += ["--layer", str(request.layer)]
         if request.user_namespace is not None:
             argv += ["--user-namespace", request.user_namespace]
         if request.seat is not None:
@@ -102,6 +104,11 @@ def wrapped(
             prefix=(*argv, "--"),
             binds=binds,
         )
+
+
+def state_of(request: InstanceRequest) -> Path:
+    """Return the directory of an instance with the files of its container program."""
+    return runtime.runtime_directory() / f"{request.place}-state"
 
 
 def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:

@@ -4,6 +4,7 @@ They belong to the user. Nothing of them carries a label, so the command clean n
 """
 
 from .contract import (
+    Dumps,
     External,
     Facts,
     MovedAway,
@@ -15,14 +16,29 @@ from .contract import (
     Work,
     WrittenError,
 )
+from .dumping import require_way, write_images
 from .names import KINDS, find_external, named
-from .saved import MANIFEST, read_saved, require_new, require_room, write_saved
+from .saved import (
+    MANIFEST,
+    read_interrupted,
+    read_saved,
+    remove_images,
+    require_new,
+    require_room,
+    sizes_of,
+    write_begun,
+    write_saved,
+)
+from .surroundings import Answer, Finding, compare, describe
 
 __all__ = [
     "KINDS",
     "MANIFEST",
+    "Answer",
+    "Dumps",
     "External",
     "Facts",
+    "Finding",
     "MovedAway",
     "Moves",
     "RestoredError",
@@ -31,10 +47,18 @@ __all__ = [
     "Way",
     "Work",
     "WrittenError",
+    "compare",
+    "describe",
     "find_external",
     "named",
+    "read_interrupted",
     "read_saved",
+    "remove_images",
     "require_new",
     "require_room",
+    "require_way",
+    "sizes_of",
+    "write_begun",
+    "write_images",
     "write_saved",
 ]

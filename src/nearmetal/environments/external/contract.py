@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -11,8 +11,10 @@ from typing import Protocol, runtime_checkable
 from ...errors import RunError
 from ...host import Host
 from ...lifecycle import Costs, Method
+from ...model.record import JsonValue
 from ..contract import Unavailable
-from ..moving import Criu
+from ..moving import Criu, Dump
+from .surroundings import Finding
 
 SECONDS = 600.0
 """Seconds after which a program that checkpoints, restores or moves an instance has failed."""
@@ -21,14 +23,10 @@ ASK_SECONDS = 30.0
 
 
 class WrittenError(RunError):
-    """An instance was written to files, which are complete, but its end was not seen.
+    """An instance was written to files, which are complete, but its end was not seen."""
 
-    own: what Saved.own of the files would be.
-    """
-
-    def __init__(self, what: str, own: Mapping[str, str]) -> None:
+    def __init__(self, what: str) -> None:
         super().__init__(what, remedy="when it has ended: nearmetal restore, with this directory")
-        self.own = own
 
 
 class RestoredError(RunError):
@@ -86,11 +84,15 @@ class Saved:
 
     name: name of the instance, with its prefix.
     own: what the restore needs to know.
+    machine: what the instance had around it (see surroundings.py); empty if it is not known.
+    size: bytes of all files; 0 before they are written.
     """
 
     name: str
     method: Method
     own: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, JsonValue] = field(default_factory=dict)
+    size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,8 @@ class Work:
     keep_running: whether the instance goes on after its checkpoint.
     bandwidth: most bytes per second; None for no limit.
     downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
-    time_limit: seconds after which a move is given up.
+    time_limit: seconds after which a checkpoint or a move is given up.
+    round_written: called with the directory of each round of pre-copy by CRIU, while the instance runs.
     """
 
     criu: Callable[[Host], Criu]
@@ -109,6 +112,7 @@ class Work:
     bandwidth: float | None = None
     downtime_limit: float = 0.3
     time_limit: float = SECONDS
+    round_written: Callable[[Path], object] = lambda _: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +151,9 @@ class External(Protocol):
     def refuses(self, way: Way) -> Unavailable:
         """Return why it cannot be moved in a way that moves_by lacks."""
 
+    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+        """Return why a move cannot be limited to so many bytes per second; None if it can."""
+
     def require_programs(self, host: Host, work: Work) -> None:
         """Raises UnavailableError if a host lacks a program that checkpoints or restores it."""
 
@@ -158,14 +165,49 @@ class External(Protocol):
 
     def costs(self, method: Method) -> Costs: ...
 
-    def checkpoint(self, host: Host, work: Work, images: Path) -> Mapping[str, str]:
-        """Write it to an empty directory, and return Saved.own.
+    def needs(self, host: Host) -> Mapping[str, str]:
+        """Return Saved.own of a checkpoint that is made now. Raises UsageError if it does not run."""
+
+    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
+        """Write it to an empty directory.
 
         Raises RunError. It then goes on, or the error says that it does not.
         """
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        """Restore it from a directory on a host, and return the name of what runs now. Raises RunError."""
+        """Restore it from a directory on a host, and return the name of what runs now.
+
+        Raises RunError. Nothing of it runs on the host then, unless it is RestoredError.
+        """
+
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+        """Yield what restore() would find on this machine. Nothing is changed."""
+
+
+@runtime_checkable
+class Dumps(Protocol):
+    """Extra interface of instances that CRIU writes by all its methods.
+
+    what: what it is, in words with its name.
+    """
+
+    @property
+    def what(self) -> str: ...
+
+    def first(self, host: Host) -> int:
+        """Return the PID of its first process. Raises UsageError if it does not run."""
+
+    def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
+        """Return the command line that writes it to files, and thereby ends it, unless work.keep_running."""
+
+    def thaw(self, host: Host) -> None:
+        """Let it go on after a dump that was interrupted. Harmless if it runs."""
+
+    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        """Restore it as External.restore() does. Its memory is fetched later, by a program that waits."""
+
+    def discard(self, host: Host, saved: Saved) -> None:
+        """End what runs of it on a host. Harmless if nothing does."""
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from ..qemu.moving import CAPABILITIES, COSTS, MoveProgress, configure, give_up,
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
 from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work
+from .surroundings import Answer, Finding
 
 STATE = "guest.state"
 _GREETING_SECONDS = 3.0
@@ -54,6 +55,9 @@ class QemuProcess:
             )
         return Unavailable(reason="a guest is not moved to a directory", remedy=f"{_WAITS}; or checkpoint it")
 
+    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+        """QEMU keeps every limit."""
+
     def require_programs(self, host: Host, work: Work) -> None:
         """QEMU needs no other program."""
 
@@ -82,13 +86,18 @@ class QemuProcess:
         del method
         return COSTS
 
-    def checkpoint(self, host: Host, work: Work, images: Path) -> Mapping[str, str]:
+    def needs(self, host: Host) -> Mapping[str, str]:
         del host
+        with Monitor(self.socket) as monitor:
+            return _described(monitor)
+
+    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
+        del host, method
         with _settings_kept(self.socket, always=work.keep_running):
             try:
                 with Monitor(self.socket) as monitor:
                     configure(monitor, CAPABILITIES[Method.OFFLINE], None, work.downtime_limit)
-                save(self.socket, images / STATE, SECONDS)
+                save(self.socket, images / STATE, work.time_limit)
             except (RunError, KeyboardInterrupt) as e:
                 raise self._goes_on("not written to a file", e) from e
         with Monitor(self.socket) as monitor:
@@ -96,13 +105,33 @@ class QemuProcess:
                 monitor.ask("cont")
             else:
                 end_qemu(monitor, self.socket)
-        return {}
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del host, work, saved
         require_waiting(self.socket)
         restore(self.socket, images / STATE, SECONDS)
         return self.name
+
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+        del host, images
+        try:
+            require_waiting(self.socket)
+            with Monitor(self.socket) as monitor:
+                now = _described(monitor)
+        except NearmetalError as e:
+            yield Finding(subject="QEMU", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy or _WAITS)
+            return
+        yield Finding(subject="QEMU", answer=Answer.FINE, text=f"the one at {self.socket} waits")
+        for subject, before in saved.own.items():
+            same = now.get(subject) == before
+            # An older QEMU may not know the machine of a newer one.
+            unlike = Answer.DIFFERS if subject == "version" else Answer.PREVENTS
+            yield Finding(
+                subject=f"{subject} of the guest",
+                answer=Answer.FINE if same else unlike,
+                text=f"{before}, as it was" if same else f"{now.get(subject)}, and was {before}",
+                remedy="" if same else _WAITS,
+            )
 
     def require_target(self, target: Target) -> None:
         if Path(target.text).absolute() == self.socket.absolute():
@@ -167,6 +196,24 @@ class QemuProcess:
 
 def _what(error: RunError | KeyboardInterrupt) -> str:
     return error.what if isinstance(error, RunError) else "interrupted"
+
+
+def _described(monitor: Monitor) -> dict[str, str]:
+    """Return what two QEMUs must have in common so that one takes the guest of the other."""
+
+    def kind(path: str) -> str:
+        return str(monitor.ask("qom-get", {"path": path, "property": "type"}))
+
+    size = monitor.ask("query-memory-size-summary")
+    version = monitor.ask("query-version")["qemu"]
+    vcpus = monitor.ask("query-cpus-fast")
+    return {
+        "version": ".".join(str(version[n]) for n in ("major", "minor", "micro")),
+        "machine": kind("/machine"),
+        "processor": kind(vcpus[0]["qom-path"]),
+        "vCPUs": str(len(vcpus)),
+        "memory": f"{(int(size['base-memory']) + int(size.get('plugged-memory', 0))) >> 20} MiB",
+    }
 
 
 def require_qmp(path: Path) -> None:

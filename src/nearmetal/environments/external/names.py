@@ -7,10 +7,11 @@ from pathlib import Path
 
 from ...errors import NearmetalError, UsageError
 from ...host import Host
+from .containers import LxcContainer, RuncContainer
 from .contract import External
+from .domains import LibvirtDomain, XenDomain
 from .monitor import QemuProcess
 from .process import ProcessTree
-from .programs import LibvirtDomain, LxcContainer, RuncContainer, XenDomain
 
 
 def _process(text: str) -> ProcessTree:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import RunError, UsageError
 from ...host import Host
 from ...host.pages import own_memory, tree
+from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import ancestors
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
-from ..criu import DUMP_LOG, PID_FILE, RESTORE_LOG, dump_argv, first_error, restore_argv
+from ..criu import PID_FILE, RESTORE_LOG, dump_argv, restore_argv
+from ..criu_images import first_error
 from ..moving import Criu, Dump
-from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work, WrittenError
+from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work
+from .dumping import BY_CONNECTION, BY_IMAGES, exceeds_images, fields_of, refuses_images, write_images
+from .surroundings import Answer, Finding
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
 """CRIU's own start, the freeze, and the restore of a process without memory."""
 _CONNECTED = ("--tcp-established", "--ext-unix-sk")
 _OWN_SESSION = "--shell-job"
-_GONE_SECONDS = 10.0
+_FREE_SECONDS = 10.0
+_KILLED = 128 + signal.SIGKILL
+"""Exit status of a shell, and of ssh, for a command that was killed."""
 _LOOK_AGAIN = 0.005
 _STATE, _SESSION = 0, 3
 """Fields of /proc/<pid>/stat after the name."""
@@ -39,24 +45,28 @@ class ProcessTree:
     def name(self) -> str:
         return f"pid:{self.pid}"
 
-    checkpoints_by = (Method.CRIU,)
+    @property
+    def what(self) -> str:
+        return f"process {self.pid}"
+
+    checkpoints_by = BY_IMAGES
 
     @property
     def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
+        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
 
     def refuses(self, way: Way) -> Unavailable:
-        del way
-        return Unavailable(
-            reason="a process is not moved to a QEMU", remedy="--to with a directory or a host name"
-        )
+        return refuses_images(way, "a process")
+
+    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+        return exceeds_images(way, method, bandwidth)
 
     def require_programs(self, host: Host, work: Work) -> None:
         work.criu(host)
 
     def inspect(self, host: Host) -> Facts:
         del host
-        found = _fields(self.pid)
+        found = fields_of(self.pid)
         if found is None or found[_STATE] == "Z":
             raise UsageError(f"there is no process {self.pid}", remedy="a PID of: ps -e")
         if self.pid in ancestors(os.getpid()):
@@ -73,43 +83,77 @@ class ProcessTree:
         del method
         return CRIU_COSTS
 
-    def checkpoint(self, host: Host, work: Work, images: Path) -> Mapping[str, str]:
-        criu, options, processes = work.criu(host), self._options(), tree(self.pid)
-        more = [*options, *(["--leave-running"] if work.keep_running else [])]
-        done = host.run(dump_argv(criu, self.pid, Dump(images=images), more), timeout=SECONDS, cwd=Path("/"))
-        if not done.ok:
-            reason = first_error(images / DUMP_LOG) or done.failure()
-            raise RunError(
-                f"no checkpoint of process {self.pid}, {still(self.pid)}: {reason}",
-                where=str(images / DUMP_LOG),
-                remedy="the log above says what CRIU cannot write",
-            )
-        own = {"options": " ".join(options), "pids": " ".join(map(str, processes))}
-        if not work.keep_running:
-            await_end(self.pid, own)
-        return own
+    def first(self, host: Host) -> int:
+        del host
+        return self.pid
+
+    def needs(self, host: Host) -> Mapping[str, str]:
+        del host
+        return {"options": " ".join(self._options()), "pids": " ".join(map(str, tree(self.pid)))}
+
+    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
+        write_images(self, host, work, images, method)
+
+    def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
+        more = ["--leave-running"] if work.keep_running and not dump.round else []
+        return dump_argv(work.criu(host), self.pid, dump, [*self._options(), *more])
+
+    def thaw(self, host: Host) -> None:
+        """The end of CRIU lets the processes go on."""
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        _await_free(host, saved.own.get("pids", "").split())
-        restored = restore_detached(host, work.criu(host), images, saved.own.get("options", "").split())
-        return f"pid:{restored}"
+        return self._restore(host, work, images, saved)
+
+    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        return self._restore(host, work, images, saved, "--lazy-pages")
+
+    def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
+        pids = saved.own.get("pids", "").split()
+        _await_free(host, pids)
+        options = [*saved.own.get("options", "").split(), *more]
+        return f"pid:{restore_detached(host, work.criu(host), images, options, pids)}"
+
+    def discard(self, host: Host, saved: Saved) -> None:
+        if left := _taken(host, saved.own.get("pids", "").split()):
+            host.run(["kill", "-KILL", *left], timeout=SECONDS)
+
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+        del images
+        pids = saved.own.get("pids", "").split()
+        end = time.monotonic() + _FREE_SECONDS
+        while (taken := _taken(host, pids)) and all(map(_ended, taken)) and time.monotonic() < end:
+            time.sleep(_LOOK_AGAIN)
+        yield Finding(
+            subject="process IDs",
+            answer=Answer.PREVENTS if taken else Answer.FINE,
+            text=f"PID {' and '.join(taken)} is taken" if taken else "they are free",
+            remedy="end that process, or the parent that has not waited for it" if taken else "",
+        )
 
     def _options(self) -> list[str]:
         """Return the options of CRIU that dump and restore need for these processes."""
-        fields = _fields(self.pid)
+        fields = fields_of(self.pid)
         leads = fields is not None and int(fields[_SESSION]) == self.pid
         return [*_CONNECTED, *([] if leads else [_OWN_SESSION])]
 
 
-def restore_detached(host: Host, criu: Criu, images: Path, options: Sequence[str]) -> int:
+def restore_detached(
+    host: Host, criu: Criu, images: Path, options: Sequence[str], pids: Sequence[str]
+) -> int:
     """Restore processes that go on after nearmetal has ended, and return the PID of the first.
 
+    pids: the PIDs that they get, which are free.
     Raises RunError. Nothing runs then, unless it is RestoredError.
     """
     host.run(["rm", "-f", str(images / PID_FILE)], timeout=SECONDS)
     argv = restore_argv(criu, images, ["--restore-detached", *options])
     done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
     if not done.ok:
+        # A CRIU that was killed leaves processes that are half restored, or that run already. Another failure
+        # may be that somebody has taken a PID, or a lost connection, behind which CRIU goes on.
+        killed = done.returncode < 0 or done.returncode in (TIMED_OUT, _KILLED)
+        if killed and (left := _taken(host, pids)):
+            host.run(["kill", "-KILL", *left], timeout=SECONDS)
         reason = first_error(images / RESTORE_LOG) or done.failure()
         raise RunError(
             f"not restored on {host.name}: {reason}",
@@ -122,48 +166,30 @@ def restore_detached(host: Host, criu: Criu, images: Path, options: Sequence[str
     return int(read)
 
 
-def still(pid: int) -> str:
-    """Return in words whether a process whose checkpoint failed continues."""
-    fields = _fields(pid)
-    if fields is None or fields[_STATE] in "ZX":
-        return "which has ended"
-    return "which is still stopped" if fields[_STATE] in "Tt" else "which continues"
-
-
-def await_end(pid: int, own: Mapping[str, str]) -> None:
-    """Wait until a process that was written to files has ended; its parent may not have reaped it yet.
-
-    own: see WrittenError, which is raised if the process still runs, or at Ctrl-C: a second one must not be
-        made of it.
-    """
-    end = time.monotonic() + _GONE_SECONDS
-    try:
-        while (fields := _fields(pid)) is not None and fields[_STATE] not in "ZX":
-            if time.monotonic() > end:
-                raise WrittenError(f"process {pid} was written to files, but still runs", own)
-            time.sleep(_LOOK_AGAIN)
-    except KeyboardInterrupt as e:
-        raise WrittenError(f"interrupted: process {pid} was written to files, and ends", own) from e
-
-
 def _await_free(host: Host, pids: Sequence[str]) -> None:
     """Wait until no process of a host has one of these PIDs, which CRIU restores.
 
     Raises RunError if one remains taken. Nothing runs then.
     """
-    paths = [f"/proc/{pid}" for pid in pids]
-    end = time.monotonic() + _GONE_SECONDS
-    while taken := host.run(["ls", "-d", *paths], timeout=SECONDS).stdout.split() if paths else []:
+    end = time.monotonic() + _FREE_SECONDS
+    while taken := _taken(host, pids):
         if time.monotonic() > end:
             raise RunError(
-                f"PID {taken[0].removeprefix('/proc/')} is taken on {host.name}",
+                f"PID {taken[0]} is taken on {host.name}",
                 remedy="end that process, or the parent that has not waited for it; then restore",
             )
         time.sleep(_LOOK_AGAIN)
 
 
-def _fields(pid: int) -> list[str] | None:
-    """Return the fields of /proc/<pid>/stat after the name; None if there is no such process."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return None
+def _ended(pid: str) -> bool:
+    """Whether a process of this machine has ended, and at most waits for its parent."""
+    fields = fields_of(int(pid))
+    return fields is None or fields[_STATE] in "ZX"
+
+
+def _taken(host: Host, pids: Sequence[str]) -> list[str]:
+    """Return which of these PIDs a host has."""
+    if not pids:
+        return []
+    found = host.run(["ls", "-d", *(f"/proc/{pid}" for pid in pids)], timeout=SECONDS).stdout.split()
+    return [path.removeprefix("/proc/") for path in found]

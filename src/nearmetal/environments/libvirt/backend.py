@@ -62,6 +62,10 @@ class Libvirt:
         steps={LIBVIRT_STEP: "libvirt, until it runs"},
         misfits=misfits,
     )
+    stays = Unavailable(
+        reason="libvirt moves a domain to the daemon of another host only",
+        remedy="backend qemu; or nearmetal migrate libvirt:NAME for a domain of your own",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Check a daemon that answers, or start one. No guest is started, since only an image provides a

@@ -65,6 +65,10 @@ class Xen:
         not_of_guest=NOT_OF_GUEST,
         misfits=misfits,
     )
+    stays = Unavailable(
+        reason="xl moves a domain to another host that runs Xen only",
+        remedy="nearmetal migrate xl:NAME for a domain of your own",
+    )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Check the hypervisor under this machine. No guest is started, since that needs an image."""

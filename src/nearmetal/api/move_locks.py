@@ -1,0 +1,62 @@
+"""Locks, so that no two commands write, restore or move one instance at a time. Nothing is left of them when
+their holder ends, even by kill -9."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from ..errors import BusyError, UsageError
+from ..host.runtime import user_state
+
+_PLACES = 1 << 60
+"""Number of the bytes of the lock file, each of which stands for names with one digest."""
+
+
+@contextmanager
+def only_one(instance: str) -> Iterator[None]:
+    """Lock an instance of a user by its name.
+
+    Raises BusyError if another command has locked it.
+    """
+    file = user_state() / "nearmetal" / "moves.lock"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as e:
+        raise UsageError(f"{file}: {e.strerror}", remedy="make that directory writable") from e
+    try:
+        place = int.from_bytes(sha256(instance.encode()).digest()[:8]) % _PLACES
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        except OSError as e:
+            raise BusyError(
+                f"{instance} is checkpointed, restored or moved by another command",
+                remedy="wait until it has ended",
+            ) from e
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def only_one_of(directory: Path) -> Iterator[None]:
+    """Lock the images in a directory.
+
+    Raises BusyError if another command restores from them.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            raise BusyError(
+                f"another command restores from {directory}", remedy="wait until it has ended"
+            ) from e
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,213 @@
+"""Moves to another machine: images that are copied there by ssh, and memory that CRIU sends or fetches."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..environments import Criu, Dump
+from ..environments import criu as criu_of
+from ..environments.external import Dumps, RestoredError, Saved, Work
+from ..errors import NearmetalError, RunError
+from ..host import Host, Process, paced
+from ..host.processes.failure import TIMED_OUT, describe_failure
+from ..host.ssh import SshHost
+from .move_plans import ASK_SECONDS, REMOTE, SECONDS
+
+_DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
+_NOTED = 'echo $$ >"$0"; exec "$@"'
+"""Shell script that runs a command and writes its PID to a file."""
+_READY = b"\0"
+"""What a program of CRIU writes to the descriptor of --status-fd."""
+_LOOK_AGAIN = 0.01
+
+
+@dataclass(kw_only=True)
+class ImagesThere:
+    """A directory for images on another machine.
+
+    end: time.monotonic() at which nothing is copied any more.
+    kept: whether the directory stays, since memory of the instance is nowhere else.
+    """
+
+    host: Host
+    remote: SshHost
+    path: Path
+    bandwidth: float | None
+    end: float
+    kept: bool = False
+    _sent: list[str] = field(default_factory=list)
+    _programs: list[tuple[Process, Path]] = field(default_factory=list)
+
+    def send(self, images: Path, part: str = "") -> None:
+        """Copy a directory here to the one there, without what was copied before.
+
+        part: only this directory below it; empty for all.
+        Raises RunError.
+        """
+        left_out = [f"--exclude=./{name}" for name in self._sent]
+        pack = ["tar", "--directory", str(images), *left_out, "--create", "--file", "-", f"./{part}"]
+        pace = [paced.argv(self.bandwidth)] if self.bandwidth is not None else []
+        unpack = self.remote.words(["tar", "--directory", str(self.path), "--extract", "--file", "-"])
+        self._pipe(pack, *pace, unpack, what=f"the images are not copied to {self.remote.name}")
+        if part:
+            self._sent.append(part)
+
+    def fetch(self, images: Path) -> None:
+        """Copy the directory there back to one here. Raises RunError."""
+        self.end = time.monotonic() + SECONDS  # the instance runs nowhere now
+        pack = self.remote.words(["tar", "--directory", str(self.path), "--create", "--file", "-", "."])
+        unpack = ["tar", "--directory", str(images), "--extract", "--file", "-"]
+        self._pipe(pack, unpack, what=f"the images are not copied back from {self.remote.name}")
+
+    def _pipe(self, *commands: Sequence[str], what: str) -> None:
+        # With pipefail, since a tar that cannot read a file here writes zeros, and the other one is content.
+        line = " | ".join(shlex.join(words) for words in commands)
+        limit = max(self.end - time.monotonic(), 0.0)
+        done = self.host.run(["bash", "-o", "pipefail", "-c", line], timeout=limit)
+        if not done.ok:
+            late = done.returncode == TIMED_OUT
+            raise RunError(
+                f"{what}: {'the time limit is over' if late else done.failure()}",
+                remedy="a longer --time-limit, or a higher --bandwidth" if late else "",
+            )
+
+    def serve_pages(self, criu: Criu, log: Path) -> int:
+        """Run a page server there, and return a port here that leads to it. Raises RunError."""
+        there = self.path / criu_of.PAGE_SERVER_LOG
+        self._start([*criu.argv, "page-server"], there, log)
+        find = ["sed", "-n", "s/.*Using \\([0-9]*\\) port.*/\\1/p", str(there)]
+        port = self.remote.run(find, timeout=ASK_SECONDS).stdout.strip()
+        if not port.isdigit():
+            raise RunError(f"the page server on {self.remote.name} does not say its port")
+        return self.remote.forward_to(int(port))
+
+    def fetch_pages(self, criu: Criu, port: int, log: Path) -> Process:
+        """Run the program there that fetches memory from a port here. Raises RunError."""
+        back = self.remote.forward_from(port)
+        argv = [*criu.argv, "lazy-pages", "--page-server", "--port", str(back)]
+        return self._start(argv, self.path / criu_of.LAZY_LOG, log)
+
+    def _start(self, argv: Sequence[str], there: Path, log: Path) -> Process:
+        """Start a program of CRIU there, and wait until it is ready.
+
+        there: its log. log: a file here for its output.
+        """
+        note = there.with_suffix(".pid")
+        # If the connection is lost, nothing else ends it.
+        words = ["sh", "-c", _NOTED, str(note), "timeout", "--kill-after=1", f"{SECONDS:g}", *argv]
+        words += ["--images-dir", str(self.path), "--address", criu_of.ADDRESS]
+        words += ["--log-file", there.name, "-v3", "--status-fd", "1"]
+        process = self.remote.start(words, stdout=log, stderr=log)
+        self._programs.append((process, note))
+        end = time.monotonic() + SECONDS
+        while _READY not in log.read_bytes():
+            if process.poll() is not None or time.monotonic() > end:
+                said = log.read_text(errors="replace")
+                raise RunError(
+                    f"on {self.remote.name}: {describe_failure('criu', process.poll() or 1, said)}"
+                )
+            time.sleep(_LOOK_AGAIN)
+        return process
+
+    def clear(self) -> None:
+        """End the programs there, and remove the directory."""
+        for process, _ in self._programs:
+            process.kill()
+        if self.remote.connected():
+            notes = [str(note) for _, note in self._programs]
+            remove = "" if self.kept else '; rm -r -f "$0"'
+            end = f'for f in "$@"; do kill $(cat "$f") 2>/dev/null; done{remove}'
+            self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=ASK_SECONDS)
+
+
+@contextmanager
+def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
+    """Make a directory for images on another machine, and remove it on exit, unless it is to be kept or the
+    connection is lost.
+
+    Raises RunError.
+    """
+    made = remote.run(["mktemp", "--directory", REMOTE], timeout=ASK_SECONDS)
+    if not made.ok:
+        raise RunError(f"no directory on {remote.name}: {made.failure()}")
+    path, end = Path(made.stdout.strip()), time.monotonic() + work.time_limit
+    there = ImagesThere(host=host, remote=remote, path=path, bandwidth=work.bandwidth, end=end)
+    try:
+        yield there
+    finally:
+        there.clear()
+
+
+def move_lazily(
+    host: Host, external: Dumps, work: Work, saved: Saved, images: Path, there: ImagesThere
+) -> tuple[str, float]:
+    """Let an instance go on on another machine, and send its memory afterwards.
+
+    Returns its name there, and how long it stood still, in seconds. Raises RunError, which says where it
+    runs.
+    """
+    port, label = criu_of.free_port(), f"nearmetal-check-{os.getpid()}-move"
+    what, remote = external.what, there.remote
+
+    def argv(ready: int) -> list[str]:
+        dump = Dump(images=images, server=port, ready=ready)
+        return [*_DIES_WITH_TOOL, *external.dump_command(host, work, dump)]
+
+    with criu_of.holding(external.first(host)) as held, ExitStack() as stack:
+        begin, asked = time.monotonic(), False
+        try:
+            dumping = criu_of.background(host, label, argv, images / criu_of.DUMP_LOG, "no checkpoint")
+            dump = stack.enter_context(dumping)
+            # If CRIU is killed, the processes that it holds are stopped, instead of running twice.
+            criu_of.signal_all(held, signal.SIGSTOP)
+            there.send(images)
+            fetcher = there.fetch_pages(work.criu(remote), port, images / criu_of.LAZY_LOG)
+            asked = True
+            now = external.restore_lazily(remote, work, there.path, saved)
+        except (NearmetalError, KeyboardInterrupt) as e:
+            why = e.what if isinstance(e, NearmetalError) else "interrupted"
+            stack.close()  # ends CRIU, which holds the processes
+            if isinstance(e, RestoredError):
+                raise
+            if asked and (isinstance(e, KeyboardInterrupt) or not remote.connected()):
+                raise RunError(
+                    f"it is not known whether {what} runs on {remote.name}, and it is stopped here: {why}",
+                    remedy=f"find out there; if it does not run: kill -CONT {external.first(host)} here",
+                ) from e
+            criu_of.signal_all(held, signal.SIGCONT)
+            external.thaw(host)
+            fate = "continues here" if criu_of.await_ends(held, 0.0) else "runs nowhere"
+            raise RunError(f"{what} was not moved to {remote.name}, and {fate}: {why}") from e
+        stopped = time.monotonic() - begin
+        _await_memory(external, saved, there, (fetcher, dump), held)
+    return now, stopped
+
+
+def _await_memory(
+    external: Dumps, saved: Saved, there: ImagesThere, programs: Sequence[Process], held: Sequence[int]
+) -> None:
+    """Wait until all memory has arrived. If it does not, nothing runs any more.
+
+    programs: what fetches it, and what sends it.
+    """
+    try:
+        for program in programs:
+            if (status := program.wait(SECONDS)) != 0:
+                raise RunError(f"the program that sends or fetches it ended with status {status}")
+    except (RunError, TimeoutError, KeyboardInterrupt) as e:
+        criu_of.signal_all(held, signal.SIGKILL)
+        reached = there.remote.connected()
+        if reached:
+            external.discard(there.remote, saved)
+        raise RunError(
+            f"{external.what} is lost: it ran on {there.remote.name}, and not all of its memory arrived "
+            f"({str(e) or 'interrupted'})",
+            remedy="start it anew" if reached else f"end what is left of it on {there.remote.name}",
+        ) from e

@@ -1,0 +1,166 @@
+"""Predict a restore of a user's instance, and look for what is in its way. Nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments.criu_images import check_images
+from ..environments.external import (
+    Answer,
+    External,
+    Finding,
+    Saved,
+    compare,
+    named,
+    read_interrupted,
+    read_saved,
+    sizes_of,
+    write_saved,
+)
+from ..errors import NearmetalError, RunError, UsageError
+from ..host import Host
+from ..lifecycle import Conditions, Estimate, Method, Prediction, corrected, predict
+from ..model.change import replace
+from .move_plans import How, keep, past_moves, work_of
+
+RESTORE = "restore"
+_READ = 32 << 20
+"""Bytes that are read to measure how fast images are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestorePlan:
+    """What is expected of a restore.
+
+    instance: its name after the restore.
+    size: bytes of the images.
+    findings: what was looked at, and whether it is in the way.
+    prediction: its downtime is its total time.
+    uncorrected: the prediction before it was corrected by earlier restores.
+    """
+
+    directory: str
+    instance: str
+    method: Method
+    size: int
+    findings: tuple[Finding, ...]
+    prediction: Prediction
+    uncorrected: Prediction
+
+    @property
+    def prevented(self) -> bool:
+        """Whether the restore would fail."""
+        return any(f.answer is Answer.PREVENTS for f in self.findings)
+
+
+def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tuple[Saved, External]:
+    """Return a checkpoint in a directory, and the instance that a restore makes of it.
+
+    A checkpoint whose command was killed counts if CRIU had written all images and the instance does not run.
+    into: name of the instance; None for the one that it had.
+    complete: whether the description of such a checkpoint is written.
+    Raises UsageError.
+    """
+    interrupted = read_interrupted(directory)
+    if interrupted is not None:
+        _require_ended(host, directory, interrupted)
+        if complete:
+            write_saved(directory, interrupted)
+        saved = replace(interrupted, size=sizes_of(directory))
+    else:
+        saved = read_saved(directory)
+    external = named(saved.name if into is None else into)
+    if external.name.partition(":")[0] != saved.name.partition(":")[0]:
+        raise UsageError(
+            f"{directory} contains {saved.name}, which does not become {external.name}",
+            remedy=f"--into {saved.name}",
+        )
+    return saved, external
+
+
+def _require_ended(host: Host, directory: Path, saved: Saved) -> None:
+    try:
+        named(saved.name).inspect(host)
+    except UsageError:
+        return
+    raise UsageError(
+        f"the checkpoint in {directory} was interrupted, and {saved.name} still runs",
+        remedy="checkpoint it again, to a new directory",
+    )
+
+
+def planned_restore(host: Host, directory: Path, saved: Saved, external: External) -> RestorePlan:
+    """Look at everything that a restore needs, and predict how long it takes.
+
+    saved: of read_saved(), so its files have the sizes that they had.
+    """
+    costs = external.costs(saved.method)
+    known = Conditions(
+        memory=Estimate.exactly(float(saved.size)),
+        working_set=Estimate.exactly(0.0),
+        dirty_rate=Estimate.exactly(0.0),
+        bandwidth=_read_speed(directory),
+        fixed=costs.fixed,
+    )
+    # Whatever wrote the images, they are read once.
+    uncorrected = replace(predict(Method.OFFLINE, known), method=saved.method)
+    return RestorePlan(
+        directory=str(directory),
+        instance=external.name,
+        method=saved.method,
+        size=saved.size,
+        findings=tuple(_findings(host, directory, saved, external)),
+        prediction=corrected(uncorrected, past_moves(), _kind(external.name)),
+        uncorrected=uncorrected,
+    )
+
+
+def remember_restore(plan: RestorePlan, total: float) -> None:
+    """Keep a finished restore, by which later predictions are corrected."""
+    keep(_kind(plan.instance), plan.uncorrected, total, total)
+
+
+def _kind(instance: str) -> str:
+    return f"{instance.partition(':')[0]} {RESTORE}"
+
+
+def _findings(host: Host, directory: Path, saved: Saved, external: External) -> Iterator[Finding]:
+    yield _images(directory, saved)
+    try:
+        external.require_programs(host, work_of(How(), external))
+        yield Finding(subject="programs", answer=Answer.FINE, text="what restores it is installed")
+    except NearmetalError as e:
+        yield Finding(subject="programs", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy)
+        return
+    yield from external.look(host, directory.absolute(), saved)
+    if saved.method.by_criu:
+        yield from compare(saved.machine, host, saved.size)
+
+
+def _images(directory: Path, saved: Saved) -> Finding:
+    text = f"all files are there, with {saved.size / 2**20:.1f} MiB"
+    try:
+        if saved.method.by_criu:
+            check_images(directory)
+            if not os.access(directory, os.W_OK):
+                raise RunError("CRIU writes its log there, and the directory cannot be written to")
+    except (RunError, OSError) as e:
+        return Finding(
+            subject="images", answer=Answer.PREVENTS, text=str(e), remedy="copy the whole directory again"
+        )
+    return Finding(subject="images", answer=Answer.FINE, text=text)
+
+
+def _read_speed(directory: Path) -> Estimate:
+    """Measure how fast images are read, in bytes per second. What puts them into memory is slower."""
+    largest = max((p for p in directory.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    begin, count = time.monotonic(), 0
+    with largest.open("rb", buffering=0) as file:
+        while count < _READ and (data := file.read(1 << 20)):
+            count += len(data)
+    speed = max(count, 1) / max(time.monotonic() - begin, 1e-6)
+    return Estimate(speed / 8, speed / 2, speed)

@@ -1,0 +1,161 @@
+"""What CRIU has written: its images, its statistics and its logs."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RunError
+from ..lifecycle import Method
+
+PAGE = 4096
+_FREEZING, _FROZEN, _WRITTEN = 1, 2, 7
+"""Numbers of fields of a dump in CRIU's stats.proto."""
+_HEADER, _PAGES_ID, _FLAGS, _PAGES = 8, 1, 4, 5
+"""Bytes in front of the entries of a pagemap, and numbers of their fields in pagemap.proto."""
+_IS_LAZY, _IS_PRESENT = 2, 4
+"""Flags of an entry."""
+
+
+def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a message in the format of protocol buffers: numbers, and nested messages."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        tag = number()
+        value = number()
+        if tag & 7 == 0:
+            yield tag >> 3, value
+        else:  # a message of that length; CRIU's statistics contain nothing else
+            yield tag >> 3, message[at : at + value]
+            at += value
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpStatistics:
+    """CRIU's own account of a dump.
+
+    freezing: seconds until all processes stood still.
+    frozen: seconds for which they then stood still, until they went on or were ended.
+    written: bytes of memory written to files or to a page server.
+    """
+
+    freezing: float
+    frozen: float
+    written: int
+
+
+def read_statistics(stats: bytes) -> DumpStatistics:
+    """Return the content of a file stats-dump.
+
+    Raises RunError if it is not one.
+    """
+    try:
+        (size,) = struct.unpack_from("<I", stats, 8)
+        dump = dict(_varints(stats[12 : 12 + size]))[1]
+        values = dict(_varints(dump)) if isinstance(dump, bytes) else {}
+        numbers = [values[n] for n in (_FREEZING, _FROZEN, _WRITTEN)]
+    except (struct.error, IndexError, KeyError) as e:
+        raise RunError(f"cannot read CRIU's stats-dump: {e!r}") from e
+    freezing, frozen, written = (n if isinstance(n, int) else 0 for n in numbers)
+    return DumpStatistics(freezing=freezing / 1e6, frozen=frozen / 1e6, written=written * PAGE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pagemap:
+    """Which memory of a process is where.
+
+    pages: number of the file pages-*.img.
+    present: bytes in that file.
+    lazy: bytes that stayed at the source.
+    """
+
+    pages: int
+    present: int
+    lazy: int
+
+
+def read_pagemap(content: bytes) -> Pagemap:
+    """Return what a file pagemap-*.img says.
+
+    Raises RunError if it is not complete.
+    """
+    at, entries = _HEADER, []
+    try:
+        while at < len(content):
+            (size,) = struct.unpack_from("<I", content, at)
+            entry = content[at + 4 : at + 4 + size]
+            if len(entry) < size:
+                raise IndexError(f"{len(entry)} of {size} bytes")
+            entries.append({n: v for n, v in _varints(entry) if isinstance(v, int)})
+            at += 4 + size
+        pages = entries[0][_PAGES_ID]
+    except (struct.error, IndexError, KeyError) as e:
+        raise RunError(f"cannot read CRIU's pagemap: {e!r}") from e
+
+    def total(flag: int) -> int:
+        return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & flag)
+
+    return Pagemap(pages=pages, present=total(_IS_PRESENT), lazy=total(_IS_LAZY))
+
+
+def check_images(images: Path) -> None:
+    """Check that the memory in images is complete. CRIU restores it without end if it is not.
+
+    Raises RunError.
+    """
+    expected: dict[int, int] = {}
+    for file in sorted(images.glob("pagemap-*.img")):
+        found = read_pagemap(file.read_bytes())
+        expected[found.pages] = expected.get(found.pages, 0) + found.present
+    for number, wanted in expected.items():
+        file = images / f"pages-{number}.img"
+        size = file.stat().st_size if file.exists() else 0
+        if size != wanted:
+            raise RunError(f"not restored: {file.name} has {size} of {wanted} bytes", where=str(images))
+
+
+def statistics_of(images: Path) -> DumpStatistics:
+    """Return the statistics of a finished dump into a directory.
+
+    Raises RunError.
+    """
+    try:
+        return read_statistics((images / "stats-dump").read_bytes())
+    except OSError as e:
+        raise RunError(f"cannot read CRIU's stats-dump: {e.strerror}", where=str(images)) from e
+
+
+def memory_sent(images: Path, method: Method) -> int:
+    """Return the bytes of memory that CRIU itself has sent to another machine, instead of writing them."""
+    if method is Method.CRIU_PAGESERVER:
+        return statistics_of(images).written
+    if method is Method.CRIU_LAZY:
+        return sum(read_pagemap(file.read_bytes()).lazy for file in images.glob("pagemap-*.img"))
+    return 0
+
+
+def first_error(log: Path) -> str:
+    """Return the first error in a log of CRIU that explains a failure; empty if there is none."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return ""
+    # CRIU puts a time before each line only if it says more than errors and warnings.
+    errors = [line.partition("Error ")[2] for line in re.findall(r"^(?:\(.*\) )?(Error \(.*)$", text, re.M)]
+    # Without CAP_SYS_RESOURCE CRIU says so and goes on.
+    return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")

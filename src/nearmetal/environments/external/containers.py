@@ -1,0 +1,292 @@
+"""Containers of the user's, by the programs that manage them: runc and lxc."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import RunError, UnavailableError, UsageError
+from ...host import Completed, Host
+from ...host.pages import own_memory, tree
+from ...host.processes.failure import TIMED_OUT
+from ...lifecycle import Costs, Estimate, Method
+from ..contract import Unavailable
+from ..criu import DUMP_LOG, RESTORE_LOG
+from ..criu_images import first_error
+from ..moving import Dump
+from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
+from .dumping import (
+    BY_CONNECTION,
+    BY_IMAGES,
+    await_end,
+    criu_options,
+    exceeds_images,
+    free_name,
+    refuses_images,
+    script_on,
+    still,
+    write_images,
+)
+from .surroundings import Answer, Finding
+
+_SAID = "lxc-checkpoint.log"
+_ENDS_SECONDS, _LOOK_AGAIN = 3.0, 0.05
+_QUIETLY = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
+"""Words in front of a file and a command whose daemon would keep the output open."""
+_CONTAINER_COSTS = Costs(fixed=Estimate(0.1, 0.3, 1.5), setup=Estimate(0.0, 0.0, 0.1))
+
+
+def require_program(host: Host, program: str, package: str) -> None:
+    if host.which(program) is None:
+        raise UnavailableError(
+            f"{program} is not installed on {host.name}", remedy=f"apt-get install {package}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuncContainer:
+    """A container of runc, with the state directory of the option --root."""
+
+    container: str
+
+    @property
+    def name(self) -> str:
+        return f"runc:{self.container}"
+
+    @property
+    def what(self) -> str:
+        return f"container {self.container}"
+
+    checkpoints_by = BY_IMAGES
+
+    @property
+    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
+        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
+
+    def refuses(self, way: Way) -> Unavailable:
+        return refuses_images(way, "a container")
+
+    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+        return exceeds_images(way, method, bandwidth)
+
+    def require_programs(self, host: Host, work: Work) -> None:
+        require_program(host, "runc", "runc")
+        work.criu(host)
+
+    def inspect(self, host: Host) -> Facts:
+        state = self._state(host)
+        if state["status"] != "running":
+            raise UsageError(f"container {self.container} is {state['status']}", remedy="runc list")
+        processes = tree(int(state["pid"]))
+        return Facts(memory=own_memory(processes), processes=tuple(processes))
+
+    def costs(self, method: Method) -> Costs:
+        del method
+        return _CONTAINER_COSTS
+
+    def first(self, host: Host) -> int:
+        return int(self._state(host)["pid"])
+
+    def needs(self, host: Host) -> Mapping[str, str]:
+        return {"bundle": str(self._state(host)["bundle"])}
+
+    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
+        write_images(self, host, work, images, method)
+
+    def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
+        more = ["--leave-running"] if work.keep_running and not dump.round else []
+        words = self._words(host, work, "checkpoint", dump.images)
+        return [*words, *criu_options(dump), *more, self.container]
+
+    def thaw(self, host: Host) -> None:
+        """runc freezes the control group of its container, and a CRIU that was killed leaves it frozen."""
+        host.run(["runc", "resume", self.container], timeout=ASK_SECONDS)
+
+    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        return self._restore(host, work, images, saved)
+
+    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        return self._restore(host, work, images, saved, "--lazy-pages")
+
+    def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
+        self._require_free(host)
+        words = self._words(host, work, "restore", images)
+        argv = [*words, "--detach", "--bundle", saved.own["bundle"], *more, self.container]
+        done = host.run(argv, timeout=SECONDS)
+        if not done.ok:
+            # A restore that failed leaves the name taken, and perhaps processes that are half restored.
+            self.discard(host, saved)
+        return _restored(host, done, self.name, images)
+
+    def discard(self, host: Host, saved: Saved) -> None:
+        del saved
+        host.run(["runc", "delete", "--force", self.container], timeout=ASK_SECONDS)
+
+    def _require_free(self, host: Host) -> None:
+        if self._exists(host):
+            raise RunError(
+                f"runc has a container {self.container} on {host.name} already",
+                remedy=f"runc delete {self.container}, then restore",
+            )
+
+    def _exists(self, host: Host) -> bool:
+        return host.run(["runc", "state", self.container], timeout=ASK_SECONDS).ok
+
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+        del images
+        yield free_name(self.what, self._exists(host), f"runc delete {self.container}")
+        bundle = Path(saved.own.get("bundle", ""))
+        whole = (bundle / "config.json").is_file()
+        yield Finding(
+            subject="bundle",
+            answer=Answer.FINE if whole else Answer.PREVENTS,
+            text=f"{bundle} is here" if whole else f"{bundle} contains no config.json",
+            remedy="" if whole else "copy the bundle of the container to that path",
+        )
+
+    def _words(self, host: Host, work: Work, action: str, images: Path) -> list[str]:
+        program = script_on(host, work, images)
+        where = ["--image-path", str(images), "--work-path", str(images)]
+        return [
+            *("runc", "--criu", program, action, *where),
+            *("--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks"),
+        ]
+
+    def _state(self, host: Host) -> Mapping[str, str]:
+        require_program(host, "runc", "runc")
+        done = host.run(["runc", "state", self.container], timeout=ASK_SECONDS)
+        if not done.ok:
+            raise UsageError(f"runc has no container {self.container}", remedy="runc list")
+        read: Mapping[str, str] = json.loads(done.stdout)
+        return read
+
+
+@dataclass(frozen=True, kw_only=True)
+class LxcContainer:
+    """A container of LXC.
+
+    container: its name, or the path of its directory if it is not in the usual one.
+    """
+
+    container: str
+
+    @property
+    def name(self) -> str:
+        return f"lxc:{self.container}"
+
+    checkpoints_by = (Method.CRIU,)
+
+    @property
+    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
+        return {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
+
+    def refuses(self, way: Way) -> Unavailable:
+        return refuses_images(way, "a container")
+
+    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+        return exceeds_images(way, method, bandwidth)
+
+    def require_programs(self, host: Host, work: Work) -> None:
+        require_program(host, "lxc-checkpoint", "lxc")
+        work.criu(host)
+
+    def inspect(self, host: Host) -> Facts:
+        processes = tree(self._pid(host))
+        return Facts(memory=own_memory(processes), processes=tuple(processes))
+
+    def costs(self, method: Method) -> Costs:
+        del method
+        return _CONTAINER_COSTS
+
+    def needs(self, host: Host) -> Mapping[str, str]:
+        del host
+        return {}
+
+    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
+        del method
+        pid = self._pid(host)
+        more = [] if work.keep_running else ["--stop"]
+        try:
+            done = self._run(host, work, images, *more, timeout=work.time_limit)
+        except BaseException:
+            self._thaw(host)
+            raise
+        if not done.ok:
+            self._thaw(host)
+            late = done.returncode == TIMED_OUT
+            reason = f"the time limit of {work.time_limit:g} s is over" if late else ""
+            raise RunError(
+                f"no checkpoint of container {self.container}, {still(pid)}: "
+                f"{reason or first_error(images / DUMP_LOG) or done.failure()}",
+                where=str(images / DUMP_LOG),
+                remedy="a longer --time-limit"
+                if late
+                else "lxc.console.path = none and lxc.tty.max = 0 in its configuration",
+            )
+        if not work.keep_running:
+            await_end(pid, f"container {self.container}")
+
+    def _thaw(self, host: Host) -> None:
+        """Let it go on after a checkpoint that was interrupted; harmless if it runs."""
+        host.run(["lxc-unfreeze", *self._named()], timeout=ASK_SECONDS)
+
+    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        del saved
+        end = time.monotonic() + _ENDS_SECONDS
+        while self._running(host) is not None:  # its monitor ends a moment after its processes
+            if time.monotonic() > end:
+                raise RunError(
+                    f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
+                )
+            time.sleep(_LOOK_AGAIN)
+        done = self._run(host, work, images, "--restore", "--daemon", timeout=SECONDS)
+        if not done.ok:
+            host.run(["lxc-stop", *self._named(), "--kill"], timeout=ASK_SECONDS)
+        return _restored(host, done, self.name, images)
+
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+        del images, saved
+        yield free_name(f"container {self.container}", self._running(host) is not None, "lxc-stop")
+        known = host.run(["lxc-info", *self._named(), "--state"], timeout=ASK_SECONDS).ok
+        yield Finding(
+            subject="configuration",
+            answer=Answer.FINE if known else Answer.PREVENTS,
+            text="LXC knows the container" if known else f"LXC has no container {self.container} here",
+            remedy="" if known else "copy its configuration and its root to the same paths",
+        )
+
+    def _run(self, host: Host, work: Work, images: Path, *more: str, timeout: float) -> Completed:
+        """Run lxc-checkpoint, which finds CRIU by PATH."""
+        path = f"{Path(script_on(host, work, images)).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+        argv = ["env", f"PATH={path}", "lxc-checkpoint", *self._named(), "--checkpoint-dir", str(images)]
+        return host.run([*_QUIETLY, str(images / _SAID), *argv, *more], timeout=timeout)
+
+    def _named(self) -> list[str]:
+        directory, _, name = self.container.rpartition("/")
+        return ["--name", name, *(["--lxcpath", directory] if directory else [])]
+
+    def _pid(self, host: Host) -> int:
+        require_program(host, "lxc-info", "lxc")
+        pid = self._running(host)
+        if pid is None:
+            raise UsageError(f"LXC has no running container {self.container}", remedy="lxc-ls --running")
+        return pid
+
+    def _running(self, host: Host) -> int | None:
+        """Return the PID of its first process; None if it does not run."""
+        done = host.run(["lxc-info", *self._named(), "--pid", "--no-humanize"], timeout=ASK_SECONDS)
+        return int(done.stdout) if done.ok and done.stdout.strip().isdigit() else None
+
+
+def _restored(host: Host, done: Completed, name: str, images: Path) -> str:
+    if not done.ok:
+        log = images / RESTORE_LOG
+        raise RunError(
+            f"{name} is not restored on {host.name}: {first_error(log) or done.failure()}",
+            where=str(log),
+            remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
+        )
+    return name

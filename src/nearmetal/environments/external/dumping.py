@@ -1,0 +1,174 @@
+"""Writes an instance to files by CRIU: at once, or in rounds while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from ...errors import RunError, UsageError
+from ...host import Completed, Host
+from ...host.processes.failure import TIMED_OUT
+from ...lifecycle import Method
+from ..contract import Unavailable
+from ..criu import DUMP_LOG, script, write_rounds
+from ..criu_images import first_error
+from ..moving import Criu, Dump
+from .contract import Dumps, Way, Work, WrittenError
+from .surroundings import Answer, Finding
+
+BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
+"""Methods that write all memory to files."""
+BY_CONNECTION = (Method.CRIU_PAGESERVER, Method.CRIU_LAZY)
+"""Methods that send memory to another host without a file here."""
+_GONE_SECONDS = 10.0
+_SETTLES_SECONDS = 1.0
+"""Seconds within which a process goes on after the CRIU that held it was killed."""
+_LOOK_AGAIN = 0.005
+_STATE = 0
+"""Field of /proc/<pid>/stat after the name."""
+
+
+def write_images(
+    instance: Dumps, host: Host, work: Work, images: Path, method: Method, server: int | None = None
+) -> None:
+    """Write an instance to an empty directory, and wait until it has ended, unless work.keep_running.
+
+    server: port of a page server that receives the memory; None if the memory is written to files too.
+    Raises RunError, which says whether the instance goes on, and WrittenError.
+    """
+    pid, end = instance.first(host), time.monotonic() + work.time_limit
+
+    def write(dump: Dump) -> None:
+        limit = max(end - time.monotonic(), 0.0)
+        try:
+            done = host.run(instance.dump_command(host, work, dump), timeout=limit, cwd=Path("/"))
+        except BaseException:
+            instance.thaw(host)
+            raise
+        if not done.ok:
+            instance.thaw(host)
+            log = dump.images / DUMP_LOG
+            reason = _why(done, work) or first_error(log) or done.failure()
+            raise RunError(
+                f"no checkpoint of {instance.what}, {still(pid)}: {reason}",
+                where=str(log),
+                remedy="a longer --time-limit"
+                if done.returncode == TIMED_OUT
+                else "the log above says what CRIU cannot write",
+            )
+
+    def round_directory(number: int) -> Path:
+        directory = images / f"round-{number}"
+        directory.mkdir(mode=0o700)
+        return directory
+
+    def write_round(dump: Dump) -> None:
+        write(dump)
+        work.round_written(dump.images)
+
+    previous = write_rounds(round_directory, write_round)[0] if method is Method.CRIU_PRECOPY else None
+    write(Dump(images=images, server=server, previous=previous, tracked=previous is not None))
+    if not work.keep_running:
+        await_end(pid, instance.what)
+
+
+def _why(done: Completed, work: Work) -> str:
+    return f"the time limit of {work.time_limit:g} s is over" if done.returncode == TIMED_OUT else ""
+
+
+def still(pid: int) -> str:
+    """Return in words whether a process whose checkpoint failed continues."""
+    end = time.monotonic() + _SETTLES_SECONDS
+    while (fields := fields_of(pid)) is not None and fields[_STATE] in "Tt" and time.monotonic() < end:
+        time.sleep(_LOOK_AGAIN)
+    if fields is None or fields[_STATE] in "ZX":
+        return "which has ended"
+    return "which is still stopped" if fields[_STATE] in "Tt" else "which continues"
+
+
+def await_end(pid: int, what: str) -> None:
+    """Wait until a process that was written to files has ended; its parent may not have reaped it yet.
+
+    Raises WrittenError if the process still runs, or at Ctrl-C: a second one must not be made of it.
+    """
+    end = time.monotonic() + _GONE_SECONDS
+    try:
+        while (fields := fields_of(pid)) is not None and fields[_STATE] not in "ZX":
+            if time.monotonic() > end:
+                raise WrittenError(f"{what} was written to files, but still runs")
+            time.sleep(_LOOK_AGAIN)
+    except KeyboardInterrupt as e:
+        raise WrittenError(f"interrupted: {what} was written to files, and ends") from e
+
+
+def fields_of(pid: int) -> list[str] | None:
+    """Return the fields of /proc/<pid>/stat after the name; None if there is no such process."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return None
+
+
+def criu_options(dump: Dump) -> list[str]:
+    """Return the options of `runc checkpoint` for a dump."""
+    words = ["--pre-dump"] if dump.round else []
+    if dump.previous is not None:
+        words += ["--parent-path", os.path.relpath(dump.previous, dump.images)]
+    if dump.server is not None:
+        words += ["--page-server", f"127.0.0.1:{dump.server}"]
+    if dump.ready is not None:
+        words += ["--lazy-pages", "--status-fd", str(dump.ready)]
+    return words
+
+
+def script_on(host: Host, work: Work, images: Path) -> str:
+    """Write a program on a host that runs CRIU, and return its path.
+
+    An installed CRIU needs none.
+    """
+    criu: Criu = work.criu(host)
+    return criu.argv[0] if len(criu.argv) == 1 else str(script(criu.argv, images))
+
+
+def exceeds_images(way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+    """Return why a move by images is not limited to a bandwidth; None if it is. See External.exceeds()."""
+    del bandwidth
+    if way is Way.DIRECTORY:
+        return Unavailable(
+            reason="CRIU writes images to a directory by itself, as fast as the disk takes them",
+            remedy="leave --bandwidth out, or --to with a host name: the copy is limited then",
+        )
+    if method in BY_CONNECTION:
+        return Unavailable(
+            reason=f"{method} sends memory by CRIU itself, which has no limit",
+            remedy=f"leave --bandwidth out, or --method {Method.CRIU}",
+        )
+    return None
+
+
+def refuses_images(way: Way, kind: str) -> Unavailable:
+    """Return why an instance of a kind is not moved in a way. See External.refuses()."""
+    del way
+    return Unavailable(reason=f"{kind} is not moved to a QEMU", remedy="--to with a directory or a host name")
+
+
+def free_name(name: str, taken: bool, remedy: str) -> Finding:
+    """Return whether the name of an instance is free for its restore."""
+    return Finding(
+        subject="name",
+        answer=Answer.PREVENTS if taken else Answer.FINE,
+        text=f"{name} runs or exists here already" if taken else f"{name} is free",
+        remedy=remedy if taken else "",
+    )
+
+
+def require_way(way: Way, method: Method) -> None:
+    """Raises UsageError for a method that makes no sense without another host."""
+    if way is not Way.DIRECTORY or method not in BY_CONNECTION:
+        return
+    why = {
+        Method.CRIU_PAGESERVER: "a page server saves nothing where CRIU can write to the directory itself",
+        Method.CRIU_LAZY: "on the same machine the source still has the PIDs while its memory is fetched",
+    }[method]
+    raise UsageError(f"{method}: {why}", remedy=f"--method {Method.CRIU}, or --to with a host name")

@@ -1,0 +1,274 @@
+"""What an instance has around it when it is written to files, and whether a machine has the same for its
+restore: processor, kernel, files, addresses and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ...host import Host, MissingValue
+from ...host.facts.provenance import cpu_flags
+from ...model.record import JsonValue
+
+_NOTES, _BUILD_ID = 4, 3
+"""Types of a program header and of a note (elf.h)."""
+_LISTENING, _ESTABLISHED = "0A", "01"
+"""States in /proc/net/tcp."""
+_MOST_NAMED = 3
+
+
+class Answer(StrEnum):
+    """What a look at a machine says about a restore.
+
+    FINE: nothing is in its way.
+    DIFFERS: something differs from where the instance was written; the restore may fail or behave otherwise.
+    PREVENTS: the restore would fail.
+    UNKNOWN: it cannot be known beforehand.
+    """
+
+    FINE = "fine"
+    DIFFERS = "differs"
+    PREVENTS = "prevents"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One answer.
+
+    subject: what was looked at, in a word or two.
+    text: what was found, in a sentence without an end.
+    remedy: what helps; empty if nothing is in the way.
+    """
+
+    subject: str
+    answer: Answer
+    text: str
+    remedy: str = ""
+
+
+def describe(host: Host, processes: Sequence[int]) -> dict[str, JsonValue]:
+    """Return what is around the processes of an instance, for compare().
+
+    Files and addresses are only those that the processes see as this process does; a container brings its
+    own.
+    """
+    found: dict[str, JsonValue] = {
+        "kernel": os.uname().release,
+        "architecture": os.uname().machine,
+        "flags": " ".join(sorted(cpu_flags(host))),
+    }
+    files: dict[str, JsonValue] = {}
+    addresses: list[JsonValue] = []
+    for pid in processes:
+        with contextlib.suppress(OSError):
+            if _shares(pid, "mnt"):
+                for path in _mapped(pid):
+                    files[path] = [Path(path).stat().st_size, build_id(Path(path))]
+            if _shares(pid, "net"):
+                addresses += (a for a in _addresses(pid) if a not in addresses)
+    return found | {"files": files, "addresses": addresses}
+
+
+def compare(machine: Mapping[str, JsonValue], host: Host, memory: int) -> Iterator[Finding]:
+    """Yield what differs on this machine from what describe() has seen.
+
+    machine: empty if a checkpoint does not say.
+    memory: bytes that the instance needs.
+    """
+    if not machine:
+        text = "the checkpoint does not say on which machine it was written"
+        yield Finding(subject="machine", answer=Answer.UNKNOWN, text=text)
+    else:
+        yield from _processor(machine, host)
+        yield _files(machine)
+        yield from _taken(machine)
+    yield _memory(host, memory)
+
+
+def _processor(machine: Mapping[str, JsonValue], host: Host) -> Iterator[Finding]:
+    here = os.uname()
+    if machine.get("architecture") != here.machine:
+        yield Finding(
+            subject="processor",
+            answer=Answer.PREVENTS,
+            text=f"it was written on {machine.get('architecture')}, and this machine is {here.machine}",
+            remedy="restore it on a machine of that kind",
+        )
+    else:
+        lacking = sorted(set(str(machine.get("flags", "")).split()) - cpu_flags(host))
+        yield Finding(
+            subject="processor",
+            answer=Answer.DIFFERS if lacking else Answer.FINE,
+            text=f"this one lacks {_some(lacking)}, which the instance may use"
+            if lacking
+            else "it has all features of the one where the instance was written",
+            remedy="restore it on a processor with these features" if lacking else "",
+        )
+    same = machine.get("kernel") == here.release
+    yield Finding(
+        subject="kernel",
+        answer=Answer.FINE if same else Answer.DIFFERS,
+        text=f"it is {here.release}, as where it was written"
+        if same
+        else f"it is {here.release}, and was {machine.get('kernel')} where it was written",
+    )
+
+
+def _files(machine: Mapping[str, JsonValue]) -> Finding:
+    files = machine.get("files")
+    assert isinstance(files, Mapping)
+    missing, other = [], []
+    for name, seen in files.items():
+        try:
+            now: list[JsonValue] = [Path(name).stat().st_size, build_id(Path(name))]
+        except OSError:
+            missing.append(name)
+            continue
+        if now != seen:
+            other.append(name)
+    if missing or other:
+        lacks = f"missing: {_some(missing)}" if missing else ""
+        differs = f"of another build: {_some(other)}" if other else ""
+        return Finding(
+            subject="programs and libraries",
+            answer=Answer.PREVENTS,
+            text="; ".join(filter(None, (lacks, differs))),
+            remedy="install the same versions as where it was written",
+        )
+    return Finding(
+        subject="programs and libraries",
+        answer=Answer.FINE,
+        text=f"all {len(files)} mapped files are here, and the same"
+        if files
+        else "the instance brings its own",
+    )
+
+
+def _taken(machine: Mapping[str, JsonValue]) -> Iterator[Finding]:
+    addresses = machine.get("addresses")
+    assert isinstance(addresses, Sequence)
+    free = True
+    for address in map(str, addresses):
+        host, _, port = address.removesuffix(" listening").rpartition(":")
+        why = _bound(host, int(port) if address.endswith(" listening") else 0)
+        if why:
+            free = False
+            yield Finding(
+                subject="address",
+                answer=Answer.PREVENTS,
+                text=f"{address}: {why}",
+                remedy="end the program that uses it, or give this machine the address",
+            )
+    if addresses and free:
+        yield Finding(subject="addresses", answer=Answer.FINE, text=f"{', '.join(map(str, addresses))}: free")
+
+
+def _bound(address: str, port: int) -> str:
+    """Return why a socket cannot be bound to an address; empty if it can."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as e:
+            if e.errno == errno.EADDRINUSE:
+                return "another program uses it"
+            return f"this machine does not have it ({e.strerror})"
+    return ""
+
+
+def _memory(host: Host, memory: int) -> Finding:
+    read = host.read("/proc/meminfo")
+    found = None if isinstance(read, MissingValue) else re.search(rb"^MemAvailable:\s+(\d+)", read, re.M)
+    if found is None:
+        return Finding(
+            subject="memory", answer=Answer.UNKNOWN, text="/proc/meminfo does not say what is free"
+        )
+    free = int(found[1]) << 10
+    return Finding(
+        subject="memory",
+        answer=Answer.FINE if free >= memory else Answer.PREVENTS,
+        text=f"it needs {memory >> 20} MiB, and {free >> 20} MiB are available",
+        remedy="" if free >= memory else "end other programs, or take a machine with more memory",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _shares(pid: int, kind: str) -> bool:
+    """Whether a process is in this process's namespace of a kind, and so sees what this process sees."""
+    return Path(f"/proc/{pid}/ns/{kind}").readlink() == Path(f"/proc/self/ns/{kind}").readlink()
+
+
+def _mapped(pid: int) -> Iterator[str]:
+    """Yield the regular files that a process has mapped."""
+    seen = set()
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        path = line.split(maxsplit=5)[5] if line.count(" ") >= 5 and "/" in line else ""
+        if path.startswith("/") and not path.endswith(" (deleted)") and path not in seen:
+            seen.add(path)
+            if Path(path).is_file():
+                yield path
+
+
+def _addresses(pid: int) -> Iterator[str]:
+    """Yield the local TCP addresses of a process."""
+    own = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(str(entry.readlink()))
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+                _, local, _, state, *rest = line.split()
+                if state in (_LISTENING, _ESTABLISHED) and f"socket:[{rest[5]}]" in own:
+                    yield address(local, family) + (" listening" if state == _LISTENING else "")
+
+
+def address(text: str, family: int) -> str:
+    """Return an address of /proc/net/tcp or tcp6 in words: 'ADDRESS:PORT'."""
+    digits, _, port = text.partition(":")
+    words = struct.unpack(f">{len(digits) // 8}I", bytes.fromhex(digits))
+    host = socket.inet_ntop(family, struct.pack(f"<{len(words)}I", *words))
+    return f"{host}:{int(port, 16)}"
+
+
+def build_id(path: Path) -> str:
+    """Return the build ID of a 64-bit ELF file; empty for another file, and for one without it."""
+    with contextlib.suppress(OSError, struct.error), path.open("rb") as file:
+        head = file.read(64)
+        if head[:6] != b"\x7fELF\x02\x01":
+            return ""
+        (begin,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+        for number in range(count):
+            file.seek(begin + number * size)
+            kind, _, offset, _, _, length = struct.unpack("<IIQQQQ", file.read(40))
+            if kind == _NOTES:
+                file.seek(offset)
+                found = _build_id(file.read(length))
+                if found:
+                    return found
+    return ""
+
+
+def _build_id(notes: bytes) -> str:
+    at = 0
+    while at + 12 <= len(notes):
+        name, size, kind = struct.unpack_from("<III", notes, at)
+        content = at + 12 + (name + 3) // 4 * 4
+        if kind == _BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0":
+            return notes[content : content + size].hex()
+        at = content + (size + 3) // 4 * 4
+    return ""

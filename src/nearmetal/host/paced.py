@@ -1,0 +1,50 @@
+"""Copies its input to its output, at most so many bytes per second: python paced.py RATE.
+
+A program of its own, so that it stands in a pipe between two others. It imports nothing of nearmetal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+_STEPS_PER_SECOND = 50
+_MOST = 256 << 10
+"""Bytes that are passed on at once at most."""
+
+
+def copy(
+    source: int,
+    target: int,
+    rate: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Copy a descriptor to another until its end, and return the number of bytes.
+
+    A delay is not made up for by a burst.
+    rate: most bytes per second.
+    """
+    step = max(min(int(rate / _STEPS_PER_SECOND), _MOST), 1)
+    due, copied = clock(), 0
+    while data := os.read(source, step):
+        sleep(max(due - clock(), 0.0))
+        due = max(due, clock()) + len(data) / rate
+        copied += len(data)
+        while data:
+            data = data[os.write(target, data) :]
+    sleep(max(due - clock(), 0.0))
+    return copied
+
+
+def argv(rate: float) -> list[str]:
+    """Return the command line of this program."""
+    return [sys.executable, "-I", __file__, f"{rate:.0f}"]
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end without a traceback when the reader has ended
+    copy(0, 1, float(sys.argv[1]))

@@ -1,0 +1,124 @@
+"""Moves of a user's processes to another host, by each method of CRIU, with limits of bandwidth and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.system.checkpoint_case import large_pipes
+from tests.system.moving_case import MEMORY, ROOT, Program, There, criu, program, state, there
+
+from nearmetal.api import moving
+from nearmetal.environments import Unavailable
+from nearmetal.errors import RunError, UnavailableError, UsageError
+from nearmetal.host import LocalHost
+from nearmetal.lifecycle import Method
+from nearmetal.node.criu import find_criu
+
+pytestmark = [pytest.mark.apart, pytest.mark.no_run, ROOT]
+__all__ = ["criu", "program", "state", "there"]
+MOVES = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_LAZY)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pipes() -> Iterator[None]:
+    with large_pipes():
+        yield
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_a_process_moves_to_another_host(program: Program, there: There, state: Path, method: Method) -> None:
+    done = moving.migrate(str(program.pid), "there", moving.How(method=method))
+    assert done.now == f"pid:{program.pid} at there" and done.images is None
+    assert done.size is not None and MEMORY < done.size < 4 * MEMORY
+    assert done.downtime is not None and 0 < done.downtime <= done.total
+    program.goes_on()
+    assert not program.running, "its PID is one of the other host now"
+    assert not list((state / "checkpoints").iterdir()) and not there.left()
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_it_continues_here_if_the_restore_there_fails(
+    program: Program, there: There, state: Path, method: Method
+) -> None:
+    there.make_criu('[ "$1" != restore ] || exit 9')
+    with pytest.raises(RunError, match=r"was not moved to there, and continues here") as failed:
+        moving.migrate(str(program.pid), "there", moving.How(method=method))
+    assert "Traceback" not in str(failed.value)
+    program.goes_on()
+    assert program.running and not there.left()
+    logs_only = [p.suffix for p in (state / "checkpoints").rglob("*") if p.is_file()]
+    assert set(logs_only) <= {".log"}
+
+
+def test_precopy_needs_a_kernel_that_tracks_writes(program: Program, there: There) -> None:
+    found = find_criu(LocalHost())
+    assert not isinstance(found, Unavailable)
+    how = moving.How(method=Method.CRIU_PRECOPY)
+    if (lack := found.unable.get(Method.CRIU_PRECOPY)) is None:
+        moving.migrate(str(program.pid), "there", how)
+    else:
+        with pytest.raises(UnavailableError, match="does not track writes") as refused:
+            moving.plan_migrate(str(program.pid), "there", how)
+        assert refused.value.remedy == lack.remedy
+        plan = moving.plan_migrate(str(program.pid), "there", moving.How())
+        assert any(note.startswith("criu-precopy is left out: ") for note in plan.notes)
+        assert {p.method for p in plan.methods} == set(MOVES)
+    program.goes_on()
+
+
+def test_a_copy_keeps_its_bandwidth(program: Program, there: There) -> None:
+    how = moving.How(method=Method.CRIU, bandwidth=24e6)
+    done = moving.migrate(str(program.pid), "there", how)
+    assert done.size is not None and done.total >= done.size / 24e6
+    program.goes_on()
+
+
+def test_a_copy_that_takes_too_long_is_given_up(program: Program, there: There, state: Path) -> None:
+    how = moving.How(method=Method.CRIU, bandwidth=2e6, time_limit=4.0)
+    plan = moving.plan_migrate(str(program.pid), "there", how)
+    assert "it is expected to be given up after 4 s (--time-limit)" in plan.notes
+    with pytest.raises(RunError, match=r"continues here as .*: the time limit is over") as late:
+        moving.migrate(str(program.pid), "there", how)
+    assert "--time-limit" in late.value.remedy and "--bandwidth" in late.value.remedy
+    program.goes_on()
+    assert program.running and not there.left() and not list((state / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("to", ["there", "./i"])
+def test_a_dump_that_takes_too_long_is_given_up(
+    program: Program, there: There, tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match=r"which continues: the time limit of 0.03 s is over") as late:
+        moving.migrate(str(program.pid), to, moving.How(method=Method.CRIU, time_limit=0.03))
+    assert late.value.remedy == "a longer --time-limit"
+    program.goes_on()
+    assert program.running and not there.left()
+    assert not list((tmp_path / "i").glob("*.img"))
+
+
+@pytest.mark.parametrize(
+    ("to", "how", "said"),
+    [
+        ("./i", moving.How(bandwidth=1e6), "CRIU writes images to a directory by itself"),
+        ("there", moving.How(method=Method.CRIU_LAZY, bandwidth=1e6), "criu-lazy sends memory by CRIU"),
+        ("./i", moving.How(method=Method.CRIU_LAZY), "the source still has the PIDs"),
+        ("./i", moving.How(method=Method.CRIU_PAGESERVER), "a page server saves nothing"),
+        ("there", moving.How(method=Method.PRECOPY), "method precopy does not migrate pid:"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(
+    program: Program, there: There, to: str, how: moving.How, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as refused:
+        moving.plan_migrate(str(program.pid), to, how)
+    assert refused.value.remedy
+    program.goes_on()
+
+
+def test_a_bandwidth_leaves_out_the_methods_that_do_not_keep_it(program: Program, there: There) -> None:
+    plan = moving.plan_migrate(str(program.pid), "there", moving.How(bandwidth=50e6))
+    assert plan.method is Method.CRIU and [p.method for p in plan.methods] == [Method.CRIU]
+    assert sum("--bandwidth: " in note for note in plan.notes) == 2
