@@ -12,6 +12,7 @@ from ..report.forms.json_form import json_form
 from ..report.seen import RecordIndex
 from ..report.tables.answer import absent_environments
 from ..report.tables.inside import inside_of
+from ..report.tables.sweeps import sweeps_json
 from ..samplers import costs_in
 from .common import print_json
 
@@ -36,6 +37,7 @@ def result_json(found: Results) -> dict[str, JsonValue]:
         inside=_inside(found.stored),
     )
     absent = absent_environments(found.stored.provenance)
+    form |= sweeps_json(found.study, found.analysis.cells, RecordIndex(found.trials))
     return {**form, "not_measured": [{"environment": name, "reason": why} for name, why in absent.items()]}
 
 
@@ -61,6 +63,7 @@ def print_result(found: Results, *, json: bool, everything: bool = False) -> Non
 
 def _print_answer(found: Results) -> None:
     from ..report.forms.summary import summary_text
+    from ..report.tables.moves import convergence_sentences
 
     directory = found.stored
     text = summary_text(
@@ -72,6 +75,7 @@ def _print_answer(found: Results) -> None:
         report=_page(directory),
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         absent=absent_environments(directory.provenance),
+        moves=convergence_sentences(found.study, RecordIndex(found.trials)),
     )
     print_text(text)
 
@@ -90,6 +94,7 @@ def _print_everything(found: Results) -> None:
     from ..report.forms.terminal import terminal_text
     from ..report.sheet import text_of
     from ..report.tables.boot import boot_leaf
+    from ..report.tables.moves import moves_leaf
 
     directory, study = found.stored, found.study
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
@@ -104,6 +109,8 @@ def _print_everything(found: Results) -> None:
     )
     print_text(text)
     print()
-    boots = boot_leaf(study, RecordIndex(found.trials), directory.provenance)
-    if boots is not None:
-        print(f"\n{text_of(boots)}")
+    records = RecordIndex(found.trials)
+    leaves = (moves_leaf(study, found.analysis, records), boot_leaf(study, records, directory.provenance))
+    for leaf in leaves:
+        if leaf is not None:
+            print(f"\n{text_of(leaf)}")

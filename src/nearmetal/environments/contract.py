@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from ..host import Host, Process
 from ..host.guest_line import Clocks
 from ..host.processes.ranks import RankHolds
-from ..lifecycle import Costs, Method, PageSample, PhaseTimes
+from ..lifecycle import CopyRound, Costs, Method, PageSample, PhaseTimes
 from ..model.capabilities import Capabilities
 from ..model.environments.environment import BackendSettings
 from ..model.environments.network import Seat
@@ -451,6 +451,7 @@ class Moved:
     began, ended: of the move, by CLOCK_MONOTONIC of the machine.
     sent: bytes sent.
     rounds: times that the memory was gone through.
+    copied: rounds that were seen while the instance still ran; none of methods without rounds.
     """
 
     instance: Instance
@@ -462,6 +463,7 @@ class Moved:
     ended: float
     sent: int
     rounds: int
+    copied: tuple[CopyRound, ...] = ()
 
 
 @runtime_checkable
@@ -484,7 +486,7 @@ class Migrates(Protocol):
 
         If the move fails, the instance continues at its source, or the error says that it is lost. There are
         never two of it. The context of the instance that was moved must stay open.
-        Raises UnavailableError or RunError.
+        Raises UnavailableError or RunError; lifecycle.NotConvergedError if pre-copy took too long.
         """
 
 

@@ -35,6 +35,7 @@ from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.papers import finding_json, findings_blocks
 from .tables.profile import profile_lines
+from .tables.sweeps import sweeps_json
 from .tables.trust import trust_in
 from .text import one_line, plural, tight
 
@@ -138,9 +139,10 @@ def _paper_json(paper: Published) -> dict[str, JsonValue]:
 def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:
     records, figures = RecordIndex(r.records), _figures(r, paper)
     counted = instances_of(r.study, records) if r.study is not None else ()
-    own: JsonValue = None
+    own: dict[str, JsonValue] | None = None
     if r.study is not None and r.analysis is not None and r.directory is not None:
         own = json_form(r.study, r.analysis, results_dir=str(Path(results_dir) / r.directory))
+        own |= sweeps_json(r.study, r.analysis.cells, records)
     return {
         "part": r.part.key,
         "title": r.part.title,

@@ -29,6 +29,7 @@ from ..lifecycle import (
     Choice,
     Estimate,
     Method,
+    NotConvergedError,
     PastMove,
     Prediction,
     ProbeResult,
@@ -57,18 +58,20 @@ from .checkpoint import (
     VERIFIED,
     CheckpointRestore,
     checkpoint_and_restore,
+    copied_record,
     facts_of,
     require_criu,
     total_row,
 )
 from .contract import Cost, Subject, lacks_method
-from .event_rows import event_row, measured_row
+from .event_rows import event_row, measured_row, slowdown_rows
+from .pace import behind, marked, pace, written_pages
 from .probing import PORT, TCP_EVERY, Probe, interrupt, program_inside
 from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
     name="migrate",
-    metrics=("total", "stopped", "downtime", "silence", "sent"),
+    metrics=("total", "stopped", "downtime", "silence", "slowdown", "sent"),
     quantiles=frozenset({"total", "stopped", "silence"}),
     usual=2,
     keys=MOVING_KEYS,
@@ -81,6 +84,8 @@ stopped: from the stop at the source to the resumption at the destination; of pr
 downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
     one period of the probe. Of guests only: processes are moved without an address.
+slowdown: seconds by which the program in the instance is behind its own pace afterwards, the standstill
+    included; not of a program that hardly does anything.
 sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
@@ -156,6 +161,7 @@ class Migrate(Subject):
             trial.found.rows += [
                 total_row(w, "total", moved),
                 event_row(w, "stopped", "s", [one.stopped for one in moved]),
+                *slowdown_rows(w, [one.behind for one in moved]),
                 event_row(w, "sent", "B", [one.sent for one in moved]),
             ]
             trial.found.facts[w.name] = {
@@ -192,10 +198,14 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
         probe = Probe(
             host=host, tools=tools, network=network, address=network.seats[0].address, directory=directory
         )
+        begun = marked(output)
         floor = probe.floor()
+        usual = pace(begun, marked(output))
         moves: list[tuple[Moved, Unanswered]] = []
+        slower: list[float | None] = []
         facts: list[JsonValue] = []
         past: list[PastMove] = []
+        endless = ""
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
             plan = _planned(starter, environment, now, w, past) if method is Method.AUTO else None
@@ -205,12 +215,18 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
                 bandwidth=w.bandwidth,
                 downtime_limit=plan.rest if plan is not None else limit,
             )
+            before = marked(output)
             client = probe.begin(floor.period)
             try:
                 moved = stack.enter_context(backend.migrate(host, tools, now, move))
+            except NotConvergedError as e:
+                endless = e.what
+                facts.append({"method": move.method.value, "copied": copied_record(e.copied), "ended": False})
+                break
             finally:
                 log = client.end(early=True)
             now = moved.instance
+            slower.append(behind(usual, before, marked(output)))
             seen = evaluate(log.udp, floor.period)
             if seen.doubled or log.broken is not None:
                 raise TrialFailedError(
@@ -218,11 +234,13 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
                 )
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, floor.period * TCP_EVERY)
-            facts.append(_facts(moved, seen, stream) | (plan.record(moved) if plan is not None else {}))
+            facts.append(
+                _facts(move.method, moved, seen, stream) | (plan.record(moved) if plan is not None else {})
+            )
             if plan is not None:
                 past.append(plan.compared(moved))
-        _verify(program, output)
-    trial.found.rows += _rows(w, moves, floor.period)
+        verified = _verify(program, output)
+    trial.found.rows += _endless(w, endless) if endless else _rows(w, moves, slower, floor.period, verified)
     trial.found.facts[w.name] = {
         "method": method.value,
         "downtime_limit": limit,
@@ -313,10 +331,13 @@ def _planned(
     )
 
 
-def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
+def _facts(method: Method, moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
     return {
+        "method": method.value,
         "phases": dict(moved.phases.record()),
         "rounds": moved.rounds,
+        "copied": copied_record(moved.copied),
+        "ended": True,
         "lost_times_period": seen.unanswered,
         "gap": seen.gap,
         "tcp_gap": stream.gap,
@@ -324,18 +345,37 @@ def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, Js
     }
 
 
-def _rows(w: EventSubject, moves: Sequence[tuple[Moved, Unanswered]], period: float) -> list[Row]:
+def _endless(w: EventSubject, why: str) -> list[Row]:
+    """Return the rows of a trial whose move did not converge, so that the other workloads of its arm are
+    measured nevertheless.
+
+    why: what the mechanism says.
+    """
+    units = {metric: "B" if metric == "sent" else "s" for metric in MIGRATE.metrics}
+    return [measured_row(w, metric, unit, Better.LOWER, None, why) for metric, unit in units.items()]
+
+
+def _rows(
+    w: EventSubject,
+    moves: Sequence[tuple[Moved, Unanswered]],
+    slower: Sequence[float | None],
+    period: float,
+    verified: Mapping[str, JsonValue],
+) -> list[Row]:
     """Return the rows of a trial. What the mechanism gives as zero has a failed row.
 
+    slower: seconds by which the program was behind after each move.
     period: of the probe, in seconds. No silence is shorter, since it is known to one period only.
+    verified: what the program found afterwards.
     """
     timed = [m for m, _ in moves]
     downtimes = [m.downtime for m in timed if m.downtime]
     return [
-        event_row(w, "total", "s", [m.total for m in timed]),
+        replace(event_row(w, "total", "s", [m.total for m in timed]), verification=verified),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
         event_row(w, "silence", "s", [max(u.gap, period) for _, u in moves]),
+        *slowdown_rows(w, slower),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),
     ]
 
@@ -346,9 +386,12 @@ def _row_of(w: EventSubject, metric: str, values: Sequence[float], why: str) -> 
     return event_row(w, metric, "s", values)
 
 
-def _verify(program: Process, output: Path) -> None:
-    """Raises TrialFailedError unless the program in the guest still runs, and ends with the right answer."""
-    before = _written(output)
+def _verify(program: Process, output: Path) -> Mapping[str, JsonValue]:
+    """Return what the program in the guest found when it verified its memory.
+
+    Raises TrialFailedError unless it still runs, and ends with the right answer.
+    """
+    before = written_pages(output)
     interrupt(program)
     try:
         status = program.wait(END_SECONDS)
@@ -360,9 +403,4 @@ def _verify(program: Process, output: Path) -> None:
     last: Mapping[str, int] = json.loads(text.splitlines()[-1])
     if last.get("wrong") != 0 or last["pages"] < before:
         raise TrialFailedError("the program in the guest came to a wrong answer after the move")
-
-
-def _written(output: Path) -> int:
-    """Return how many pages the program had written when it last said so."""
-    lines = [json.loads(line) for line in output.read_text().splitlines() if line.startswith('{"written"')]
-    return int(lines[-1]["written"]) if lines else 0
+    return {"pages_written": last["pages"], "wrong_pages": 0, "second_copies": 0}

@@ -25,6 +25,7 @@ from ..tables.boot import boot_leaf
 from ..tables.cells import question_text
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
+from ..tables.moves import moves_leaf
 from ..text import one_line, plural, tight
 from . import curves, first, sections
 from . import inside as inside_sections
@@ -108,10 +109,11 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.verdicts(study, analysis),
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.noise_floor(study, analysis, drawings.figure),
-        curves.section(analysis.cells, drawings.figure),
+        curves.section(analysis.cells),
+        *_leaves((moves_leaf(study, analysis, records),), drawings),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
-        *_boots(study, records, context, drawings),
+        *_leaves((boot_leaf(study, records, context.provenance),), drawings),
         sections.what_ran(study, analysis, records),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
@@ -146,10 +148,9 @@ def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[M
     return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 
-def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawings) -> list[Markup]:
-    """Return the boot times of guests; nothing if no guest was booted."""
-    leaf = boot_leaf(study, records, context.provenance)
-    return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
+def _leaves(leaves: Sequence[Leaf | None], drawings: Drawings) -> list[Markup]:
+    """Return sections of which some may not exist."""
+    return [html_of(leaf, drawings.figure, fold=True) for leaf in leaves if leaf is not None]
 
 
 def framed(
