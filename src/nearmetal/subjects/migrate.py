@@ -91,7 +91,8 @@ sent: bytes sent, or written to files and copied.
 BOOT_SECONDS, MOVE_SECONDS = 10.0, 3.0
 """Estimated seconds of the start of a guest with the floor of its probe, and of a move."""
 END_SECONDS = 60.0
-_KIND = "between two seats"
+MOVE_KIND = "between two seats"
+"""Kind of the moves by which predictions are corrected (lifecycle.PastMove)."""
 
 
 class Migrate(Subject):
@@ -283,7 +284,7 @@ class _Plan:
 
     def compared(self, moved: Moved) -> PastMove:
         return PastMove(
-            kind=_KIND,
+            kind=MOVE_KIND,
             method=self.choice.method,
             predicted_total=self.uncorrected.total.value,
             total=moved.total,
@@ -296,27 +297,55 @@ def _ends(e: Estimate) -> list[JsonValue]:
     return [v if math.isfinite(v) else None for v in (e.low, e.value, e.high)]
 
 
-def _planned(
-    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
-) -> _Plan:
-    """Sample the memory of a guest, predict every method that can move it, and choose one."""
-    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What is expected of a move by each method.
+
+    uncorrected: before they were corrected by the moves before.
+    """
+
+    corrected: Mapping[Method, Prediction]
+    uncorrected: Mapping[Method, Prediction]
+
+
+def predicted(
+    backend: Predictable,
+    methods: Sequence[Method],
+    instance: Instance,
+    past: Sequence[PastMove],
+    *,
+    bound: float,
+    bandwidth: float | None,
+) -> Predictions:
+    """Sample the memory of a guest, and predict its move by each method.
+
+    bound: seconds of downtime that are allowed.
+    bandwidth: most bytes per second; None for no limit.
+    """
     sample = backend.sample_memory(instance)
     assert backend.costs.bandwidth is not None
-    limit = w.most_downtime
     known = guest_conditions(
         float(sample.memory),
         dirtying(sample),
         backend.costs,
         backend.costs.bandwidth,
-        bound=limit,
-        most=w.bandwidth,
+        bound=bound,
+        most=bandwidth,
     )
-    raw = {m: predict(m, known) for m in backend.moves_by}
-    predictions = {m: corrected(p, past, _KIND) for m, p in raw.items()}
+    raw = {m: predict(m, known) for m in methods}
+    return Predictions(corrected={m: corrected(p, past, MOVE_KIND) for m, p in raw.items()}, uncorrected=raw)
+
+
+def _planned(
+    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
+) -> _Plan:
+    """Predict every method that can move a guest, and choose one."""
+    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
+    limit = w.most_downtime
+    expected = predicted(backend, backend.moves_by, instance, past, bound=limit, bandwidth=w.bandwidth)
     reasons = {m: backend.unmovable(environment, m) for m in backend.moves_by}
     every = [
-        Candidate(prediction=predictions[m], refused=why.reason if why is not None else "")
+        Candidate(prediction=expected.corrected[m], refused=why.reason if why is not None else "")
         for m, why in reasons.items()
     ]
     if all(c.refused for c in every):
@@ -326,8 +355,8 @@ def _planned(
     return _Plan(
         choice=choice,
         rest=allowed_rest(limit, backend.costs),
-        prediction=predictions[choice.method],
-        uncorrected=raw[choice.method],
+        prediction=expected.corrected[choice.method],
+        uncorrected=expected.uncorrected[choice.method],
     )
 
 
