@@ -220,9 +220,7 @@ def container_by_hand(tools: Tools, criu: Criu) -> ProcessMove:
         return ProcessMove(total=time.monotonic() - begin, gap=_verified(place).gap)
 
 
-def _container(
-    config: dict[str, Any], words: Sequence[str], place: Place, tools: Tools
-) -> dict[str, Any]:
+def _container(config: dict[str, Any], words: Sequence[str], place: Place, tools: Tools) -> dict[str, Any]:
     """Return the configuration of a container that runs a program, which sees the record of its progress."""
     # The streams are opened inside: CRIU does not know a file of the machine.
     inside = 'exec "$@" </dev/null >/dev/null 2>&1'

@@ -5,8 +5,8 @@ By hand, as root: python -m benchmarks.lifecycle [--quick] [--rounds 8] [--parts
 container auto probe] [--loads 0 1 2 3]. It needs the images criu and debian-kernel.
 
 idle, dirty: a guest of 256 MiB, against plain QMP commands to two QEMUs; idle by pre-copy, and with 100 MiB
-that are dirtied at full speed by the method that `auto` chooses for 150 ms. Gaps are those of a UDP probe, less
-its floor, which is measured for each guest before it is moved.
+that are dirtied at full speed by the method that `auto` chooses for 150 ms. Gaps are those of a UDP probe,
+less its floor, which is measured for each guest before it is moved.
 process, lazy: a process of 256 MiB, against criu dump, cp and criu restore; gaps are the longest time between
 two steps of the program.
 container: the same in a container, against runc checkpoint, cp and runc restore.
@@ -16,8 +16,8 @@ connection only if no other keeps it. If none keeps it, the one with the shortes
 its times are predicted, from a sample of the guest's memory and all earlier moves.
 probe: CPU time of the probe's client at its shortest period.
 
-Both sides run once in each round, in random order, with a guest or process of their own. Ratios are nearmetal /
-by hand, pair by pair, with the exact signed-rank interval, finite from six rounds on.
+Both sides run once in each round, in random order, with a guest or process of their own. Ratios are
+nearmetal / by hand, pair by pair, with the exact signed-rank interval, finite from six rounds on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from statistics import median
 
 from benchmarks import criu_moves, guest_moves
 from benchmarks.criu_moves import ProcessMove
-from benchmarks.guest_moves import FULL_SPEED, IDLE, MEMORY, QEMU, GuestMove, Load
+from benchmarks.guest_moves import FULL_SPEED, IDLE, QEMU, GuestMove, Load
 from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.environments import Tools
@@ -217,9 +217,7 @@ def report(
 
 def processes(tools: Tools, parts: Iterable[str], rounds: int) -> list[bool]:
     criu, within = criu_moves.require_criu(), []
-    plain: Callable[[], ProcessMove] = partial(
-        criu_moves.by_nearmetal, tools, criu, "native", Method.CRIU
-    )
+    plain: Callable[[], ProcessMove] = partial(criu_moves.by_nearmetal, tools, criu, "native", Method.CRIU)
     if "process" in parts:
         hand = partial(criu_moves.process_by_hand, tools, criu, Method.CRIU)
         found = interleaved({"nearmetal": plain, "by hand": hand}, rounds)
@@ -340,8 +338,8 @@ def judged(load: str, bound: float, by_method: Mapping[str, Sequence[AutoMove]])
     used = ", ".join(dict.fromkeys(o.method.value for o in own))
     lines = ", ".join(f"{m} {totals[m]:.2f} s/{1e3 * stops[m]:.0f} ms" for m in fixed)
     print(
-        f"  {load}, {1e3 * bound:.0f} ms: auto ({used}) {own_total:.2f} s/{1e3 * own_stop:.0f} ms, best {best}, "
-        f"{times:.2f} times; {lines}; sampled in {median(o.sampled for o in own):.2f} s",
+        f"  {load}, {1e3 * bound:.0f} ms: auto ({used}) {own_total:.2f} s/{1e3 * own_stop:.0f} ms, "
+        f"best {best}, {times:.2f} times; {lines}; sampled in {median(o.sampled for o in own):.2f} s",
         flush=True,
     )
     return times <= TIMES_BEST

@@ -120,7 +120,7 @@ def test_a_curve_for_each_metric_over_each_key_with_every_environment_once() -> 
     over_memory, over_rate = figures[:2]
     assert [p.title for p in over_rate.panels] == ["memory 128 MiB", "memory 256 MiB"]
     assert [p.title for p in over_memory.panels] == [
-        f"dirty rate {rate}" for rate in ("1.00 MiB/s", "64.0 MiB/s", "full speed")
+        f"dirty rate {rate}" for rate in ("1 MiB/s", "64 MiB/s", "full speed")
     ]
     (panel, _) = over_rate.panels
     assert {side: [at for at, _ in points] for side, points in panel.lines.items()} == {
@@ -171,7 +171,7 @@ def test_convergence_by_what_the_rounds_show() -> None:
 def test_where_pre_copy_stops_is_said_with_its_evidence() -> None:
     said = convergence_sentences(study(), index())
     assert said == tuple(
-        f"guest-precopy, memory {memory} MiB: pre-copy converges by itself up to dirty rate 64.0 MiB/s, and "
+        f"guest-precopy, memory {memory} MiB: pre-copy converges by itself up to dirty rate 64 MiB/s, and "
         "does not at dirty rate full speed (2 of 2 moves): 4 rounds of 134, 105, 105, 104 MB, and its CPUs "
         "were throttled by up to 30 %."
         for memory in (128, 256)

@@ -31,7 +31,10 @@ FULL_SPEED = "full speed"
 
 def at_text(key: str, at: float) -> str:
     """Return a value of a swept key as text: '128 MiB', or 'full speed' for a dirty rate without a limit."""
-    return FULL_SPEED if math.isinf(at) else show(at, AXES[key][1], binary=AXES[key][1] != "s")
+    if math.isinf(at):
+        return FULL_SPEED
+    number, _, unit = show(at, AXES[key][1], binary=AXES[key][1] != "s").partition(" ")
+    return f"{float(number):g} {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
