@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from nearmetal.environments import GuestBase, InstanceRequest, MoveRequest, Tools
-from nearmetal.environments.guest_needs import require_program
 from nearmetal.environments.guest_tap import tap_argv
 from nearmetal.environments.initramfs import initramfs
 from nearmetal.environments.qemu.argv import Sockets, qemu_argv
 from nearmetal.environments.qemu.backend import Qemu
+from nearmetal.environments.qemu.guest import require_program
 from nearmetal.environments.qemu.migrate import QemuGuest
 from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory

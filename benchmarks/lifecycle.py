@@ -46,6 +46,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.facts.provenance import cpu_summary, provenance
 from nearmetal.lifecycle import Candidate, Estimate, Method, PastMove, allowed_rest, choose
 from nearmetal.model.environments.guest import MIB
+from nearmetal.node.criu import find_criu
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.subjects.migrate import MOVE_KIND, Predictions, predicted
@@ -134,7 +135,7 @@ def arguments() -> argparse.Namespace:
 
 
 def machine_line(machine: Machine) -> str:
-    criu = criu_moves.find_criu(machine.host)
+    criu = find_criu(machine.host)
     version = getattr(criu, "version", "none")
     return f"{cpu_summary(provenance(machine.host))}, CRIU {version}, QEMU {qemu_version(machine)}"
 
@@ -219,7 +220,7 @@ def processes(tools: Tools, parts: Iterable[str], rounds: int) -> list[bool]:
     criu, within = criu_moves.require_criu(), []
     plain: Callable[[], ProcessMove] = partial(criu_moves.by_nearmetal, tools, criu, "native", Method.CRIU)
     if "process" in parts:
-        hand = partial(criu_moves.process_by_hand, tools, criu, Method.CRIU)
+        hand: Callable[[], ProcessMove] = partial(criu_moves.process_by_hand, tools, criu, Method.CRIU)
         found = interleaved({"nearmetal": plain, "by hand": hand}, rounds)
         print("process of 256 MiB, criu")
         within += report(found["nearmetal"], found["by hand"], most=0.51)
@@ -238,8 +239,8 @@ def processes(tools: Tools, parts: Iterable[str], rounds: int) -> list[bool]:
     if "container" in parts:
         found = interleaved(
             {
-                "nearmetal": partial(criu_moves.by_nearmetal, tools, criu, "runc", Method.CRIU),
-                "by hand": partial(criu_moves.container_by_hand, tools, criu),
+                "nearmetal": lambda: criu_moves.by_nearmetal(tools, criu, "runc", Method.CRIU),
+                "by hand": lambda: criu_moves.container_by_hand(tools, criu),
                 "process": plain,
             },
             rounds,

@@ -22,8 +22,8 @@ from nearmetal.report.page.curves import swept_figures
 from nearmetal.report.page.lines import html_of_lines, svg_files
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
-from nearmetal.report.tables.moves import convergence_sentences, moves_leaf
-from nearmetal.report.tables.sweeps import convergence_lines, sweeps, sweeps_json
+from nearmetal.report.tables.moves import moves_leaf
+from nearmetal.report.tables.sweeps import convergence_lines, convergence_sentences, sweeps, sweeps_json
 from nearmetal.study_file import load_text
 
 STUDY = """\

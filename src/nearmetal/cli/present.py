@@ -12,7 +12,7 @@ from ..report.forms.json_form import json_form
 from ..report.seen import RecordIndex
 from ..report.tables.answer import absent_environments
 from ..report.tables.inside import inside_of
-from ..report.tables.sweeps import sweeps_json
+from ..report.tables.sweeps import convergence_sentences, sweeps_json
 from ..samplers import costs_in
 from .common import print_json
 
@@ -63,7 +63,6 @@ def print_result(found: Results, *, json: bool, everything: bool = False) -> Non
 
 def _print_answer(found: Results) -> None:
     from ..report.forms.summary import summary_text
-    from ..report.tables.moves import convergence_sentences
 
     directory = found.stored
     text = summary_text(
@@ -93,8 +92,7 @@ def print_text(text: Text) -> None:
 def _print_everything(found: Results) -> None:
     from ..report.forms.terminal import terminal_text
     from ..report.sheet import text_of
-    from ..report.tables.boot import boot_leaf
-    from ..report.tables.moves import moves_leaf
+    from ..report.tables.moves import event_leaves
 
     directory, study = found.stored, found.study
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
@@ -109,8 +107,5 @@ def _print_everything(found: Results) -> None:
     )
     print_text(text)
     print()
-    records = RecordIndex(found.trials)
-    leaves = (moves_leaf(study, found.analysis, records), boot_leaf(study, records, directory.provenance))
-    for leaf in leaves:
-        if leaf is not None:
-            print(f"\n{text_of(leaf)}")
+    for leaf in event_leaves(study, found.analysis, RecordIndex(found.trials), directory.provenance):
+        print(f"\n{text_of(leaf)}")

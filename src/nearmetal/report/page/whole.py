@@ -21,11 +21,10 @@ from ..charts.parts import PAGE, Chart, config
 from ..seen import RecordIndex
 from ..sheet import Leaf, html_of
 from ..tables.answer import absent_environments
-from ..tables.boot import boot_leaf
 from ..tables.cells import question_text
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
-from ..tables.moves import moves_leaf
+from ..tables.moves import event_leaves
 from ..text import one_line, plural, tight
 from . import curves, first, sections
 from . import inside as inside_sections
@@ -110,10 +109,12 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.noise_floor(study, analysis, drawings.figure),
         curves.section(analysis.cells),
-        *_leaves((moves_leaf(study, analysis, records),), drawings),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
-        *_leaves((boot_leaf(study, records, context.provenance),), drawings),
+        *(
+            html_of(leaf, drawings.figure, fold=True)
+            for leaf in event_leaves(study, analysis, records, context.provenance)
+        ),
         sections.what_ran(study, analysis, records),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
@@ -146,11 +147,6 @@ def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[M
     blocks = instances_blocks(study, instances_of(study, records))
     leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
     return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
-
-
-def _leaves(leaves: Sequence[Leaf | None], drawings: Drawings) -> list[Markup]:
-    """Return sections of which some may not exist."""
-    return [html_of(leaf, drawings.figure, fold=True) for leaf in leaves if leaf is not None]
 
 
 def framed(

@@ -3,6 +3,9 @@ converging."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ...model.record import JsonValue
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show
@@ -11,14 +14,16 @@ from ..page.lines import LinesFigure
 from ..seen import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
-from .sweeps import convergence_lines
+from .boot import boot_leaf
+from .sweeps import convergence_sentences
 
-KEY = "moves"
 
-
-def convergence_sentences(study: Study, records: RecordIndex) -> tuple[str, ...]:
-    """Return where pre-copy stops converging, a sentence for each environment."""
-    return tuple(f"{line.sentence()}." for line in convergence_lines(study, records))
+def event_leaves(
+    study: Study, analysis: Analysis, records: RecordIndex, provenance: Mapping[str, JsonValue]
+) -> tuple[Leaf, ...]:
+    """Return the sections on moves and on boots of instances, as far as they were measured."""
+    found = (moves_leaf(study, analysis, records), boot_leaf(study, records, provenance))
+    return tuple(leaf for leaf in found if leaf is not None)
 
 
 def moves_leaf(study: Study, analysis: Analysis, records: RecordIndex) -> Leaf | None:
@@ -26,7 +31,7 @@ def moves_leaf(study: Study, analysis: Analysis, records: RecordIndex) -> Leaf |
     figures = swept_figures(study, analysis.cells)
     blocks: list[Block] = [Words(text=text) for text in convergence_sentences(study, records)]
     blocks += [block for figure in figures for block in (figure, _grid(figure))]
-    return Leaf(key=KEY, title="Moves over what was swept", blocks=tuple(blocks)) if blocks else None
+    return Leaf(key="moves", title="Moves over what was swept", blocks=tuple(blocks)) if blocks else None
 
 
 def _grid(figure: LinesFigure) -> Grid:

@@ -195,6 +195,11 @@ def convergence_lines(study: Study, records: RecordIndex) -> tuple[ConvergenceLi
     )
 
 
+def convergence_sentences(study: Study, records: RecordIndex) -> tuple[str, ...]:
+    """Return where pre-copy stops converging, a sentence for each environment."""
+    return tuple(f"{line.sentence()}." for line in convergence_lines(study, records))
+
+
 def _converged(sweep: Sweep, arm: Arm, records: RecordIndex) -> Iterator[ConvergenceLine]:
     key = "dirty_rate" if "dirty_rate" in sweep.keys else sweep.keys[-1]
     points: dict[str, list[ConvergencePoint]] = {}
