@@ -32,7 +32,7 @@ from nearmetal.subjects.checkpoint_event import CheckpointEvent, ProgramProgress
 HOST = LocalHost()
 LABEL = f"nearmetal-check-{os.getpid()}-lp"
 MEMORY, HOT, RATE = 256 * MIB, 16 * MIB, 16 * MIB
-LIMIT = 120.0
+LIMIT = 60.0
 LOOK_AGAIN = 0.0005
 PIPES = Path("/proc/sys/fs/pipe-max-size")
 numbers = count()
@@ -173,7 +173,7 @@ def _lazily(criu: Criu, place: Place, process: subprocess.Popen[bytes], stack: E
     pages = ["--images-dir", str(place.there), "--page-server", *where]
     fetching = _background([*criu.argv, "lazy-pages", *pages], stack)
     # The source still has its PIDs, so the copy gets a namespace of its own.
-    words = ["unshare", "--pid", "--mount", "--net", "--fork", "--kill-child", "--mount-proc"]
+    words = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
     words += [*criu.argv, "restore", "--images-dir", str(place.there), "--lazy-pages"]
     restored = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(_end, restored)
