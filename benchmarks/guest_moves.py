@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -35,7 +36,7 @@ from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.node.machine import image_store
 from nearmetal.subjects.pace import marked
-from nearmetal.subjects.probing import PORT, Probe, program_inside
+from nearmetal.subjects.probing import PERIODS, PORT, TCP_EVERY, Probe, program_inside
 
 HOST, QEMU = LocalHost(), Qemu()
 LABEL = f"nearmetal-check-{os.getpid()}-lc"
@@ -263,25 +264,27 @@ class Commands:
             self._socket.close()
 
 
-def probe_cost(here: Ground, seconds: float) -> tuple[float, Sequence[str]]:
-    """Return the CPU time of the client of a probe at its shortest period, as a share of a core, and its
-    command line. A namespace of the machine answers."""
-    own = here.directory / f"cost-{next(here.numbers)}"
-    own.mkdir()
-    seat, period = here.network.seats[1], 0.5e-3
-    enter = ["nsenter", f"--net={seat.netns}"]
-    answer = [*enter, here.tools / "nm-probe", "answer", "--port", str(PORT)]
-    with subprocess.Popen(answer, stdout=subprocess.PIPE, text=True) as answering:
+def probe_cost(tools: Tools, directory: Path, seconds: float) -> tuple[float, float]:
+    """Return the CPU times of both ends of a probe at its shortest period, as shares of a core: of the client,
+    and of the responder, which runs in a namespace of the machine."""
+    period = PERIODS[0]
+    want = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=1)
+    with build_networks(f"{LABEL}p", [want], directory) as (network,):
+        (seat,) = network.seats
+        enter = ["nsenter", f"--net={seat.netns}"]
+        answer = [*enter, tools / "nm-probe", "answer", "--port", str(PORT)]
+        words = [tools / "nm-probe", "ask", "--address", seat.address, "--port", str(PORT)]
+        words += ["--period", f"{period * 1e9:.0f}", "--count", f"{seconds / period:.0f}"]
+        words += ["--tcp-every", str(TCP_EVERY), "--linger", "100000000", "--out", str(directory / "log")]
+        answering = subprocess.Popen(answer, stdout=subprocess.PIPE)
         assert answering.stdout is not None
         answering.stdout.readline()
-        words = [here.tools / "nm-probe", "ask", "--address", seat.address, "--port", str(PORT)]
-        words += ["--period", f"{period * 1e9:.0f}", "--count", f"{seconds / period:.0f}"]
-        words += ["--tcp-every", "10", "--linger", "100000000", "--out", str(own / "log")]
         begin = time.monotonic()
-        asking = subprocess.Popen(here.network.hub_command(words), stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(asking.pid, 0)
+        asking = subprocess.Popen(network.hub_command(words), stdout=subprocess.DEVNULL)
+        _, status, client = os.wait4(asking.pid, 0)
         wall = time.monotonic() - begin
-        answering.kill()
+        os.kill(answering.pid, signal.SIGTERM)
+        _, _, responder = os.wait4(answering.pid, 0)
     if status != 0:
         raise SystemExit("the probe fails")
-    return (used.ru_utime + used.ru_stime) / wall, words
+    return (client.ru_utime + client.ru_stime) / wall, (responder.ru_utime + responder.ru_stime) / wall
