@@ -265,8 +265,10 @@ class Commands:
 
 
 def probe_cost(tools: Tools, directory: Path, seconds: float) -> tuple[float, float]:
-    """Return the CPU times of both ends of a probe at its shortest period, as shares of a core: of the client,
-    and of the responder, which runs in a namespace of the machine."""
+    """Return the CPU times of both ends of a probe at its shortest period, as shares of a core.
+
+    The client is first. The responder runs in a namespace of the machine.
+    """
     period = PERIODS[0]
     want = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=1)
     with build_networks(f"{LABEL}p", [want], directory) as (network,):
