@@ -88,6 +88,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.networks
 	$(PYTHON) -m benchmarks.starts
 	$(PYTHON) -m benchmarks.guest_boot
+	$(PYTHON) -m benchmarks.lifecycle
 	$(PYTHON) -m benchmarks.trial_cost
 	$(PYTHON) -m benchmarks.sampler
 	$(PYTHON) -m benchmarks.analysis

@@ -83,8 +83,8 @@ def test_memory_is_written_in_rounds_and_restored(
         assert done.ok, first_error(dump.images / "dump.log") or done.failure()
         written.append(statistics_of(dump.images).written)
 
-    last, rounds = write_rounds(directory, write)
-    assert rounds == len(written) >= 2 and written[0] >= MEMORY
+    last, sizes = write_rounds(directory, write)
+    assert sizes == written and len(sizes) >= 2 and written[0] >= MEMORY
     assert written[1] <= MEMORY // 4, f"rounds of {written} bytes"
     write(Dump(images=images, previous=last, tracked=True))
     assert written[-1] <= MEMORY // 4

@@ -55,7 +55,7 @@ def test_checkpoints_are_measured_by_method_and_verified(tmp_path: Path) -> None
     for trial in trials:
         assert trial["status"] == "ok", trial
         rows = {r["metric"]: r for r in trial["rows"] if r["workload"] == "saved"}
-        assert set(rows) == {"checkpoint", "pause", "stopped", "checkpoint_size", "sent"}
+        assert set(rows) == {"checkpoint", "pause", "stopped", "slowdown", "checkpoint_size", "sent"}
         (total,), (stopped,) = rows["checkpoint"]["values"], rows["stopped"]["values"]
         assert 0 < stopped < total + 0.1 and rows["sent"]["values"][0] >= 64 << 20
         facts = trial["facts"]["saved"]

@@ -42,7 +42,7 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     line = next(line for line in trial_lines(tmp_path) if not line["aa"])
     assert line["status"] == "ok", line
     rows = {r["metric"]: r for r in line["rows"] if r["workload"] == "moved"}
-    assert set(rows) == {"total", "stopped", "downtime", "silence", "unanswered", "sent"}
+    assert set(rows) == {"total", "stopped", "downtime", "silence", "unanswered", "slowdown", "sent"}
     assert len(rows["total"]["values"]) == 2 and min(rows["total"]["values"]) > 0
     assert max(rows["stopped"]["values"]) <= max(rows["total"]["values"])
     facts = line["facts"]["moved"]
@@ -145,7 +145,7 @@ def test_methods_are_compared_and_those_that_there_are_not_are_named(tmp_path: P
     }, lines
     for line in lines:
         assert {r["workload"] for r in line["rows"]} == {"moved-1MiB_s", "moved-0B_s"}
-        common = {"total", "stopped", "sent"}
+        common = {"total", "stopped", "slowdown", "sent"}
         own = {"downtime", "silence"} if line["arm"].startswith("vm") else set()
         assert {r["metric"] for r in line["rows"]} == common | own
         sent = next(r for r in line["rows"] if r["metric"] == "sent")["values"][0]
@@ -158,7 +158,9 @@ def test_methods_are_compared_and_those_that_there_are_not_are_named(tmp_path: P
     }
     assert {(c["arm"], c["baseline"]) for c in found["cells"]} == {("vm-precopy/1x1", "bare-criu/1x1")}
     assert {(c["workload"], c["metric"]) for c in found["cells"]} == {
-        (f"moved-{rate}", metric) for rate in ("1MiB_s", "0B_s") for metric in ("total", "stopped", "sent")
+        (f"moved-{rate}", metric)
+        for rate in ("1MiB_s", "0B_s")
+        for metric in ("total", "stopped", "slowdown", "sent")
     }
     again = nearmetal("analyze", found["results_dir"], "--json", cwd=tmp_path, timeout=300)
     assert again.returncode == 0 and json.loads(again.stdout)["cells"] == found["cells"]

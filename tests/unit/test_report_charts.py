@@ -142,7 +142,7 @@ def test_the_margin_is_left_out_only_where_it_would_flatten_the_points() -> None
 
 def test_files_of_every_format(tmp_path: Path) -> None:
     analysis = replace(sample.analysis(), cells=sample.analysis().cells[9:10])
-    written = write_figures(analysis, tmp_path / "figures", records=sample.records())
+    written = write_figures(sample.study(), analysis, tmp_path / "figures", records=sample.records())
     assert len(written) == 3 * len(figures(analysis))
     by_format = {f: [p for p in written if p.suffix == f".{f}"] for f in Format}
     for path in by_format[Format.SVG]:
@@ -156,7 +156,7 @@ def test_files_of_every_format(tmp_path: Path) -> None:
 def test_figures_that_cannot_be_written_say_where(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RecordsError, match="cannot write"):
-        write_figures(sample.analysis(), tmp_path / "file", [Format.SVG])
+        write_figures(sample.study(), sample.analysis(), tmp_path / "file", [Format.SVG])
 
 
 def test_the_last_good_attempt_of_a_block_counts() -> None:

@@ -24,11 +24,21 @@ EVENT = EventSubject(name="w", facts=CHECKPOINT)
 
 def test_a_row_for_each_metric_with_the_steps_of_each_event() -> None:
     one, two = (
-        Restored(phases=PhaseTimes(STEPS), pause=0.8, stopped=0.7, size=64, sent=65),
-        Restored(phases=PhaseTimes(STEPS | {Phase.COPY: 1.3}), pause=2, stopped=1.9, size=9, sent=8),
+        Restored(phases=PhaseTimes(STEPS), pause=0.8, stopped=0.7, size=64, sent=65, behind=0.9, passes=2),
+        Restored(
+            phases=PhaseTimes(STEPS | {Phase.COPY: 1.3}),
+            pause=2,
+            stopped=1.9,
+            size=9,
+            sent=8,
+            behind=2.5,
+            passes=3,
+        ),
     )
-    total, pause, stopped, size, sent = rows(EVENT, [one, two])
-    assert tuple(r.metric for r in (total, pause, stopped, size, sent)) == CHECKPOINT.metrics
+    total, pause, stopped, slowdown, size, sent = found = rows(EVENT, [one, two])
+    assert tuple(r.metric for r in found) == CHECKPOINT.metrics
+    assert (slowdown.values, slowdown.unit) == ((0.9, 2.5), "s")
+    assert total.verification == {"passes": 2, "wrong_pages": 0, "second_copies": 0}
     assert total.values == pytest.approx((0.9, 1.9)) and total.parts["step.copy"] == (0.3, 1.3)
     assert (stopped.values, sent.values, sent.unit) == ((0.7, 1.9), (65, 8), "B")
     assert set(total.parts) == {f"step.{name}" for name in STEPS}

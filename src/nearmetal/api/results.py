@@ -187,5 +187,5 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
     if figures:
         from ..report.forms.figures import write_figures
 
-        out += write_figures(analysis, directory.path / "figures", records=records)
+        out += write_figures(study, analysis, directory.path / "figures", records=records)
     return out

@@ -173,25 +173,25 @@ def run_dump(host: Host, tools: Tools, label: str, argv: Sequence[str], images: 
         raise RunError(f"no checkpoint: {first_error(log) or done.failure()}", where=str(log))
 
 
-def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, int]:
+def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, list[int]]:
     """Write memory in rounds of pre-copy while the instance runs, until a round is small or hardly smaller
     than the one before.
 
     directory: returns a new directory for a round, by its number from 0.
     write: runs the dump of a round.
-    Returns the directory of the last round, and the number of rounds. Raises RunError.
+    Returns the directory of the last round, and the bytes that each round wrote. Raises RunError.
     """
-    previous, before = None, 0
+    previous: Path | None = None
+    sizes: list[int] = []
     for number in range(MOST_ROUNDS):
         dump = Dump(images=directory(number), previous=previous, round=True, tracked=True)
         write(dump)
-        written = statistics_of(dump.images).written
+        sizes.append(statistics_of(dump.images).written)
         previous = dump.images
-        if written <= SMALL or (before and written > 0.9 * before):
+        if sizes[-1] <= SMALL or (len(sizes) > 1 and sizes[-1] > 0.9 * sizes[-2]):
             break
-        before = written
     assert previous is not None
-    return previous, number + 1
+    return previous, sizes
 
 
 def free_port() -> int:

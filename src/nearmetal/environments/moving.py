@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ..host import Host
-from ..lifecycle import Costs, Method, PageSample, PhaseTimes
+from ..lifecycle import CopyRound, Costs, Method, PageSample, PhaseTimes
 from ..model.study import Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 
@@ -127,6 +127,7 @@ class Moved:
     began, ended: of the move, by CLOCK_MONOTONIC of the machine.
     sent: bytes sent.
     rounds: times that the memory was gone through.
+    copied: rounds that were seen while the instance still ran; none of methods without rounds.
     """
 
     instance: Instance
@@ -138,6 +139,7 @@ class Moved:
     ended: float
     sent: int
     rounds: int
+    copied: tuple[CopyRound, ...] = ()
 
 
 @runtime_checkable
@@ -160,7 +162,7 @@ class Migrates(Protocol):
 
         If the move fails, the instance continues at its source, or the error says that it is lost. There are
         never two of it. The context of the instance that was moved must stay open.
-        Raises UnavailableError or RunError.
+        Raises UnavailableError or RunError; lifecycle.NotConvergedError if pre-copy took too long.
         """
 
 

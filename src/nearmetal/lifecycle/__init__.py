@@ -6,6 +6,7 @@ Pure: it does no I/O and knows no backend.
 from __future__ import annotations
 
 from .choice import Bounded, Candidate, Choice, choose
+from .convergence import Convergence, CopyRound, NotConvergedError, convergence
 from .dirty import Dirtying, PageSample, allowed_rest, dirtying, guest_conditions, limited
 from .experience import PastMove, corrected
 from .method import Method
@@ -26,10 +27,13 @@ __all__ = [
     "Candidate",
     "Choice",
     "Conditions",
+    "Convergence",
+    "CopyRound",
     "Costs",
     "Dirtying",
     "Estimate",
     "Method",
+    "NotConvergedError",
     "PageSample",
     "PastMove",
     "Phase",
@@ -41,6 +45,7 @@ __all__ = [
     "Unanswered",
     "allowed_rest",
     "choose",
+    "convergence",
     "corrected",
     "dirtying",
     "evaluate",

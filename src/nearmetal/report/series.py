@@ -39,6 +39,7 @@ from .tables.instances import instances_blocks, instances_json, instances_of, pr
 from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
 from .tables.profile import profile_lines
+from .tables.sweeps import sweeps_json
 from .tables.trust import trust_in
 from .tables.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
 from .text import one_line, plural, tight
@@ -149,9 +150,10 @@ def _paper_json(paper: Published) -> dict[str, JsonValue]:
 def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict[str, JsonValue]:
     records, figures = RecordIndex(r.records), _figures(r, paper)
     counted = instances_of(r.study, records) if r.study is not None else ()
-    own: JsonValue = None
+    own: dict[str, JsonValue] | None = None
     if r.study is not None and r.analysis is not None and r.directory is not None:
         own = json_form(r.study, r.analysis, results_dir=str(Path(results_dir) / r.directory))
+        own |= sweeps_json(r.study, r.analysis.cells, records)
     return {
         "part": r.part.key,
         "title": r.part.title,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .charts.parts import Chart
 from .forms.markdown import escape as markdown_escape
+from .page.lines import LinesFigure, html_of_lines
 from .page.markup import Markup, folded, join, table, tag
 from .text import one_line, tight
 
@@ -38,7 +39,7 @@ class Grid:
     numbers: bool = False
 
 
-Block = Words | Grid | Chart
+Block = Words | Grid | Chart | LinesFigure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,8 @@ def _html(block: Block, draw: Callable[[Chart], Markup]) -> Markup:
             return join(tag("h3", block.title), inner)
         case Chart():
             return draw(block)
+        case LinesFigure():
+            return html_of_lines(block)
 
 
 def markdown_of(leaf: Leaf) -> str:
@@ -87,7 +90,7 @@ def markdown_of(leaf: Leaf) -> str:
                 rows = ["| " + " | ".join(row) + " |" for row in lines]
                 rows += ["| " + " | ".join(map(markdown_escape, row)) + " |" for row in block.rows]
                 parts.append(f"### {markdown_escape(block.title)}\n\n" + "\n".join(rows))
-            case Chart():
+            case Chart() | LinesFigure():
                 continue
     return "\n\n".join(parts)
 
@@ -101,7 +104,7 @@ def text_of(leaf: Leaf) -> str:
                 parts.append(one_line(block.text))
             case Grid():
                 parts += [one_line(block.title), *_columns((block.heads, *block.rows))]
-            case Chart():
+            case Chart() | LinesFigure():
                 continue
     return "\n".join(parts)
 

@@ -18,8 +18,8 @@ from .page.bundle import vega_bundle
 from .page.whole import Context, page_html
 from .seen import RecordIndex
 from .sheet import markdown_of
-from .tables.boot import boot_leaf
 from .tables.inside import inside_of
+from .tables.moves import event_leaves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +67,11 @@ def write_report(
         latex=directory / "report.tex",
         csv=directory / "report.csv",
     )
-    boots = boot_leaf(study, index, provenance)
+    leaves = event_leaves(study, analysis, index, provenance)
     texts = {
         out.html: page_html(study, analysis, context, bundle=vega_bundle()),
         out.markdown: markdown_text(study, analysis, context.inside)
-        + ("" if boots is None else f"\n{markdown_of(boots)}\n"),
+        + "".join(f"\n{markdown_of(leaf)}\n" for leaf in leaves),
         out.latex: latex_text(study, analysis),
         out.csv: csv_text(analysis),
     }

@@ -10,7 +10,7 @@ from ..environments import Backend, Checkpoints, Criu, Unavailable
 from ..errors import UnavailableError
 from ..host import Host
 from ..host.runtime import scratch_directory
-from ..lifecycle import Method
+from ..lifecycle import CopyRound, Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
 from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
@@ -20,12 +20,12 @@ from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent, Restored
 from .contract import Cost, Subject, lacks_method, stays_because
-from .event_rows import event_row
+from .event_rows import event_row, slowdown_rows
 from .rounds import shuffled
 
 CHECKPOINT = SubjectFacts(
     name="checkpoint",
-    metrics=("checkpoint", "pause", "stopped", "checkpoint_size", "sent"),
+    metrics=("checkpoint", "pause", "stopped", "slowdown", "checkpoint_size", "sent"),
     quantiles=frozenset({"checkpoint", "pause", "stopped"}),
     usual=2,
     keys=LIFECYCLE_KEYS,
@@ -37,6 +37,7 @@ checkpoint: time from the request until the program goes on in the restored inst
     program runs. With criu-lazy, `copy` includes the memory that is fetched after the thaw.
 pause: longest time between two steps of the program, which takes one each millisecond.
 stopped: from the stop of all processes until the program takes its next step.
+slowdown: seconds by which the program is behind its own pace afterwards, the standstill included.
 checkpoint_size: size of the files from which the instance was restored.
 sent: bytes that went from the source to the destination.
 """
@@ -105,7 +106,12 @@ class CheckpointRestore(Subject):
 
 
 def facts_of(one: Restored) -> JsonValue:
-    return {"phases": dict(one.phases.record()), "rounds": one.rounds}
+    return {"phases": dict(one.phases.record()), "rounds": one.rounds, "copied": copied_record(one.copied)}
+
+
+def copied_record(copied: Sequence[CopyRound]) -> JsonValue:
+    """Return the rounds of a pre-copy as they are recorded: bytes, and the share of the throttle."""
+    return [list(r.record()) for r in copied]
 
 
 def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
@@ -114,16 +120,20 @@ def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
         total_row(w, "checkpoint", found),
         event_row(w, "pause", "s", [one.pause for one in found]),
         event_row(w, "stopped", "s", [one.stopped for one in found]),
+        *slowdown_rows(w, [one.behind for one in found]),
         event_row(w, "checkpoint_size", "B", [one.size for one in found]),
         event_row(w, "sent", "B", [one.sent for one in found]),
     ]
 
 
 def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
-    """Return the row of the time that each event took, with its steps."""
+    """Return the row of the time that each event took, with its steps and the verification afterwards."""
     steps = [one.phases.record() for one in found]
     parts = {STEP + name: tuple(one[name] for one in steps) for name in steps[0]}
-    return replace(event_row(w, metric, "s", [one.phases.total for one in found]), parts=parts)
+    row = event_row(w, metric, "s", [one.phases.total for one in found])
+    # checkpoint_and_restore() fails for any other outcome.
+    verified: dict[str, JsonValue] = {"passes": min(one.passes for one in found), "wrong_pages": 0}
+    return replace(row, parts=parts, verification=verified | {"second_copies": 0})
 
 
 def checkpoint_and_restore(trial: Trial, criu: Criu, w: EventSubject) -> Restored:

@@ -19,8 +19,9 @@ from ..environments import criu as criu_of
 from ..environments.criu_images import memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
-from ..lifecycle import Method, Phase, PhaseTimes
+from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
+from .pace import Mark, behind, pace
 
 LIMIT = 60.0
 """Seconds after which the program has not gone on."""
@@ -67,6 +68,9 @@ class Restored:
     size: bytes of the files from which it was restored.
     sent: bytes that went from the source to the destination, in files or over a connection.
     rounds: how often memory was written while the program ran.
+    copied: these rounds.
+    behind: seconds by which the program is behind its own pace; None if its pace is not known.
+    passes: how often it has verified all its memory afterwards.
     """
 
     phases: PhaseTimes
@@ -75,6 +79,9 @@ class Restored:
     size: int
     sent: int
     rounds: int = 0
+    copied: tuple[CopyRound, ...] = ()
+    behind: float | None = None
+    passes: int = 0
 
 
 def ignore(_: Phase) -> None:
@@ -147,7 +154,7 @@ class _Course:
         self._seconds: dict[Phase, float] = {}
         self._before = ProgramProgress()
         self._sent = 0
-        self._rounds = 0
+        self._copied: list[CopyRound] = []
         self._port: int | None = None
         self._lazy_dump: Process | None = None
         self._fetcher: Process | None = None
@@ -164,12 +171,14 @@ class _Course:
         if not done.ok:
             what = f"the program to be checkpointed does not start: {done.failure()}"
             raise TrialFailedError(what, where=str(e.log))
+        self._wait(lambda now: now.steps >= 1, "does not start its work")
+        self._begun = self._mark()
         self._wait(lambda now: now.passes >= 1, "does not start its work")
         self._held = self._here.enter_context(criu_of.holding(self._instance.pid))
 
     def move(self) -> Restored:
         """Move it to the destination."""
-        e = self._event
+        e, requested = self._event, self._mark()
         try:
             images, stopped = self._write()
             target = self._copy()
@@ -209,7 +218,10 @@ class _Course:
             stopped=resumed - stopped,
             size=_size(e.there),
             sent=self._sent,
-            rounds=self._rounds,
+            rounds=len(self._copied),
+            copied=tuple(self._copied),
+            behind=behind(pace(self._begun, requested), requested, self._mark()),
+            passes=moved.passes - self._before.passes,
         )
 
     @contextmanager
@@ -271,7 +283,8 @@ class _Course:
                 self._dump(dump)
                 self._copy_files(dump.images)
 
-        previous, self._rounds = criu_of.write_rounds(lambda number: self._directory(str(number)), write)
+        previous, written = criu_of.write_rounds(lambda number: self._directory(str(number)), write)
+        self._copied += [CopyRound(left=size) for size in written]
         return previous
 
     def _connect_server(self, dump: Dump) -> None:
@@ -405,6 +418,9 @@ class _Course:
         if isinstance(error, OSError):
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
         return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
+
+    def _mark(self) -> Mark:
+        return Mark(work=self._progress().steps, at=time.monotonic())
 
     def _progress(self) -> ProgramProgress:
         return read_progress(self._event.record)

@@ -49,3 +49,18 @@ def measured_row(
         status=Status.OK if known else Status.FAILED,
         reason="" if known else why,
     )
+
+
+def slowdown_rows(subject: EventSubject, behind: Sequence[float | None]) -> list[Row]:
+    """Return the row of how far a program was behind after each event; none if its pace is not known.
+
+    behind: seconds, of each event.
+    """
+    known = [value for value in behind if value is not None]
+    if not known:
+        return []
+    positive = [value for value in known if value > 0]
+    if not positive:
+        why = "the program was not behind its pace"
+        return [measured_row(subject, "slowdown", "s", Better.LOWER, None, why)]
+    return [event_row(subject, "slowdown", "s", positive)]

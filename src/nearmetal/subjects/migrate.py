@@ -29,6 +29,7 @@ from ..lifecycle import (
     Choice,
     Estimate,
     Method,
+    NotConvergedError,
     PastMove,
     Prediction,
     ProbeResult,
@@ -57,18 +58,20 @@ from .checkpoint import (
     VERIFIED,
     CheckpointRestore,
     checkpoint_and_restore,
+    copied_record,
     facts_of,
     require_criu,
     total_row,
 )
 from .contract import Cost, Subject, lacks_method, stays_because
-from .event_rows import event_row, measured_row, with_steps
+from .event_rows import event_row, measured_row, slowdown_rows, with_steps
+from .pace import behind, marked, pace, written_pages
 from .probing import TCP_EVERY, TOGETHER, Probe, interrupt, program_inside, responder
 from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
     name="migrate",
-    metrics=("total", "stopped", "downtime", "silence", "unanswered", "sent"),
+    metrics=("total", "stopped", "downtime", "silence", "unanswered", "slowdown", "sent"),
     quantiles=frozenset({"total", "stopped", "silence"}),
     usual=2,
     keys=MOVING_KEYS,
@@ -83,13 +86,16 @@ silence: longest time without an answer for a client, less that of the same prob
     one period of the probe and probing.TOGETHER. Of guests only: processes are moved without an address.
 unanswered: requests of the client without an answer × period of the probe, less those that the same probe
     loses without a move; at least one period. Of guests only.
+slowdown: seconds by which the program in the instance is behind its own pace afterwards, the standstill
+    included; not of a program that hardly does anything.
 sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
 """Estimated seconds of the start of a guest with the floor of its probe, by boot and from a checkpoint.
 MOVE_SECONDS: of a move."""
 END_SECONDS = 60.0
-_KIND = "between two seats"
+MOVE_KIND = "between two seats"
+"""Kind of the moves by which predictions are corrected (lifecycle.PastMove)."""
 
 
 class Migrate(Subject):
@@ -162,6 +168,7 @@ class Migrate(Subject):
             trial.found.rows += [
                 total_row(w, "total", moved),
                 event_row(w, "stopped", "s", [one.stopped for one in moved]),
+                *slowdown_rows(w, [one.behind for one in moved]),
                 event_row(w, "sent", "B", [one.sent for one in moved]),
             ]
             trial.found.facts[w.name] = {
@@ -199,10 +206,14 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
         probe = Probe(
             host=host, tools=tools, network=network, address=network.seats[0].address, directory=directory
         )
+        begun = marked(output)
         floor = probe.floor()
+        usual = pace(begun, marked(output))
         moves: list[tuple[Moved, Unanswered]] = []
+        slower: list[float | None] = []
         facts: list[JsonValue] = []
         past: list[PastMove] = []
+        endless = ""
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
             plan = _planned(starter, environment, now, w, past) if method is Method.AUTO else None
@@ -212,12 +223,18 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
                 bandwidth=w.bandwidth,
                 downtime_limit=plan.rest if plan is not None else limit,
             )
+            before = marked(output)
             client = probe.begin(floor.period)
             try:
                 moved = stack.enter_context(backend.migrate(host, tools, now, move))
+            except NotConvergedError as e:
+                endless = e.what
+                facts.append({"method": move.method.value, "copied": copied_record(e.copied), "ended": False})
+                break
             finally:
                 log = client.end(early=True)
             now = moved.instance
+            slower.append(behind(usual, before, marked(output)))
             seen = evaluate(log.udp, floor.period)
             if seen.doubled or log.broken is not None:
                 raise TrialFailedError(
@@ -225,11 +242,13 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
                 )
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, floor.period * TCP_EVERY)
-            facts.append(_facts(moved, seen, stream) | (plan.record(moved) if plan is not None else {}))
+            facts.append(
+                _facts(move.method, moved, seen, stream) | (plan.record(moved) if plan is not None else {})
+            )
             if plan is not None:
                 past.append(plan.compared(moved))
-        _verify(program, output)
-    trial.found.rows += _rows(w, moves, floor.period)
+        verified = _verify(program, output)
+    trial.found.rows += _endless(w, endless) if endless else _rows(w, moves, slower, floor.period, verified)
     trial.found.facts[w.name] = {
         "method": method.value,
         "downtime_limit": limit,
@@ -272,7 +291,7 @@ class _Plan:
 
     def compared(self, moved: Moved) -> PastMove:
         return PastMove(
-            kind=_KIND,
+            kind=MOVE_KIND,
             method=self.choice.method,
             predicted_total=self.uncorrected.total.value,
             total=moved.total,
@@ -285,27 +304,55 @@ def _ends(e: Estimate) -> list[JsonValue]:
     return [v if math.isfinite(v) else None for v in (e.low, e.value, e.high)]
 
 
-def _planned(
-    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
-) -> _Plan:
-    """Sample the memory of a guest, predict every method that can move it, and choose one."""
-    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What is expected of a move by each method.
+
+    uncorrected: before they were corrected by the moves before.
+    """
+
+    corrected: Mapping[Method, Prediction]
+    uncorrected: Mapping[Method, Prediction]
+
+
+def predicted(
+    backend: Predictable,
+    methods: Sequence[Method],
+    instance: Instance,
+    past: Sequence[PastMove],
+    *,
+    bound: float,
+    bandwidth: float | None,
+) -> Predictions:
+    """Sample the memory of a guest, and predict its move by each method.
+
+    bound: seconds of downtime that are allowed.
+    bandwidth: most bytes per second; None for no limit.
+    """
     sample = backend.sample_memory(instance)
     assert backend.costs.bandwidth is not None
-    limit = w.most_downtime
     known = guest_conditions(
         float(sample.memory),
         dirtying(sample),
         backend.costs,
         backend.costs.bandwidth,
-        bound=limit,
-        most=w.bandwidth,
+        bound=bound,
+        most=bandwidth,
     )
-    raw = {m: predict(m, known) for m in backend.moves_by}
-    predictions = {m: corrected(p, past, _KIND) for m, p in raw.items()}
+    raw = {m: predict(m, known) for m in methods}
+    return Predictions(corrected={m: corrected(p, past, MOVE_KIND) for m, p in raw.items()}, uncorrected=raw)
+
+
+def _planned(
+    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
+) -> _Plan:
+    """Predict every method that can move a guest, and choose one."""
+    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
+    limit = w.most_downtime
+    expected = predicted(backend, backend.moves_by, instance, past, bound=limit, bandwidth=w.bandwidth)
     reasons = {m: backend.unmovable(environment, m) for m in backend.moves_by}
     every = [
-        Candidate(prediction=predictions[m], refused=why.reason if why is not None else "")
+        Candidate(prediction=expected.corrected[m], refused=why.reason if why is not None else "")
         for m, why in reasons.items()
     ]
     if all(c.refused for c in every):
@@ -315,15 +362,18 @@ def _planned(
     return _Plan(
         choice=choice,
         rest=allowed_rest(limit, backend.costs),
-        prediction=predictions[choice.method],
-        uncorrected=raw[choice.method],
+        prediction=expected.corrected[choice.method],
+        uncorrected=expected.uncorrected[choice.method],
     )
 
 
-def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
+def _facts(method: Method, moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
     return {
+        "method": method.value,
         "phases": dict(moved.phases.record()),
         "rounds": moved.rounds,
+        "copied": copied_record(moved.copied),
+        "ended": True,
         "lost_times_period": seen.unanswered,
         "gap": seen.gap,
         "tcp_gap": stream.gap,
@@ -331,19 +381,39 @@ def _facts(moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, Js
     }
 
 
-def _rows(w: EventSubject, moves: Sequence[tuple[Moved, Unanswered]], period: float) -> list[Row]:
+def _endless(w: EventSubject, why: str) -> list[Row]:
+    """Return the rows of a trial whose move did not converge, so that the other workloads of its arm are
+    measured nevertheless.
+
+    why: what the mechanism says.
+    """
+    units = {metric: "B" if metric == "sent" else "s" for metric in MIGRATE.metrics}
+    return [measured_row(w, metric, unit, Better.LOWER, None, why) for metric, unit in units.items()]
+
+
+def _rows(
+    w: EventSubject,
+    moves: Sequence[tuple[Moved, Unanswered]],
+    slower: Sequence[float | None],
+    period: float,
+    verified: Mapping[str, JsonValue],
+) -> list[Row]:
     """Return the rows of a trial. What the mechanism gives as zero has a failed row.
 
+    slower: seconds by which the program was behind after each move.
     period: of the probe, in seconds. No silence is shorter than what the probe can tell apart.
+    verified: what the program found afterwards.
     """
     timed = [m for m, _ in moves]
     downtimes = [m.downtime for m in timed if m.downtime]
+    total = with_steps(event_row(w, "total", "s", [m.total for m in timed]), [m.phases for m in timed])
     return [
-        with_steps(event_row(w, "total", "s", [m.total for m in timed]), [m.phases for m in timed]),
+        replace(total, verification=verified),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
         event_row(w, "unanswered", "s", [max(u.lost, period) for _, u in moves]),
         event_row(w, "silence", "s", [max(u.gap, period, TOGETHER) for _, u in moves]),
+        *slowdown_rows(w, slower),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),
     ]
 
@@ -354,9 +424,12 @@ def _row_of(w: EventSubject, metric: str, values: Sequence[float], why: str) -> 
     return event_row(w, metric, "s", values)
 
 
-def _verify(program: Process, output: Path) -> None:
-    """Raises TrialFailedError unless the program in the guest still runs, and ends with the right answer."""
-    before = _written(output)
+def _verify(program: Process, output: Path) -> Mapping[str, JsonValue]:
+    """Return what the program in the guest found when it verified its memory.
+
+    Raises TrialFailedError unless it still runs, and ends with the right answer.
+    """
+    before = written_pages(output)
     interrupt(program)
     try:
         status = program.wait(END_SECONDS)
@@ -368,9 +441,4 @@ def _verify(program: Process, output: Path) -> None:
     last: Mapping[str, int] = json.loads(text.splitlines()[-1])
     if last.get("wrong") != 0 or last["pages"] < before:
         raise TrialFailedError("the program in the guest came to a wrong answer after the move")
-
-
-def _written(output: Path) -> int:
-    """Return how many pages the program had written when it last said so."""
-    lines = [json.loads(line) for line in output.read_text().splitlines() if line.startswith('{"written"')]
-    return int(lines[-1]["written"]) if lines else 0
+    return {"pages_written": last["pages"], "wrong_pages": 0, "second_copies": 0}

@@ -12,6 +12,7 @@ from ...report.forms.json_form import json_form
 from ...report.seen import RecordIndex
 from ...report.tables.answer import absent_environments
 from ...report.tables.inside import inside_of
+from ...report.tables.sweeps import convergence_sentences, sweeps, sweeps_json
 from ...samplers import costs_in
 from ..common import print_json
 
@@ -36,7 +37,13 @@ def result_json(found: Results) -> dict[str, JsonValue]:
         inside=_inside(found.stored),
     )
     absent = absent_environments(found.stored.provenance)
+    form |= sweeps_json(found.study, found.analysis.cells, _swept(found))
     return {**form, "not_measured": [{"environment": name, "reason": why} for name, why in absent.items()]}
+
+
+def _swept(found: Results) -> RecordIndex:
+    """Return the records, if the study sweeps numbers of moves; else none, since there may be many."""
+    return RecordIndex(found.trials if sweeps(found.study) else ())
 
 
 def _page(directory: ResultsDirectory) -> str | None:
@@ -72,6 +79,7 @@ def _print_answer(found: Results) -> None:
         report=_page(directory),
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         absent=absent_environments(directory.provenance),
+        moves=convergence_sentences(found.study, _swept(found)),
     )
     print_text(text)
 
@@ -89,7 +97,7 @@ def print_text(text: Text) -> None:
 def _print_everything(found: Results) -> None:
     from ...report.forms.terminal import terminal_text
     from ...report.sheet import text_of
-    from ...report.tables.boot import boot_leaf
+    from ...report.tables.moves import event_leaves
 
     directory, study = found.stored, found.study
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
@@ -104,6 +112,5 @@ def _print_everything(found: Results) -> None:
     )
     print_text(text)
     print()
-    boots = boot_leaf(study, RecordIndex(found.trials), directory.provenance)
-    if boots is not None:
-        print(f"\n{text_of(boots)}")
+    for leaf in event_leaves(study, found.analysis, RecordIndex(found.trials), directory.provenance):
+        print(f"\n{text_of(leaf)}")

@@ -13,7 +13,7 @@ from typing import Protocol
 from ...errors import RunError, UnavailableError
 from ...host import Host, Process, runtime
 from ...host.guest_line import GuestLine, answers
-from ...lifecycle import Method, Phase, PhaseTimes
+from ...lifecycle import Method, NotConvergedError, Phase, PhaseTimes
 from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Attachment, Environment
@@ -176,6 +176,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
             ended=answered,
             sent=figures.sent,
             rounds=figures.rounds,
+            copied=figures.copied,
         )
 
 
@@ -212,7 +213,10 @@ def _failed(
         if runs
         else "it is lost: it had left its source, and its destination ended"
     )
-    return RunError(f"the guest was not moved by {method}, {outcome}: {error.what}", remedy=error.remedy)
+    what = f"the guest was not moved by {method}, {outcome}: {error.what}"
+    if runs and isinstance(error, NotConvergedError):
+        return NotConvergedError(what, remedy=error.remedy, copied=error.copied)
+    return RunError(what, remedy=error.remedy)
 
 
 def _phases(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import RunError
-from ...lifecycle import Costs, Estimate, Method
+from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
 from .qmp import Monitor
 
 UNBOUNDED = 1 << 40
@@ -49,6 +49,7 @@ class MoveFigures:
 
     requested, stopped, completed, resumed: in seconds of CLOCK_REALTIME.
     downtime: seconds, as QEMU reports it.
+    copied: the rounds of pre-copy that were seen while they ran.
     """
 
     requested: float
@@ -58,6 +59,7 @@ class MoveFigures:
     downtime: float
     sent: int
     rounds: int
+    copied: tuple[CopyRound, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -85,7 +87,7 @@ def move(
     """Move a guest, and return when it runs at the target and the source is not needed any more.
 
     resumed: called as soon as the guest runs at the target.
-    Raises RunError.
+    Raises RunError; NotConvergedError if pre-copy took too long.
     """
     for side in (target, source):
         configure(side, CAPABILITIES[method], bandwidth, downtime_limit)
@@ -97,10 +99,13 @@ def move(
     source.ask("migrate", {"uri": uri})
     switched = running = False
     completed = 0.0
+    copied: dict[int, CopyRound] = {}
     end = time.monotonic() + time_limit
     while not (completed and running):
         report = source.ask("query-migrate")
         status = str(report.get("status", "none"))
+        if method.copies_first and status == "active":
+            _note_round(copied, report)
         if status in ("failed", "cancelled", "postcopy-paused"):
             raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
         late = time.monotonic() - end
@@ -108,10 +113,11 @@ def move(
             # It may complete before it is cancelled, and then the guest runs at the target.
             status = _cancelled(source)
         if late > (LAST_SECONDS if status == "completed" else 0):
-            raise RunError(
-                f"the move by {method} was not done after {time_limit:g} s: {_left(report)}",
-                remedy="more bandwidth, a longer downtime limit, or method postcopy",
-            )
+            what = f"the move by {method} was not done after {time_limit:g} s: {_left(report)}"
+            remedy = "more bandwidth, a longer downtime limit, or method postcopy"
+            if method.copies_first:
+                raise NotConvergedError(what, remedy=remedy, copied=tuple(copied.values()))
+            raise RunError(what, remedy=remedy)
         if method is Method.POSTCOPY and status == "active" and not switched:
             switched = progress.committed = True
             source.ask("migrate-start-postcopy")
@@ -138,7 +144,22 @@ def move(
         downtime=float(last.get("downtime", 0)) / 1e3,
         sent=int(last.get("ram", {}).get("transferred", 0)),
         rounds=int(last.get("ram", {}).get("dirty-sync-count", 0)),
+        copied=tuple(copied.values()),
     )
+
+
+def _note_round(copied: dict[int, CopyRound], report: Mapping[str, Any]) -> None:
+    """Add the round that a report is about, by its number.
+
+    What is left to be sent is largest when a round begins; a report comes a little later.
+    """
+    ram = report.get("ram", {})
+    number, left = int(ram.get("dirty-sync-count", 0)), int(ram.get("remaining", 0))
+    if number < 1:
+        return
+    known = copied.get(number, CopyRound(left=left))
+    throttle = int(report.get("cpu-throttle-percentage", 0)) / 100
+    copied[number] = CopyRound(left=max(known.left, left), throttle=max(known.throttle, throttle))
 
 
 def _cancelled(source: Monitor) -> str:

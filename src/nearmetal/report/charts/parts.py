@@ -58,7 +58,7 @@ FILE = Palette(
 class Chart:
     """One figure.
 
-    kind: 'points', 'looks', 'absolute', 'attribution', 'ecdf', 'curve' or 'floor'.
+    kind: 'points', 'looks', 'absolute', 'attribution', 'ecdf' or 'floor'.
     caption: what is drawn, with unit and n.
     spec: Vega-Lite without size and configuration.
     """

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from ...model.record import TrialRecord
 from ...model.result import Analysis
+from ...model.study import Study
 from ...records.disk import failure, write_file
 from ..charts.cells import charts_of, floor
 from ..charts.parts import FILE, Chart, Spec, finished
-from ..page.curves import chart, curves
+from ..page.curves import curves, figure_of, swept_figures
+from ..page.lines import svg_files
 from ..seen import RecordIndex
 from ..text import slug
 
@@ -30,8 +32,8 @@ class Format(StrEnum):
 def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tuple[str, Chart], ...]:
     """Return every chart with its file name, without the suffix.
 
-    The names are 'noise-floor', then '<number>-<arm>-vs-<baseline>-<metric>-<kind>' for each cell, then
-    'curve-<workload>-<over>-vs-<baseline>'. If records are given, the raw slices are drawn too.
+    The names are 'noise-floor', then '<number>-<arm>-vs-<baseline>-<metric>-<kind>' for each cell. If records
+    are given, the raw slices are drawn too.
     """
     index = RecordIndex(records)
     noise = floor(analysis.noise_floor, FILE)
@@ -39,14 +41,25 @@ def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tu
     for i, c in enumerate(analysis.cells):
         name = slug(f"{i:03d}-{c.arm}-vs-{c.baseline}-{c.label}")
         out += [(f"{name}-{chart.kind}", chart) for chart in charts_of(c, index, FILE)]
-    drawn = ((curve, chart(curve, FILE)) for curve in curves(analysis.cells))
-    out += [
-        (slug(f"curve-{k.workload}-{k.over}-vs-{k.baseline}"), made) for k, made in drawn if made is not None
-    ]
     return tuple(out)
 
 
+def line_figures(study: Study, analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    """Return every curve as the text of an SVG file, with its file name, without the suffix.
+
+    The names are 'curve-<workload>-<over>-vs-<baseline>', and 'curve-<workload>-<metric>-<swept key>' with a
+    number for each panel.
+    """
+    found = (figure for curve in curves(analysis.cells) if (figure := figure_of(curve)) is not None)
+    return tuple(
+        (slug(f.name) + end, text)
+        for f in (*found, *swept_figures(study, analysis.cells))
+        for end, text in svg_files(f, FILE)
+    )
+
+
 def write_figures(
+    study: Study,
     analysis: Analysis,
     directory: Path,
     formats: Iterable[Format] = tuple(Format),
@@ -60,6 +73,11 @@ def write_figures(
     """
     import vl_convert
 
+    redraw: dict[Format, Callable[[str], bytes]] = {
+        Format.SVG: lambda text: text.encode(),
+        Format.PNG: lambda text: vl_convert.svg_to_png(text, scale=_PNG_SCALE),
+        Format.PDF: lambda text: vl_convert.svg_to_pdf(text),
+    }
     draw: dict[Format, Callable[[Spec], bytes]] = {
         Format.SVG: lambda s: vl_convert.vegalite_to_svg(s).encode(),
         Format.PNG: lambda s: vl_convert.vegalite_to_png(s, scale=_PNG_SCALE),
@@ -73,6 +91,11 @@ def write_figures(
             for kind in chosen:
                 path = directory / f"{name}.{kind}"
                 write_file(path, draw[kind](spec))
+                out.append(path)
+        for name, text in line_figures(study, analysis):
+            for kind in chosen:
+                path = directory / f"{name}.{kind}"
+                write_file(path, redraw[kind](text))
                 out.append(path)
     except OSError as e:
         raise failure(e, directory, kept="the records are whole") from e

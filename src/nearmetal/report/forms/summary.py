@@ -31,6 +31,7 @@ LINES = 30
 WIDTH = 100
 """Maximum number of columns, also on a wider terminal."""
 MOST_ROWS, MOST_ARMS = 14, 8
+MOST_MOVES = 3
 MOST_REASONS = 3
 """Maximum number of reasons of failures that are shown if there is nothing to compare."""
 _GAP = "  "
@@ -47,6 +48,7 @@ def summary_text(
     report: str | None,
     width: int,
     absent: Mapping[str, str] = MappingProxyType({}),
+    moves: Sequence[str] = (),
 ) -> Text:
     """Return the first screen of a result as rich Text; its `.plain` is for a pipe.
 
@@ -56,6 +58,7 @@ def summary_text(
     width: columns of the terminal. If it is too narrow for intervals beside the figures, they are below them;
         if the text then exceeds LINES, they are left out.
     absent: environments that were not measured, with the reason.
+    moves: where pre-copy stops converging.
     """
     from rich.text import Text
 
@@ -78,6 +81,8 @@ def summary_text(
         for name, why in absent.items():
             out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
         out.append("\n")
+    for words in moves[:MOST_MOVES]:
+        _labelled(below, "Moves", words, width)
     trust = trust_in(study, analysis.noise_floor)
     _labelled(below, "Noise", trust.sentence, width, alert=trust.alert)
     nodes, unlike = short_sentence(analysis)

@@ -1,20 +1,22 @@
 """Curves: metrics of one workload that differ only by a number in their names, such as a block size or
-message size. No I/O."""
+message size, and metrics of workloads that differ only by a number, such as a dirty rate. No I/O."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 
-from ...model.record import JsonValue
 from ...model.result import Cell, Interval
-from ...model.study import Better
-from ...units import scale_of, show
-from ..charts.parts import PAGE, Chart, Palette, Spec, short, tip, value_axis, value_scale, with_emulation
+from ...model.study import Better, Study
+from ...units import show
+from ..charts.parts import EMULATED
+from ..tables.sweeps import AXES, SweptMetric, at_text, swept_metrics
 from ..text import one_line
-from .cells import Draw
+from .lines import LinesFigure, Panel, html_of_lines
 from .markup import Markup, folded
 
 LEAST_POINTS = 3
@@ -73,7 +75,7 @@ class Curve:
 
 
 def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
-    """Return the curves, in the order of the cells."""
+    """Return the curves of metrics with numbers in their names, in the order of the cells."""
     bests = {(c.workload, c.baseline) for c in cells if c.metric == BEST}
     found: dict[tuple[str, str, str, str], list[tuple[int, Cell]]] = {}
     for cell in cells:
@@ -103,12 +105,10 @@ def sentences(cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(words for curve in curves(cells) if (words := curve.sentence()))
 
 
-def section(cells: Sequence[Cell], draw: Draw) -> Markup:
-    """Return the section of the page; empty if there are no curves."""
-    drawn = [made for curve in curves(cells) if (made := chart(curve, PAGE)) is not None]
-    if not drawn:
-        return Markup("")
-    return folded("curves", "Curves", *map(draw, drawn))
+def section(cells: Sequence[Cell]) -> Markup:
+    """Return the section of the page with the curves of metrics; empty if there are none."""
+    drawn = [figure for curve in curves(cells) if (figure := figure_of(curve)) is not None]
+    return folded("curves", "Curves", *map(html_of_lines, drawn)) if drawn else Markup("")
 
 
 def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
@@ -121,68 +121,61 @@ def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
     return (*(base[at] for at in sorted(base)), *ordered)
 
 
-def chart(curve: Curve, p: Palette) -> Chart | None:
-    """Return a chart with one line per side over the number, and the intervals of its points if they are
-    known."""
-    shown = [point for point in curve.points if math.isfinite(point.value.centre)]
-    if not shown:
+def figure_of(curve: Curve) -> LinesFigure | None:
+    """Return a figure with one line per side over the number; None if no value is known."""
+    lines: dict[str, list[tuple[float, Interval]]] = {}
+    for point in curve.points:
+        if math.isfinite(point.value.centre):
+            lines.setdefault(point.side, []).append((float(point.at), point.value))
+    if not lines:
         return None
-    values = [point.value.centre for point in shown]
-    name, size = scale_of(max(values), curve.unit)
-    rows: list[JsonValue] = []
-    for point in shown:
-        row: Spec = {"side": one_line(point.side), "at": point.at, "y": short(point.value.centre / size)}
-        if math.isfinite(point.value.low) and math.isfinite(point.value.high):
-            row |= {"low": short(point.value.low / size), "high": short(point.value.high / size)}
-        rows.append(row)
-    sides: list[JsonValue] = list(dict.fromkeys(one_line(point.side) for point in shown))
-    colour: Spec = {"field": "side", "scale": {"domain": sides, "range": _colours(len(sides), p)}}
-    ticks: list[JsonValue] = [*sorted({point.at for point in shown})]
-    x: Spec = {
-        "field": "at",
-        "type": "quantitative",
-        "scale": {"type": "log", "base": 2, "nice": False, "padding": 12},
-        "axis": {
-            "title": f"{one_line(curve.over)}, log scale",
-            "values": ticks,
-            "format": "d",
-            "grid": False,
-        },
-    }
-    scale = value_scale(min(values) / size, max(values) / size)
-    y: Spec = {"type": "quantitative", "scale": scale}
-    axis = {**y, "field": "y", "axis": value_axis(one_line(name), scale)}
-    tips: list[JsonValue] = [tip("side", "side", None), tip("at", curve.over), tip("y", name, ".4~g")]
-    layers: list[JsonValue] = [
-        {
-            "mark": {
-                "type": "line",
-                "strokeWidth": 1.8,
-                "point": {"filled": True, "size": 36},
-                "tooltip": True,
-            },
-            "encoding": {"x": x, "y": axis, "color": colour, "tooltip": tips},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.low)"}],
-            "mark": {"type": "rule", "strokeWidth": 1.5},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
-        },
-    ]
-    words = curve.sentence()
-    made = Chart(
-        kind="curve",
+    panel = Panel(title="", over=curve.over, unit=curve.unit, lines=lines, text=lambda at: f"{at:.0f}")
+    return LinesFigure(
+        name=f"curve-{curve.workload}-{curve.over}-vs-{curve.baseline}",
         title=f"{one_line(curve.workload)} over {one_line(curve.over)}",
-        caption=f"Medians over rounds in {one_line(name)}, n {curve.n} or more; bars are their intervals."
-        + (f" {words}." if words else ""),
-        height=220,
-        spec={"data": {"values": rows}, "layer": layers},
+        caption=_caption(curve.n, curve.emulated, curve.sentence()),
+        panels=(panel,),
     )
-    return with_emulation(made, emulated=curve.emulated)
 
 
-def _colours(sides: int, p: Palette) -> list[JsonValue]:
-    """Return the colours of the baseline and the arm, then further colours of Okabe and Ito."""
-    further = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-    more = (further[i % len(further)] for i in range(max(0, sides - 2)))
-    return [*(p.base, p.arm)[:sides], *more]
+def swept_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
+    """Return a figure for each metric over each swept key. It has a panel for each value of the others."""
+    found = swept_metrics(study, cells)
+    groups = groupby(found, key=lambda line: (line.sweep.name, line.metric, line.key))
+    return tuple(_swept(list(lines)) for _, lines in groups)
+
+
+def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
+    first = lines[0]
+    name, metric = one_line(first.sweep.name), one_line(first.metric)
+    over = AXES[first.key][0]
+    names = _short_names([side for line in lines for side in line.points])
+    text: Callable[[float], str] = partial(at_text, first.key)
+    return LinesFigure(
+        name=f"curve-{first.sweep.name}-{first.metric}-{first.key}",
+        title=f"{name}: {metric} over {over}",
+        caption=_caption(min(line.n for line in lines), any(line.emulated for line in lines), ""),
+        panels=tuple(
+            Panel(
+                title=line.held,
+                over=over,
+                unit=line.unit,
+                lines={names[side]: points for side, points in line.points.items()},
+                text=text,
+            )
+            for line in lines
+        ),
+    )
+
+
+def _short_names(arms: Iterable[str]) -> dict[str, str]:
+    """Return the names of environments for those of arms, where these have one placement only."""
+    known = dict.fromkeys(arms)
+    placements = {arm.partition("/")[2] for arm in known}
+    return {arm: arm.partition("/")[0] if len(placements) == 1 else arm for arm in known}
+
+
+def _caption(n: int, emulated: bool, sentence: str) -> str:
+    words = [f"Medians over rounds, n {n} or more; bars are their intervals."]
+    words += [f"{sentence}."] if sentence else []
+    return " ".join([*words, *([EMULATED] if emulated else [])])

@@ -23,11 +23,11 @@ from ..charts.swept import swept_charts
 from ..seen import RecordIndex
 from ..sheet import Block, Leaf, html_of
 from ..tables.answer import absent_environments
-from ..tables.boot import boot_leaf
 from ..tables.cells import question_text, side
 from ..tables.clients import clients_grid
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
+from ..tables.moves import event_leaves
 from ..text import one_line, plural, tight
 from . import curves, first, sections
 from . import inside as inside_sections
@@ -112,10 +112,13 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.nodes(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),
-        curves.section(analysis.cells, drawings.figure),
+        curves.section(analysis.cells),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
-        *_boots(study, records, context, drawings),
+        *(
+            html_of(leaf, drawings.figure, fold=True)
+            for leaf in event_leaves(study, analysis, records, context.provenance)
+        ),
         sections.what_ran(study, analysis, records),
         *_steps(study, analysis, records, drawings),
         inside_sections.roofs(analysis),
@@ -163,12 +166,6 @@ def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[M
     blocks = instances_blocks(study, instances_of(study, records))
     leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
     return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
-
-
-def _boots(study: Study, records: RecordIndex, context: Context, drawings: Drawings) -> list[Markup]:
-    """Return the boot times of guests; nothing if no guest was booted."""
-    leaf = boot_leaf(study, records, context.provenance)
-    return [] if leaf is None else [html_of(leaf, drawings.figure, fold=True)]
 
 
 def framed(

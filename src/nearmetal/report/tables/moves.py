@@ -1,0 +1,47 @@
+"""The section on moves over memory, dirty rate and other swept numbers: curves, and where pre-copy stops
+converging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...model.record import JsonValue
+from ...model.result import Analysis
+from ...model.study import Study
+from ...units import show
+from ..page.curves import swept_figures
+from ..page.lines import LinesFigure
+from ..seen import RecordIndex
+from ..sheet import Block, Grid, Leaf, Words
+from ..text import one_line
+from .boot import boot_leaf
+from .sweeps import convergence_sentences
+
+
+def event_leaves(
+    study: Study, analysis: Analysis, records: RecordIndex, provenance: Mapping[str, JsonValue]
+) -> tuple[Leaf, ...]:
+    """Return the sections on moves and on boots of instances, as far as they were measured."""
+    found = (moves_leaf(study, analysis, records), boot_leaf(study, records, provenance))
+    return tuple(leaf for leaf in found if leaf is not None)
+
+
+def moves_leaf(study: Study, analysis: Analysis, records: RecordIndex) -> Leaf | None:
+    """Return the section; None if the study sweeps no numbers of moves, or nothing was measured."""
+    figures = swept_figures(study, analysis.cells)
+    blocks: list[Block] = [Words(text=text) for text in convergence_sentences(study, records)]
+    blocks += [block for figure in figures for block in (figure, _grid(figure))]
+    return Leaf(key="moves", title="Moves over what was swept", blocks=tuple(blocks)) if blocks else None
+
+
+def _grid(figure: LinesFigure) -> Grid:
+    """Return the values of a figure, with a row for each line."""
+    text = figure.panels[0].text
+    heads = sorted({at for p in figure.panels for points in p.lines.values() for at, _ in points})
+    rows = []
+    for panel in figure.panels:
+        for side, points in panel.lines.items():
+            known = {at: show(value.centre, panel.unit) for at, value in points}
+            what = f"{side}, {panel.title}" if panel.title else side
+            rows.append((one_line(what), *(known.get(at, "not measured") for at in heads)))
+    return Grid(title=figure.title, heads=("environment", *map(text, heads)), rows=tuple(rows), numbers=True)

@@ -1,0 +1,223 @@
+"""Moves over memory and dirty rate: curves and convergence in every form of the report, from planted records
+in which pre-copy stops converging at a known dirty rate."""
+
+from __future__ import annotations
+
+import json
+import math
+from xml.etree import ElementTree
+
+import pytest
+from tests.golden import sample_analysis as sample
+
+from nearmetal.lifecycle import CopyRound, convergence
+from nearmetal.model.change import replace
+from nearmetal.model.record import JsonValue, TrialRecord
+from nearmetal.model.result import Cell, Interval
+from nearmetal.model.study import Better, Study
+from nearmetal.report.charts.parts import FILE
+from nearmetal.report.forms.figures import line_figures
+from nearmetal.report.forms.summary import summary_text
+from nearmetal.report.page.curves import swept_figures
+from nearmetal.report.page.lines import html_of_lines, svg_files
+from nearmetal.report.seen import RecordIndex
+from nearmetal.report.sheet import markdown_of, text_of
+from nearmetal.report.tables.moves import moves_leaf
+from nearmetal.report.tables.sweeps import convergence_lines, convergence_sentences, sweeps, sweeps_json
+from nearmetal.study_file import load_text
+
+STUDY = """\
+name: swept
+question: Where does pre-copy stop converging?
+environments:
+  guest: {backend: qemu, image: debian-kernel, attachment: veth-bridge}
+placements:
+  1x1: {instances: 1, tasks: 1}
+workloads:
+  moved:
+    subject: migrate
+    methods: [offline, precopy]
+    matrix: {memory: [128 MiB, 256 MiB], dirty_rate: [1 MiB/s, 64 MiB/s, 0 B/s]}
+    working_set: 100 MiB
+  kept: {subject: migrate, method: offline}
+design: {baselines: [guest], mode: plain}
+"""
+MIB = 1 << 20
+SPEEDS = {"1MiB_s": 1, "64MiB_s": 64, "0B_s": math.inf}
+OFFLINE, PRECOPY = "guest-offline/1x1", "guest-precopy/1x1"
+BY_ITSELF: list[JsonValue] = [[128 * MIB, 0.0], [8 * MIB, 0.0]]
+THROTTLED: list[JsonValue] = [[128 * MIB, 0.0], [100 * MIB, 0.0], [100 * MIB, 0.2], [99 * MIB, 0.3]]
+
+
+def study() -> Study:
+    return load_text(STUDY, "swept.yaml", None, seed=1)
+
+
+def around(value: float) -> Interval:
+    return Interval(centre=value, low=value * 0.9, high=value * 1.1)
+
+
+def cells() -> list[Cell]:
+    """Total time is memory / 1 GB/s offline; by pre-copy it is that and a second more at full speed."""
+    like = replace(
+        sample.analysis().cells[0],
+        arm=PRECOPY,
+        environment="guest-precopy",
+        baseline=OFFLINE,
+        unit="s",
+        better=Better.LOWER,
+    )
+    out = []
+    for memory in (128, 256):
+        for speed, at in SPEEDS.items():
+            base = memory * MIB / 1e9
+            own = base + (1.0 if math.isinf(at) else 0.0)
+            name = f"moved-{memory}MiB-{speed}"
+            out += [
+                replace(like, workload=name, metric=m, baseline_value=around(base), value=around(own))
+                for m in ("total", "stopped", "silence", "sent")
+            ]
+    return out
+
+
+def trial(block: int, *, ended: bool = True) -> TrialRecord:
+    facts: dict[str, dict[str, JsonValue]] = {
+        f"moved-{memory}MiB-{speed}": {
+            "method": "precopy",
+            "moves": [
+                {
+                    "method": "precopy",
+                    "copied": THROTTLED if math.isinf(at) else BY_ITSELF,
+                    "ended": ended or not math.isinf(at),
+                }
+            ],
+        }
+        for memory in (128, 256)
+        for speed, at in SPEEDS.items()
+    }
+    like = sample.records()[0]
+    return replace(like, arm=PRECOPY, block=block, aa=False, facts=facts, trial=f"{block}")
+
+
+def index(*, ended: bool = True) -> RecordIndex:
+    return RecordIndex([trial(0), trial(1, ended=ended)])
+
+
+def test_workloads_of_a_matrix_are_one_sweep_with_its_keys() -> None:
+    (found,) = sweeps(study())
+    assert (found.name, found.keys, len(found.events)) == ("moved", ("memory", "dirty_rate"), 6)
+    assert found.at["moved-256MiB-0B_s"] == (256 * MIB, math.inf)
+    assert found.held("moved-256MiB-0B_s", "memory") == "dirty rate full speed"
+
+
+def test_a_curve_for_each_metric_over_each_key_with_every_environment_once() -> None:
+    figures = swept_figures(study(), cells())
+    assert [f.title for f in figures] == [
+        f"moved: {metric} over {key}"
+        for metric in ("total", "stopped", "silence")
+        for key in ("memory", "dirty rate")
+    ]
+    over_memory, over_rate = figures[:2]
+    assert [p.title for p in over_rate.panels] == ["memory 128 MiB", "memory 256 MiB"]
+    assert [p.title for p in over_memory.panels] == [
+        f"dirty rate {rate}" for rate in ("1 MiB/s", "64 MiB/s", "full speed")
+    ]
+    (panel, _) = over_rate.panels
+    assert {side: [at for at, _ in points] for side, points in panel.lines.items()} == {
+        side: [1 * MIB, 64 * MIB, math.inf] for side in ("guest-offline", "guest-precopy")
+    }
+    assert [v.centre for _, v in panel.lines["guest-precopy"]] == pytest.approx(
+        [0.128 * 1.048576, 0.128 * 1.048576, 1 + 0.128 * 1.048576]
+    )
+
+
+def test_the_figure_needs_no_script_and_says_its_values_in_words() -> None:
+    figure = swept_figures(study(), cells())[1]
+    page = html_of_lines(figure)
+    assert "data-chart" not in page and page.count("<svg") == 2 + 2 and "full speed" in page
+    root = ElementTree.fromstring(page)
+    panels = [svg for svg in root.iter("svg") if "over dirty rate" in svg.get("aria-label", "")]
+    assert len(panels) == 2 and "guest-precopy" in panels[0].get("aria-label", "")
+    marks = [p for p in panels[0].iter("path") if p.find("title") is not None]
+    assert len(marks) == 6
+    # A value without a limit is apart from the line: each line has the two points before it.
+    lines = [p for p in panels[0].iter("path") if "stroke-width:1.6" in p.get("style", "")]
+    assert [p.get("d", "").count("L") for p in lines if "L" in p.get("d", "")].count(1) >= 2
+
+
+def test_files_of_the_figure_have_colours_and_a_legend_of_their_own() -> None:
+    for end, text in svg_files(swept_figures(study(), cells())[1], FILE):
+        root = ElementTree.fromstring(text)
+        assert end in ("-0", "-1") and "var(" not in text
+        words = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert words[:2] == ["guest-offline", "guest-precopy"]
+    names = [name for name, _ in line_figures(study(), replace(sample.analysis(), cells=tuple(cells())))]
+    assert "curve-moved-total-memory-0" in names and len(names) == len(set(names)) == 3 * (3 + 2)
+
+
+def test_convergence_by_what_the_rounds_show() -> None:
+    shrunk = convergence([CopyRound(left=256 * MIB), CopyRound(left=20 * MIB)])
+    assert shrunk.alone and shrunk.evidence == "2 rounds of 268, 21 MB"
+    stalled = convergence([CopyRound(left=left * MIB) for left in (256, 100, 99)])
+    assert not stalled.alone and stalled.evidence.endswith("the last one did not shrink")
+    throttled = convergence([CopyRound(left=256 * MIB), CopyRound(left=9 * MIB, throttle=0.4)])
+    assert not throttled.alone and "throttled by up to 40 %" in throttled.evidence
+    with pytest.raises(ValueError, match="without rounds"):
+        convergence([])
+    with pytest.raises(ValueError, match="not a round"):
+        CopyRound.from_record(["many", 0])
+
+
+def test_where_pre_copy_stops_is_said_with_its_evidence() -> None:
+    said = convergence_sentences(study(), index())
+    assert said == tuple(
+        f"guest-precopy, memory {memory} MiB: pre-copy converges by itself up to dirty rate 64 MiB/s, and "
+        "does not at dirty rate full speed (2 of 2 moves): 4 rounds of 134, 105, 105, 104 MB, and its CPUs "
+        "were throttled by up to 30 %."
+        for memory in (128, 256)
+    )
+    lines = convergence_lines(study(), index(ended=False))
+    assert [p.alone for p in lines[0].points] == [2, 2, 0]
+    every = [trial(0), trial(1)]
+    for record in every:
+        for found in record.facts.values():
+            moves = found["moves"]
+            assert isinstance(moves, list) and isinstance(moves[0], dict)
+            moves[0]["copied"] = BY_ITSELF
+    assert "at every dirty rate that was measured" in convergence_sentences(study(), RecordIndex(every))[0]
+
+
+def test_every_form_of_the_report_has_it() -> None:
+    analysis = replace(sample.analysis(), cells=tuple(cells()))
+    leaf = moves_leaf(study(), analysis, index())
+    assert leaf is not None
+    for text in (text_of(leaf), markdown_of(leaf)):
+        assert "full speed" in text and "guest-precopy, memory 256 MiB" in text
+    form = json.loads(json.dumps(sweeps_json(study(), cells(), index()), allow_nan=False))
+    assert len(form["curves"]) == 3 * (3 + 2) and len(form["convergence"]) == 2
+    assert form["convergence"][0]["points"][2] == {
+        "at": {"memory": 128 * MIB, "dirty_rate": None},
+        "moves": 2,
+        "converged_alone": 0,
+        "evidence": "4 rounds of 134, 105, 105, 104 MB, and its CPUs were throttled by up to 30 %",
+    }
+    assert {p["arm"] for p in form["curves"][0]["points"]} == {OFFLINE, PRECOPY}
+    first = summary_text(
+        study(),
+        analysis,
+        machine="m",
+        when="today",
+        results_dir="results/x",
+        report=None,
+        width=100,
+        moves=convergence_sentences(study(), index()),
+    ).plain
+    assert "does not at dirty rate full speed" in " ".join(first.split())
+
+
+def test_a_study_without_a_sweep_has_no_section() -> None:
+    assert moves_leaf(sample.study(), sample.analysis(), RecordIndex(sample.records())) is None
+    assert sweeps_json(sample.study(), sample.analysis().cells, RecordIndex([])) == {
+        "curves": [],
+        "convergence": [],
+    }

@@ -1,0 +1,58 @@
+"""How far a program in a moved instance is behind its own pace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nearmetal.model.record import Status
+from nearmetal.model.study import EventSubject
+from nearmetal.subjects.event_rows import slowdown_rows
+from nearmetal.subjects.migrate import MIGRATE
+from nearmetal.subjects.pace import Mark, behind, marked, pace, written_pages
+
+EVENT = EventSubject(name="w", facts=MIGRATE)
+
+
+def test_a_standstill_and_a_slower_time_are_seconds_behind() -> None:
+    usual = pace(Mark(at=10.0, work=0), Mark(at=12.0, work=2000))
+    assert usual == 1000
+    # Within 3 s it stood still for half a second and had half its pace for another.
+    assert behind(usual, Mark(at=20.0, work=5000), Mark(at=23.0, work=7000)) == pytest.approx(1.0)
+    assert behind(usual, Mark(at=20.0, work=5000), Mark(at=23.0, work=8000)) == pytest.approx(0.0)
+
+
+def test_the_pace_of_a_program_that_hardly_works_is_not_known() -> None:
+    usual = pace(Mark(at=0.0, work=0), Mark(at=1.0, work=1))
+    assert usual is None and behind(usual, Mark(at=1.0, work=1), Mark(at=9.0, work=2)) is None
+    assert slowdown_rows(EVENT, [None, None]) == []
+
+
+def test_rows_of_the_slowdown() -> None:
+    (row,) = slowdown_rows(EVENT, [0.5, None, 0.25])
+    assert (row.metric, row.unit, row.values) == ("slowdown", "s", (0.5, 0.25))
+    (row,) = slowdown_rows(EVENT, [-0.01])
+    assert row.status is Status.FAILED and "not behind" in row.reason
+
+
+def test_a_mark_waits_for_lines_that_are_new(tmp_path: Path) -> None:
+    output = tmp_path / "dirty.txt"
+    output.write_text('{"dirtying": 1}\n{"written": 10}\n')
+
+    def write() -> None:
+        for number in (20, 30, 40, 50):
+            time.sleep(0.02)
+            with output.open("a") as file:
+                file.write(f'{{"written": {number}}}\n')
+
+    thread = threading.Thread(target=write)
+    begin = time.monotonic()
+    thread.start()
+    mark = marked(output)
+    thread.join()
+    assert mark.work >= 40 and mark.at - begin >= 0.06
+    output.write_text('{"written": 50}\n{"written": 6')
+    assert written_pages(output) == 50, "half a line is none yet"
