@@ -30,7 +30,7 @@ FloatArray = NDArray[np.float64]
 ALPHA, APART, ROUNDS = 0.05, 0.01, 0.02
 
 
-CRITERIA = Criteria(schedule=GROWING, alpha=ALPHA, margin=0.03, min_blocks=0)
+CRITERIA = Criteria(schedule=GROWING, alpha=ALPHA, node_alpha=ALPHA, margin=0.03, min_blocks=0)
 
 
 def slack(replicates: int, level: float = ALPHA) -> float:

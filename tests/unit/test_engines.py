@@ -181,6 +181,13 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
     assert Ssh().states(running, ids[:1], options) == {ids[0]: State.RUNNING}
     for text in ("gone\n", "S 7001\n", "Z 7000\n"):
         assert Ssh().states(Batch({("ssh",): text}), ids[:1], options) == {ids[0]: State.ENDED}
+    at_once = Ssh().submit(Batch({("ssh",): "Welcome to n1\n42:\n"}), JOB, options)[:1]
+    assert at_once == ("n1:42:",), (
+        "it ended before its start time was read, and a login script printed a line"
+    )
+    assert Ssh().states(Batch({("ssh",): "Welcome to n1\ngone\n"}), at_once, options) == {
+        "n1:42:": State.ENDED
+    }
     unreachable = Batch({("ssh",): 255})
     assert Ssh().states(unreachable, ids[:1], options) == {ids[0]: State.RUNNING}
     with pytest.raises(RunError) as caught:

@@ -195,6 +195,24 @@ def test_both_forms_of_ansible_give_the_same_nodes(tmp_path: Path, text: str, na
     assert list(found.left_out) == ["login"] and "local" in found.left_out["login"]
 
 
+@pytest.mark.parametrize("order", [("cluster", "gpu"), ("gpu", "cluster")])
+def test_variables_of_a_group_win_over_those_of_the_group_around_it(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """Also if a host stands in both."""
+    groups = "".join(f"[{name}]\nn1\n" for name in order)
+    text = (
+        f"{groups}[cluster:children]\ngpu\n[cluster:vars]\nansible_port=22\n[gpu:vars]\nansible_port=2222\n"
+    )
+    (node,) = load(tmp_path, text, "hosts").nodes
+    assert (node.port, node.groups) == (2222, ("gpu", "cluster"))
+
+
+def test_a_pattern_of_too_many_hosts_is_refused_before_all_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InventoryError, match="more than 10000 nodes"):
+        load(tmp_path, "n[0:9999]x[0:9999]y[0:9999]\n", "hosts")
+
+
 def test_patterns_and_ports_of_ansible(tmp_path: Path) -> None:
     found = load(tmp_path, "db-[a:c]\nn[0:4:2]:2200\n", "hosts.ini")
     assert [n.destination for n in found.nodes] == [
@@ -305,7 +323,7 @@ def test_urls_of_ldap_servers() -> None:
     )
     found = parse_url("ldaps://[::1]:636/ou=a%20b??one?(cn=n*)")
     assert found == ("ldaps://[::1]:636", "ou=a b", "one", "(cn=n*)")
-    for url in ("ldap:///dc=x", "ldap://d", "ldap://d/x??all", "ldap://d:no/x"):
+    for url in ("ldap:///dc=x", "ldap://d", "ldap://d/x??all", "ldap://d:no/x", "ldap://[::1/dc=x"):
         with pytest.raises(UsageError):
             parse_url(url)
 

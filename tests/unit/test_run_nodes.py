@@ -21,7 +21,16 @@ from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
 from nearmetal.model.study import Better
 from nearmetal.node.progress import Silent
 from nearmetal.plan import make_block
-from nearmetal.records import CLAIMS, COORDINATOR, LEFT_OUT, PRESENT, Claims, Orders, ResultsDirectory
+from nearmetal.records import (
+    CLAIMS,
+    COORDINATOR,
+    LEFT_OUT,
+    PRESENT,
+    Claims,
+    Orders,
+    ResultsDirectory,
+    node_states,
+)
 from nearmetal.run.present import Present, await_nodes
 from nearmetal.run.workers.serving import await_plan, next_order
 from nearmetal.run.workers.shared import SharedWorkers
@@ -85,6 +94,19 @@ def order(number: int, attempt: int = 1) -> NextBlock:
 
 def given(directory: ResultsDirectory) -> dict[int, str]:
     return {o.block.number: o.node for o in Orders(directory.path).read()}
+
+
+@pytest.mark.parametrize(("boot", "name"), [("a", "n1"), ("b", "")])
+def test_a_machine_that_began_a_run_and_is_a_worker_later_is_one_node(
+    tmp_path: Path, boot: str, name: str
+) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
+    kernel = {"kernel": {"release": "6.1"}}
+    directory.freeze(seed=7, arms=[STUDY.arms()[0].name], provenance={"boot": "a", **kernel})
+    assert node_states(directory) == {}, "a run without workers has one node"
+    directory.node_files.write("nearmetal-w", {"boot": boot, **kernel}, node="n1")
+    own = node_states(directory)[""]
+    assert (own.name, own.kernel) == (name, "6.1")
 
 
 def test_blocks_are_given_to_nodes_equally_and_those_of_a_lost_node_to_the_others(

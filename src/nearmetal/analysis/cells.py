@@ -127,7 +127,13 @@ def answer(
     if question.aa:
         decision = _corrected(decision, question, paired, schedule, design, nodes)
     found = None
-    criteria = Criteria(schedule=schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks)
+    criteria = Criteria(
+        schedule=schedule,
+        alpha=alpha,
+        node_alpha=1 - design.confidence,
+        margin=margin,
+        min_blocks=design.min_blocks,
+    )
     if nodes is not None and not question.aa:
         decision, found = qualified(decision, paired, nodes, criteria)
     cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)

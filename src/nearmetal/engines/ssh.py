@@ -56,7 +56,7 @@ class Ssh:
                 'echo "$!:$(cut -d " " -f 22 /proc/$!/stat)"'
             )
             try:
-                ids.append(f"{name}:{_remote(host, name, line, options).stdout.strip()}")
+                ids.append(f"{name}:{_last_line(_remote(host, name, line, options).stdout)}")
             except RunError:
                 self.cancel(host, ids, options)
                 raise
@@ -68,8 +68,9 @@ class Ssh:
             name, pid, born = identity.rsplit(":", 2)
             try:
                 line = f'cut -d " " -f 3,22 /proc/{int(pid)}/stat 2>/dev/null || echo gone'
-                state, _, start = _remote(host, name, line, options).stdout.strip().partition(" ")
-                lives = start == born and state != "Z"
+                state, _, start = _last_line(_remote(host, name, line, options).stdout).partition(" ")
+                # A worker that ended at once has no start time.
+                lives = bool(born) and start == born and state != "Z"
                 found[identity] = State.RUNNING if lives else State.ENDED
             except RunError:  # unreachable: its worker may go on
                 found[identity] = State.RUNNING
@@ -81,6 +82,11 @@ class Ssh:
             if state is State.RUNNING:
                 with contextlib.suppress(RunError):  # unreachable: its claim runs out
                     _remote(host, name, f"kill -TERM {int(pid)} || true", options)
+
+
+def _last_line(text: str) -> str:
+    """Return what the command printed, without what a login script printed before."""
+    return text.strip().rpartition("\n")[2]
 
 
 def _destinations(options: Mapping[str, str]) -> dict[str, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..errors import InventoryError, Mark
 from ..model.inventory import MOST, Inventory, InventoryNode
@@ -90,7 +91,7 @@ def _add_hosts(
         text = with_port[1]
         given = {"ansible_port": Scalar(mark=mark, text=with_port[2], plain=True), **given}
     try:
-        names = list(expand_pattern(text))
+        names = list(islice(expand_pattern(text), MOST + 1))
     except ValueMistake as e:
         problems.add(mark, at, str(e))
         return
@@ -137,11 +138,11 @@ def _joined(groups: Mapping[str, _Group], file: str, problems: Problems) -> Inve
     for name, group in groups.items():
         for host, own in group.hosts.items():
             variables.setdefault(host, {}).update(own)
-            members.setdefault(host, []).extend(_around(name, parents))
+            members.setdefault(host, []).append(name)
     nodes = []
     left_out = {}
     for host, own in variables.items():
-        around = list(dict.fromkeys(members[host]))
+        around = _around(members[host], parents)
         merged = dict(groups[ALL].own) if ALL in groups else {}
         for name in reversed([name for name in around if name != ALL]):
             merged |= groups[name].own
@@ -156,11 +157,25 @@ def _joined(groups: Mapping[str, _Group], file: str, problems: Problems) -> Inve
     return Inventory(source=file, nodes=tuple(nodes), left_out=left_out)
 
 
-def _around(name: str, parents: Mapping[str, list[str]]) -> list[str]:
-    """Return a group and all groups around it, the nearest first; circles are followed once."""
-    found = [name]
-    for group in found:
-        found += [parent for parent in parents.get(group, ()) if parent not in found]
+def _around(names: Iterable[str], parents: Mapping[str, list[str]]) -> list[str]:
+    """Return these groups and all groups around them, each before the groups around it. Circles are followed
+    once.
+
+    Of groups that do not contain each other, the last in the order of the alphabet comes first, as its
+    variables win in Ansible.
+    """
+    found: list[str] = []
+    begun: set[str] = set()
+
+    def visit(group: str) -> None:
+        if group not in begun:
+            begun.add(group)
+            for parent in parents.get(group, ()):
+                visit(parent)
+            found.insert(0, group)
+
+    for name in sorted(names):
+        visit(name)
     return found
 
 
@@ -186,7 +201,7 @@ def _node(
 def from_ini(text: str, file: str) -> Inventory:
     """Return the nodes of an inventory in Ansible's INI form.
 
-    Raises InventoryError with every mistake and its position.
+    Raises InventoryError with every mistake and its position, StudyError if the file cannot be read further.
     """
     problems = Problems(file, noun="inventory")
     groups: dict[str, _Group] = {ALL: _Group()}

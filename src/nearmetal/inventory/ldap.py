@@ -64,11 +64,11 @@ def from_ldap(url: str) -> Inventory:
 
 def parse_url(url: str) -> tuple[str, str, str, str]:
     """Return server, base, scope and filter of an LDAP URL. Raises UsageError."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port
     except ValueError as e:
-        raise UsageError(f"no port of an LDAP server: {e}", where=url) from e
+        raise UsageError(f"not the address of an LDAP server: {e}", where=url) from e
     base = unquote(parts.path.lstrip("/"))
     words = [unquote(word) for word in parts.query.split("?")]
     scope, wanted = (words[1] if len(words) > 1 else "") or "sub", "?".join(words[2:]) or FILTER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import InventoryError, StudyError, UsageError
 from ..host import Host
 from ..model.inventory import Inventory
 from ..study_file.tree import MAX_BYTES
@@ -37,7 +37,10 @@ def load_inventory(source: str, host: Host) -> Inventory:
     else:
         text = _text(Path(source))
         is_yaml = Path(source).suffix in (".yaml", ".yml", ".json")
-        found = (from_yaml if is_yaml else from_ini)(text, source)
+        try:
+            found = (from_yaml if is_yaml else from_ini)(text, source)
+        except StudyError as e:  # of what reads all files
+            raise InventoryError(e.problems) from None
     if not found.nodes:
         why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out.items())
         raise UsageError(f"no node can be used{': ' if why else ''}{why[:300]}", where=source, remedy=TAKES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path as FilePath
 
-from ..errors import InventoryError, Mark, StudyError
+from ..errors import InventoryError, Mark
 from ..model.inventory import MOST, Inventory, InventoryNode, expand_names
 from ..model.keys import ValueMistake, did_you_mean
 from ..study_file.problems import Path, Problems
@@ -19,17 +19,14 @@ _NOTHING = MapNode(mark=Mark(1, 1), entries={})
 def from_yaml(text: str, file: str) -> Inventory:
     """Return the nodes of a YAML file. Without the key 'nodes' it is read as an inventory of Ansible.
 
-    Raises InventoryError with every mistake and its position.
+    Raises InventoryError with every mistake and its position, StudyError if the file cannot be read further.
     """
     problems = Problems(file, noun="inventory")
-    try:
-        root = read_tree(text, problems)
-        if NODES not in root.entries and _is_of_ansible(root):
-            found = from_groups(root, file, problems)
-        else:
-            found = _own(root, file, problems)
-    except StudyError as e:
-        raise InventoryError(e.problems) from None
+    root = read_tree(text, problems)
+    if NODES not in root.entries and _is_of_ansible(root):
+        found = from_groups(root, file, problems)
+    else:
+        found = _own(root, file, problems)
     if problems.found:
         raise InventoryError(tuple(problems.found.values()))
     return found

@@ -91,7 +91,7 @@ class Plan:
     started: Unix seconds when the command that began the run was started; None if that was not recorded.
     missing: numbers of blocks that were given up because their workers were lost. They count for no side.
     nodes: by label of a run or worker (TrialRecord.run), the node on which it ran. Runs without an entry were
-        made by the coordinator itself, all on one node.
+        made by the coordinator itself, all on the node of the entry ''.
     """
 
     seed: int

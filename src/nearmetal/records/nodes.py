@@ -12,11 +12,19 @@ from .node_files import NODES
 
 
 def node_states(directory: ResultsDirectory) -> dict[str, NodeState]:
-    """Return the node of each worker by label of the worker; empty for a run without workers.
+    """Return the node of each worker by label of the worker; empty for a run without workers. The label ''
+    stands for all runs without a description, such as that of a local `run`.
 
     Raises RecordsError.
     """
-    return {run: _state(data) for run, data in directory.nodes().items()}
+    described = directory.nodes()
+    if not described:
+        return {}
+    found = {run: _state(data) for run, data in described.items()}
+    # The same machine must not become a second node because a worker, and not the run itself, described it.
+    first = directory.provenance
+    alike = [run for run, data in described.items() if data.get("boot") and data["boot"] == first.get("boot")]
+    return {"": found[alike[0]] if alike else _state(first), **found}
 
 
 def node_state(directory: ResultsDirectory, run: str) -> NodeState | None:

@@ -60,11 +60,9 @@ def check_reopened(
     plan = directory.plan()
     require_commands(study.arms(), study, machine.host, Path.cwd())
     arms, backends, absent = usable_arms(machine, study, progress)
-    for name in plan.arms:
-        if name not in arms:
-            raise RunError(
-                f"{name} of this run cannot run here now: {absent[name]}", where=str(directory.path)
-            )
+    for arm in plan.arms:
+        if arm not in arms:
+            raise RunError(f"{arm} of this run cannot run here now: {absent[arm]}", where=str(directory.path))
     study, _ = without_unable(study.with_arms(plan.arms), backends)
     if any(w.sliced for w in study.workloads) and not plan.work:
         raise UsageError(

@@ -89,6 +89,7 @@ def choose(plan: Plan, heads: Sequence[Head]) -> ChosenTrials:
         Unused(what="trials of rounds that were given up", reason="round lost with its worker", count=lost),
         Unused(what="trials of the rehearsal", reason="rehearsal, discarded by rule", count=rehearsed),
     )
+    unnamed = plan.nodes.get("", NodeState())
     return ChosenTrials(
         blocks=blocks,
         used=used,
@@ -96,7 +97,7 @@ def choose(plan: Plan, heads: Sequence[Head]) -> ChosenTrials:
         others=tuple(at for at in range(len(heads)) if at not in taken),
         torn=len({claim.block for claim in attempts} - chosen.keys() - plan.missing),
         unused=tuple(u for u in unused if u.count),
-        nodes=tuple(plan.nodes.get(chosen[block].run, NodeState()) for block in blocks),
+        nodes=tuple(plan.nodes.get(chosen[block].run, unnamed) for block in blocks),
     )
 
 

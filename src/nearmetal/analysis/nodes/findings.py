@@ -79,7 +79,7 @@ def _statistics(ranks: FloatArray, first: IntArray, sizes: IntArray) -> tuple[Fl
     return whole, largest
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)  # more than there are looks up to EXACT_UP_TO
 def _assignments(n: int) -> NDArray[np.int16]:
     rng = np.random.default_rng(n)
     return rng.permuted(np.tile(np.arange(n, dtype=np.int16), (PERMUTATIONS, 1)), axis=1)
@@ -91,12 +91,14 @@ class Criteria:
 
     schedule: when they are looked at.
     alpha: error probability of the comparison.
+    node_alpha: error probability of the finding that its nodes disagree.
     margin: largest overhead that is not material.
     min_blocks: least number of blocks for a verdict, as the study requests it.
     """
 
     schedule: Schedule
     alpha: float
+    node_alpha: float
     margin: float
     min_blocks: int
 
@@ -104,14 +106,16 @@ class Criteria:
 def disagree(d: FloatArray, numbers: Sequence[int], nodes: Nodes, criteria: Criteria) -> bool:
     """Return whether the overhead differs between the nodes.
 
-    The test is repeated at every look, each time at the look's share of alpha, so the probability that equal
-    nodes are ever said to disagree is at most alpha.
+    The test is repeated at every look, each time at the look's share of node_alpha, so the probability that
+    equal nodes are ever said to disagree is at most node_alpha. It is not divided among the comparisons of a
+    confirmatory study: to find more disagreement only withholds verdicts, and no p value of PERMUTATIONS
+    random assignments could be below such a share.
     """
     strata = nodes.strata_of(numbers)
     planned = planned_looks(criteria.schedule, numbers)
     for look, share in reversed(list(zip(planned, nominal_shares(planned), strict=True))):
         own = strata[: look.n]
-        if np.unique(own).size > 1 and node_effect_p(d[: look.n], own) <= criteria.alpha * share:
+        if np.unique(own).size > 1 and node_effect_p(d[: look.n], own) <= criteria.node_alpha * share:
             return True
     return False
 
