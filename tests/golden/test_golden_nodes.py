@@ -50,9 +50,7 @@ def with_nodes(cell: Cell, *, disagree: bool, out: bool) -> Cell:
         moved = replace(cell, low=cell.low - shift, high=cell.high - shift, overhead=cell.overhead - shift)
         return {
             Estimand.THESE: estimate(moved, 0, nodes=nodes, verdict=cell.verdict, approximate=False),
-            Estimand.ALIKE: estimate(
-                moved, 1.5, nodes=nodes, verdict=Verdict.NONE, approximate=nodes < 8
-            ),
+            Estimand.ALIKE: estimate(moved, 1.5, nodes=nodes, verdict=Verdict.NONE, approximate=nodes < 8),
         }
 
     shifts = (-0.01, 0.0, 0.01) if not disagree else (-0.05, 0.0, 0.09)
@@ -106,9 +104,7 @@ def analysis(*, out: bool = True) -> Analysis:
         nodes=RunNodes(
             estimand=Estimand.THESE,
             rounds={f"node{k}": 13 for k in range(3)},
-            states={
-                f"node{k}": f"Linux 6.{1 if k < 2 else 12}, AMD EPYC 7713" for k in range(3)
-            },
+            states={f"node{k}": f"Linux 6.{1 if k < 2 else 12}, AMD EPYC 7713" for k in range(3)},
             evidence=tuple(evidence),
             left_out=("node2",) if out else (),
         ),
