@@ -93,18 +93,18 @@ class FakeHost:
         most: int | None = None,
     ) -> Completed:
         key = tuple(argv)
+        found = self.answer(key, stdin)
         self.calls.append(key)
-        result = self.answer(key, stdin)
+        result = found(key) if callable(found) else found
         if isinstance(result, Completed):
             return replace(result, argv=key)
         return Completed(argv=key, returncode=0, stdout=result, stderr="", seconds=0.0)
 
-    def answer(self, argv: tuple[str, ...], stdin: str | None) -> str | Completed:
-        """Return the standard output of a command, or how it ended. Subclasses may answer by other rules."""
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Answer:
+        """Return the result of a command. Subclasses may answer by other rules."""
         if argv not in self.commands:
             raise Unexpected(f"command not in the script: {argv!r}")
-        answer = self.commands[argv]
-        return answer(argv) if callable(answer) else answer
+        return self.commands[argv]
 
     def start(
         self,
