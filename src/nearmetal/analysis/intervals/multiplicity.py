@@ -78,8 +78,8 @@ def smallest_alpha(
     give a verdict at a smaller alpha.
 
     d, numbers: see looks.look_and_carry.
-    sample_at: returns the test of the first n blocks if they ran on several nodes, or None if the look at
-        them is skipped; the signed ranks of all blocks if omitted.
+    sample_at: returns the test of the first n blocks if they ran on several nodes, or None if a node has no
+        block yet; the signed ranks of all blocks if omitted.
 
     For a cell with a verdict it is the p value of that verdict; otherwise it is the smallest of the three
     verdicts; at most 1. Return None before the first look and for an inconsistent cell.

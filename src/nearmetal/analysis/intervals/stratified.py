@@ -33,7 +33,7 @@ LARGEST_SUPPORT = 1 << 18
 """Largest number of values of the statistic that the grid of many nodes is chosen for."""
 DIRECT_UP_TO = 4096
 """Largest support whose distribution is convolved directly, with full relative accuracy in the tails."""
-HALVINGS = 50
+HALVINGS = 36
 """Number of steps in which an end of the interval of a large sample is narrowed down."""
 _NORMAL = NormalDist()
 _ONE_SIGMA = _NORMAL.cdf(-1.0)
@@ -201,7 +201,7 @@ class _Counted:
         return sum(w.at_most(theta) * self._grid // w.count for w in self._walsh)
 
     def first_above(self, k: int) -> float:
-        """Return a theta that is at most the smallest at which the statistic exceeds k, by less than 1e-14 of
+        """Return a theta that is at most the smallest at which the statistic exceeds k, by less than 1e-10 of
         the range of the values."""
         low, high = self._range
         width = max(high - low, abs(low), abs(high), 1e-300)

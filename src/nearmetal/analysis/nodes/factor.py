@@ -1,9 +1,10 @@
 """The node on which each block ran, and the intervals of both estimands, carried between looks.
 
 A look uses the blocks up to a number fixed beforehand, whatever node they ran on. It spends its share of
-alpha as without nodes (intervals.looks). A look before every node has a block is skipped, and the next one
-may spend its share: an interval of some of the nodes would be carried on, although it is not about all of
-them. Which looks are skipped depends on the nodes of the blocks, not on their values."""
+alpha as without nodes (intervals.looks). The interval of a look before every node has a block is not carried
+on, because it is not about all nodes. Its level is spent all the same: that interval was shown at the time,
+and a verdict could have ended the run. Which looks these are depends on the nodes of the blocks, not on their
+values."""
 
 from __future__ import annotations
 
@@ -141,16 +142,14 @@ class Comparison:
         return NodeCentres(self._node_centres(own))
 
     def level(self, n: int, available: float) -> float:
-        """Return the level that a look at n blocks attains within `available`; 0 if it is skipped."""
+        """Return the level that a look at n blocks attains within `available`, on the nodes that have a block
+        by then."""
+        strata, sizes = np.unique(self.strata[:n], return_counts=True)
         if self._nodes.estimand is Estimand.ALIKE:
-            enough = n > self.strata.size or self.by_stratum(n) is not None
-            return attained_level(self.replicates, available) if enough else 0.0
+            return attained_level(len({self._nodes.node[k] for k in strata.tolist()}), available)
         if n > self.strata.size:
             return attained(n, available)
-        own = self.by_stratum(n)
-        if own is None:
-            return 0.0
-        return node_ranks(tuple(sorted(int(values.size) for values in own))).attained(available)
+        return node_ranks(tuple(sorted(sizes.tolist()))).attained(available)
 
     def _node_centres(self, own: Sequence[FloatArray]) -> list[float]:
         """Return the centre of each node: the mean over its strata."""
