@@ -339,6 +339,7 @@ def test_where_nodes_disagree_that_is_the_finding() -> None:
         assert cell.nodes is not None and cell.nodes.disagree
         assert [round(v.overhead, 2) for v in cell.nodes.values] == pytest.approx([0, 0, 0, 0.12], abs=0.011)
         assert cell.verdict is Verdict.NONE and cell.reason.startswith("the nodes disagree")
+    assert not found.undecided and decided(found), "more rounds do not change that"
     unequal = analysed(study, records_of(study, 48, [0.06, 0.06, 0.06, 0.12]), NAMES[:4])
     for cell in unequal.cells:
         assert cell.nodes is not None and cell.nodes.disagree and cell.verdict is Verdict.SLOWER

@@ -57,12 +57,7 @@ def decided(analysis: Analysis) -> bool:
     """
     cells = all_cells(analysis)
     open_ = [c for c in analysis.noise_floor.cells if c.verdict is Verdict.NONE and not _hopeless(c)]
-    return bool(cells) and not any(map(_open, analysis.cells)) and not open_
-
-
-def _open(cell: Cell) -> bool:
-    """Return whether more blocks may give the cell its verdict."""
-    return cell.verdict is Verdict.NONE and not (cell.nodes is not None and cell.nodes.withheld)
+    return bool(cells) and not analysis.undecided and not open_
 
 
 def _hopeless(cell: Cell) -> bool:
@@ -92,7 +87,7 @@ def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
     for c in all_cells(analysis):
         sides = {(c.arm, c.workload), (c.baseline, c.workload)}
         taking |= sides
-        if c.n < design.min_blocks or half_width(c) > target if target else _open(c):
+        if c.n < design.min_blocks or half_width(c) > target if target else c.open:
             open_ |= sides
     out: dict[str, set[str]] = {}
     for arm, workload in taking - open_:

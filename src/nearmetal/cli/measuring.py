@@ -215,6 +215,6 @@ def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:
     material = any(c.verdict in (Verdict.SLOWER, Verdict.FASTER) for c in analysis.cells)
     if fail_on is FailOn.MATERIAL and material:
         return ExitCode.FINDING
-    if fail_on is FailOn.UNDECIDED and analysis.undecided:
+    if fail_on is FailOn.UNDECIDED and any(c.verdict is Verdict.NONE for c in analysis.cells):
         return ExitCode.FINDING
     return ExitCode.FAILED_TRIALS if analysis.failed_trials else ExitCode.DONE

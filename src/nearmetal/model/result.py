@@ -272,6 +272,11 @@ class Cell:
     nodes: CellNodes | None = None
 
     @property
+    def open(self) -> bool:
+        """Whether more blocks may give the cell its verdict."""
+        return self.verdict is Verdict.NONE and not (self.nodes is not None and self.nodes.withheld)
+
+    @property
     def tried(self) -> int:
         """Number of blocks in which the cell was measured or failed."""
         return len({*self.blocks, *self.failed_blocks, *self.baseline_failed_blocks})
@@ -361,4 +366,6 @@ class Analysis:
 
     @property
     def undecided(self) -> tuple[Cell, ...]:
-        return tuple(c for c in self.cells if c.verdict is Verdict.NONE)
+        """The cells that more blocks may decide. A verdict that is withheld because the nodes disagree is a
+        finding, and more blocks do not change it."""
+        return tuple(c for c in self.cells if c.open)

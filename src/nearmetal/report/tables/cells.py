@@ -315,7 +315,7 @@ def nodes_text(cell: Cell) -> str:
     if found is None or not found.estimates:
         return ""
     parts = [f"{ESTIMANDS[found.other]}: {estimate_text(found.estimates[found.other])}"]
-    if found.disagree:
+    if found.disagree and not found.withheld:  # else the reason says so
         parts.append("the nodes disagree")
     if found.without:
         parts.append(f"without the nodes left out: {estimate_text(found.without[found.estimand])}")
