@@ -29,7 +29,7 @@ from nearmetal.node.node import open_node
 from nearmetal.node.progress import Silent
 from nearmetal.node.survey.available import usable_arms
 from nearmetal.plan import make_plan
-from nearmetal.records import TrialWriter
+from nearmetal.records import GrowingTrials, TrialWriter
 from nearmetal.records.codec import to_line
 from nearmetal.run.block import Recording, run_block
 from nearmetal.run.decide import Verifications, next_block
@@ -81,6 +81,7 @@ def main(rounds: int, reframe: str | None) -> None:
         rehearsal = rehearse(node, Recording(logs=node.scratch, events=EVENTS), Silent()).records
         # As in a run: the events that this kernel has, not all that were tried.
         recording = Recording(logs=node.scratch, events=counted_everywhere(EVENTS, rehearsal))
+        growing = GrowingTrials(Path(here))
         alone = os.open(Path(here) / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
         def whole() -> float:
@@ -88,7 +89,7 @@ def main(rounds: int, reframe: str | None) -> None:
             for record in run_block(node, order(next(numbers)), recording):
                 writer.append(record)
                 records.append(record)
-            running.after(records, len(records) // TRIALS)
+            running.after(growing.now, len(records) // TRIALS)
             return (time.perf_counter() - begin) / TRIALS
 
         tools = machine.tools
