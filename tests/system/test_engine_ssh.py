@@ -17,6 +17,7 @@ import pytest
 from tests.patience import until
 from tests.system.engine_runs import (
     FORCE,
+    STUDY,
     claims,
     directory,
     here,
@@ -28,6 +29,8 @@ from tests.system.engine_runs import (
     worker_of,
 )
 from tests.system.sshd import daemons
+
+from nearmetal.records import ResultsDirectory
 
 pytestmark = [pytest.mark.more]
 __all__ = ["here"]
@@ -135,6 +138,18 @@ def test_the_rounds_of_a_killed_node_go_to_the_others(here: Path, daemon: Daemon
     require_whole(here, output, 24)
     assert rounds_by_node(here)["n1"] > 12
     nearmetal("clean", cwd=here)
+
+
+@pytest.mark.apart
+def test_upper_bounds_are_measured_on_the_node(here: Path, daemon: Daemon) -> None:
+    study = STUDY.replace("ep: {kernel: ep, class: S}", "memory: {kernel: stream, elements: 100000}")
+    (here / "short.yaml").write_text(study)
+    done = nearmetal(*on("ssh", 8, *daemon.options, workers=1), cwd=here)
+    assert done.returncode == 0, done.stderr
+    (measured,) = nodes_of(here)["n1"]["roofs"]
+    assert measured["name"] == "triad" and measured["value"] > 0
+    (shown,) = ResultsDirectory.open(directory(here)).roofs()
+    assert shown.value == measured["value"] and shown.ranks == 1
 
 
 @pytest.mark.apart
