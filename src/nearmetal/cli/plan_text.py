@@ -10,7 +10,7 @@ from itertools import islice
 
 from ..host import LocalHost
 from ..model.plan import GROWING, Schedule
-from ..model.study import CommandWorkload, Study
+from ..model.study import Study
 from ..node.survey.accelerator import foreseen_accelerators
 from ..plan import make_block
 from ..report.text import plural
@@ -113,6 +113,6 @@ def _source(study: Study, begun: Begun | None) -> str:
     """Return how the time of a block was determined, as text."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"
-    if any(isinstance(w, CommandWorkload) for w in study.workloads):
+    if any(w.program and not w.ran for w in study.workloads):
         return "if a program runs for 1 s; the rehearsal measures it"
     return "estimated; the rehearsal measures it"
