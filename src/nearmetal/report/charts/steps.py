@@ -78,7 +78,8 @@ def steps_charts(study: Study, records: RecordIndex, name: Callable[[str], str])
             for s in own
             for order, (step, seconds) in enumerate(s.seconds)
         ]
-        colour, _ = colours_and_shapes("step", [step for s in own for step, _ in s.seconds])
+        longest_first = sorted(own, key=lambda s: -len(s.seconds))
+        colour, _ = colours_and_shapes("step", [step for s in longest_first for step, _ in s.seconds])
         tips: list[JsonValue] = [
             tip("arm", "environment", None),
             tip("step", "step", None),
