@@ -51,7 +51,8 @@ def test_memory_is_written_in_rounds_and_restored(
 ) -> None:
     """The second round holds what was written to since the first, not all of the memory."""
     images, record = tmp_path / "i", tmp_path / "record"
-    assert run(guest, *criu.argv, "check", "--feature", "mem_dirty_track").ok
+    able = run(guest, *criu.argv, "check", "--feature", "mem_dirty_track")
+    assert able.ok, able.stderr
     assert run(guest, "mkdir", "-p", str(images)).ok
     images.mkdir()
 
