@@ -126,7 +126,7 @@ def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path
 def test_answering_together_costs_the_instance_much_less(
     tools: Tools, network: Network, tmp_path: Path
 ) -> None:
-    """At 500 us each request costs a wake-up, and together every eighth does: 0.6 to 0.8 % of a core, not 2."""
+    """At 500 us each request costs a wake-up, and together every eighth does."""
 
     def share(together: int) -> float:
         with answering(tools, network, together) as process:
