@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.guests import HOST, NEEDED, QEMU, SMALL, base, request
+from tests.contract.guests import HOST, NEEDED, QEMU, SMALL, kernel, request
 from tests.patience import PATIENCE
 from tests.system.checkpoint_case import find_or_build_criu
 
-from nearmetal.environments import Criu, Dump, Tools, Unavailable
+from nearmetal.environments import Criu, Dump, GuestBase, Tools, Unavailable
 from nearmetal.environments.criu import dump_argv, restore_argv, write_rounds
 from nearmetal.environments.criu_images import first_error, statistics_of
 from nearmetal.environments.guests.guest import GuestInstance
+from nearmetal.environments.guests.initramfs import USUAL, initramfs
 from nearmetal.host import Completed
 from nearmetal.host.runtime import scratch_directory
 
@@ -24,12 +25,20 @@ pytestmark = [pytest.mark.apart, pytest.mark.beside, *NEEDED]
 MEMORY, WRITTEN = 32 << 20, 1 << 20
 """Bytes that the program has, and of these that it writes to again and again."""
 OPTIONS = ("--shell-job", "--ext-unix-sk")
+MODULES = (
+    *("inet_diag", "tcp_diag", "udp_diag", "unix_diag", "netlink_diag", "af_packet_diag"),
+    *("nfnetlink", "nf_tables", "tun", "veth"),
+)
+"""What CRIU asks of a kernel besides."""
 
 
 @pytest.fixture(scope="module")
 def guest(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestInstance]:
     directory = tmp_path_factory.mktemp("precopy")
-    asked = request("precopy", base(tools, directory), directory, SMALL)
+    vmlinuz, modules = kernel()
+    archive = initramfs(directory, modules, tools, (*USUAL, *MODULES))
+    of = GuestBase(kernel=vmlinuz, initramfs=archive, root=None, cache=directory)
+    asked = request("precopy", of, directory, SMALL)
     with scratch_directory(f"{asked.label}-run"), QEMU.start(HOST, tools, asked) as made:
         yield made
 
@@ -51,7 +60,8 @@ def test_memory_is_written_in_rounds_and_restored(
 ) -> None:
     """The second round holds what was written to since the first, not all of the memory."""
     images, record = tmp_path / "i", tmp_path / "record"
-    assert run(guest, *criu.argv, "check", "--feature", "mem_dirty_track").ok
+    able = run(guest, *criu.argv, "check", "--feature", "mem_dirty_track")
+    assert able.ok, able.stderr
     assert run(guest, "mkdir", "-p", str(images)).ok
     images.mkdir()
 

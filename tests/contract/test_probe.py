@@ -126,7 +126,7 @@ def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path
 def test_answering_together_costs_the_instance_much_less(
     tools: Tools, network: Network, tmp_path: Path
 ) -> None:
-    """At 500 us each request costs a wake-up, and together every fourth does."""
+    """At 500 us each request costs a wake-up, and together every eighth does."""
 
     def share(together: int) -> float:
         with answering(tools, network, together) as process:
@@ -134,8 +134,8 @@ def test_answering_together_costs_the_instance_much_less(
             assert asking(tools, network, tmp_path / "log", 1500).wait(120) == 0
             return (_cpu(process.pid) - before) / (time.monotonic() - begin)
 
-    one_fits(lambda: share(TOGETHER) / share(0), lambda ratio: ratio < 0.7, 10)
-    one_fits(lambda: share(TOGETHER), lambda cost: cost < 0.015, 10)
+    one_fits(lambda: share(TOGETHER) / share(0), lambda ratio: ratio < 0.6, 10)
+    one_fits(lambda: share(TOGETHER), lambda cost: cost < 0.01, 10)
 
 
 def _cpu(pid: int) -> float:

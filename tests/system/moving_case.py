@@ -229,8 +229,13 @@ def acted(directory: Path) -> bool:
 
 def main(instance: str, to: str, method: str, config: str, *more: str) -> int:
     """Move an instance, as the command does. More: bandwidth and time limit."""
-    moving.SshWay = partial(SshWay, config=config)  # type: ignore[misc, assignment]
-    how = moving.How(method=Method(method), **{k: float(v) for k, v in (w.split("=") for w in more)})  # type: ignore[arg-type]
+    vars(moving)["SshWay"] = partial(SshWay, config=config)
+    limits = dict(word.split("=") for word in more)
+    how = moving.How(
+        method=Method(method),
+        bandwidth=float(limits["bandwidth"]) if "bandwidth" in limits else None,
+        time_limit=float(limits.get("time_limit", moving.How.time_limit)),
+    )
     try:
         moving.migrate(instance, to, how)
     except NearmetalError as e:

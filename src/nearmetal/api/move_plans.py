@@ -4,7 +4,6 @@ moves. Nothing is changed; only a file of 32 MiB is written to a destination, an
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
 import os
@@ -135,16 +134,22 @@ def work_of(how: How, external: External, method: Method = Method.AUTO) -> Work:
     )
 
 
-@functools.lru_cache(maxsize=8)
+_FOUND: dict[int, tuple[Host, Criu]] = {}
+"""CRIU by the identity of the host, which is kept, so that no other gets it."""
+
+
 def _criu(host: Host) -> Criu:
     """Return a CRIU that works on a host; on another machine only an installed one.
 
     A host is asked once, and not while an instance stands still.
     """
-    found = find_criu(host) if isinstance(host, LocalHost) else find_criu(host, ImageStore(Path(os.devnull)))
-    if isinstance(found, Unavailable):
-        raise UnavailableError(f"CRIU on {host.name}: {found.reason}", remedy=found.remedy)
-    return found
+    if id(host) not in _FOUND:
+        local = isinstance(host, LocalHost)
+        found = find_criu(host) if local else find_criu(host, ImageStore(Path(os.devnull)))
+        if isinstance(found, Unavailable):
+            raise UnavailableError(f"CRIU on {host.name}: {found.reason}", remedy=found.remedy)
+        _FOUND[id(host)] = (host, found)
+    return _FOUND[id(host)][1]
 
 
 def planned(

@@ -54,19 +54,12 @@ def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str
         words.append("--track-mem")
     if dump.previous is not None:
         words += ["--prev-images-dir", os.path.relpath(dump.previous, dump.images)]
-    words += memory_options(dump)
-    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
-
-
-def memory_options(dump: Dump) -> list[str]:
-    """Return the options of CRIU that say where the memory of a dump goes."""
-    words = []
     if dump.server is not None:
         words += ["--address", ADDRESS, "--port", str(dump.server)]
         words += ["--page-server"] if dump.ready is None else []
     if dump.ready is not None:
         words += ["--lazy-pages", "--status-fd", str(dump.ready)]
-    return words
+    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
 
 
 def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
@@ -83,7 +76,7 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     return [*criu.argv, "restore", *where, *WHOLE, *more]
 
 
-def script(argv: Sequence[str], directory: Path, more: Sequence[str] = ()) -> Path:
+def script(argv: Sequence[str], directory: Path) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
     argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the

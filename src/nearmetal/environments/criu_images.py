@@ -107,10 +107,12 @@ def read_pagemap(content: bytes) -> Pagemap:
     except (struct.error, IndexError, KeyError) as e:
         raise RunError(f"cannot read CRIU's pagemap: {e!r}") from e
 
-    def total(flag: int) -> int:
-        return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & flag)
+    def total(mask: int, flags: int) -> int:
+        return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & mask == flags)
 
-    return Pagemap(pages=pages, present=total(_IS_PRESENT), lazy=total(_IS_LAZY))
+    # Every dump says which pages could be lazy; those of a lazy dump are not present.
+    lazy = total(_IS_LAZY | _IS_PRESENT, _IS_LAZY)
+    return Pagemap(pages=pages, present=total(_IS_PRESENT, _IS_PRESENT), lazy=lazy)
 
 
 def check_images(images: Path) -> None:

@@ -21,10 +21,10 @@ PORT = 7007
 PERIODS = (0.5e-3, 2e-3, 8e-3, 20e-3)
 """Periods in seconds, the wanted one first. Longer ones are for instances that lose requests at rest, as
 emulated guests do."""
-TOGETHER = 2e-3
-"""Seconds within which requests are answered by one wake-up of the responder and one datagram, which halves
-what the probe costs the instance. The end of a silence is seen so much later at most; the floor has the same
-delay."""
+TOGETHER = 4e-3
+"""Seconds within which requests are answered by one wake-up of the responder and one datagram, so that the
+probe costs the instance less than 1 % of a core. The end of a silence is seen so much later at most; the
+floor has the same delay."""
 FLOOR_SECONDS = 1.0
 TCP_EVERY = 10
 LINGER = 3.0

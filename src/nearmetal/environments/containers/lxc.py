@@ -33,14 +33,11 @@ MONITOR, PIVOT = "-monitor", "-pivot"
 
 
 class Lxc:
-    """Runs as root.
-
-    lxc-checkpoint has no rounds of pre-copy, and its restore does not end while memory is to be fetched.
-    """
+    """Runs as root. lxc-checkpoint offers none of CRIU's methods but the usual one."""
 
     name = "lxc"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="LXC")
-    checkpoints_by = (Method.CRIU, Method.CRIU_PAGESERVER)
+    checkpoints_by = (Method.CRIU,)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="lxc-start", remedy="apt-get install lxc")
@@ -65,8 +62,7 @@ class Lxc:
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         """See contract.Checkpoints."""
-        options = criu_of.memory_options(dump)
-        words = _checkpointing(tools, request, criu, dump.images, "--stop", more=options)
+        words = _checkpointing(tools, request, criu, dump.images, "--stop")
         return [*_into(tools, instance.pid), "--", *words]
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
@@ -179,13 +175,10 @@ def _restored(
 
 
 def _checkpointing(
-    tools: Tools, request: InstanceRequest, criu: Criu, images: Path, *words: str, more: Sequence[str] = ()
+    tools: Tools, request: InstanceRequest, criu: Criu, images: Path, *words: str
 ) -> list[str]:
-    """Return a command line of lxc-checkpoint, which finds CRIU by PATH.
-
-    more: options of CRIU that lxc-checkpoint does not know.
-    """
-    program = criu_of.script(criu_of.bound_to_tool(tools, request.label, criu.argv), images, more)
+    """Return a command line of lxc-checkpoint, which finds CRIU by PATH."""
+    program = criu_of.script(criu_of.bound_to_tool(tools, request.label, criu.argv), images)
     path = f"PATH={program.parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     where = ["--checkpoint-dir", str(images), "--verbose"]
     return ["env", path, *_lxc("lxc-checkpoint", state_of(request)), *words, *where]

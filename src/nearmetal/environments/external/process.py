@@ -29,7 +29,7 @@ _CONNECTED = ("--tcp-established", "--ext-unix-sk")
 _OWN_SESSION = "--shell-job"
 _FREE_SECONDS = 10.0
 _KILLED = 128 + signal.SIGKILL
-"""Exit status of a shell, and of ssh, for a command that was killed."""
+"""Exit status of a shell whose command was killed."""
 _LOOK_AGAIN = 0.005
 _STATE, _SESSION = 0, 3
 """Fields of /proc/<pid>/stat after the name."""
@@ -146,7 +146,9 @@ def restore_detached(
     Raises RunError. Nothing runs then, unless it is RestoredError.
     """
     host.run(["rm", "-f", str(images / PID_FILE)], timeout=SECONDS)
-    argv = restore_argv(criu, images, ["--restore-detached", *options])
+    # By a shell, since ssh does not tell a command that was killed from a lost connection.
+    argv = ["sh", "-c", '"$@"; exit $?', "sh"]
+    argv += restore_argv(criu, images, ["--restore-detached", *options])
     done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
     if not done.ok:
         # A CRIU that was killed leaves processes that are half restored, or that run already. Another failure
