@@ -24,7 +24,7 @@ from ..tables.answer import absent_environments
 from ..tables.cells import question_text
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
-from ..tables.moves import event_leaves
+from ..tables.swept import event_leaves
 from ..text import one_line, plural, tight
 from . import curves, first, sections
 from . import inside as inside_sections
