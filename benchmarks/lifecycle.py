@@ -2,7 +2,7 @@
 predicted intervals hold; the cost of the probe.
 
 By hand, as root: python -m benchmarks.lifecycle [--quick] [--rounds 8] [--parts idle dirty process lazy
-container auto probe] [--loads 0 1 2 3]. It needs the images criu and debian-kernel.
+container auto probe] [--loads 0 1 2 3] [--seconds 400]. It needs the images criu and debian-kernel.
 
 idle, dirty: a guest of 256 MiB, against plain QMP commands to two QEMUs; idle by pre-copy, and with 100 MiB
 that are dirtied at full speed by the method that `auto` chooses for 150 ms. Gaps are those of a UDP probe,
@@ -132,6 +132,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="8; of auto 3")
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--loads", type=int, nargs="+", default=range(len(LOADS)), choices=range(len(LOADS)))
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="auto begins no cell after them")
     parser.add_argument("--quick", action="store_true", help="2 rounds, of auto 1; no interval is finite")
     asked = parser.parse_args()
     asked.auto_rounds = asked.rounds or (1 if asked.quick else 3)
@@ -161,7 +162,7 @@ def guests(ground: guest_moves.Ground, parts: Iterable[str], asked: argparse.Nam
         rest = allowed_rest(BOUND, QEMU.costs)
         within += paired_guests(ground, FULL_SPEED, method, rest, asked.rounds, 0.15)
     if "auto" in parts:
-        within += auto(ground, [LOADS[i] for i in asked.loads], asked.auto_rounds)
+        within += auto(ground, [LOADS[i] for i in asked.loads], asked.auto_rounds, asked.seconds)
     return within
 
 
@@ -276,14 +277,19 @@ def decide(expected: Predictions, bound: float) -> Method:
     return choose(bound, [Candidate(prediction=p) for p in expected.corrected.values()]).method
 
 
-def auto(ground: guest_moves.Ground, loads: Sequence[Load], rounds: int) -> list[bool]:
-    """Print how `auto` compares with the best method, and return whether it is within the limits."""
+def auto(ground: guest_moves.Ground, loads: Sequence[Load], rounds: int, seconds: float) -> list[bool]:
+    """Print how `auto` compares with the best method, and return whether it is within the limits.
+
+    seconds: after which no further cell is begun.
+    """
     experience, rng = Experience(), Random(1)
     cells = [(load, bound) for load in loads for bound in BOUNDS]
     found: dict[tuple[str, float], dict[str, list[AutoMove]]] = {}
     begin = time.monotonic()
     for _ in range(rounds):
         for load, bound in rng.sample(cells, len(cells)):
+            if time.monotonic() - begin > seconds:
+                break
             methods: list[Method] = [*QEMU.moves_by, Method.AUTO]
             for method in rng.sample(methods, len(methods)):
                 one = auto_move(ground, load, bound, method, experience)
