@@ -22,8 +22,8 @@ from nearmetal.report.page.curves import swept_figures
 from nearmetal.report.page.lines import html_of_lines, svg_files
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
-from nearmetal.report.tables.moves import moves_leaf
 from nearmetal.report.tables.sweeps import convergence_lines, convergence_sentences, sweeps, sweeps_json
+from nearmetal.report.tables.swept import swept_leaf
 from nearmetal.study_file import load_text
 
 STUDY = """\
@@ -105,7 +105,7 @@ def index(*, ended: bool = True) -> RecordIndex:
 
 def test_workloads_of_a_matrix_are_one_sweep_with_its_keys() -> None:
     (found,) = sweeps(study())
-    assert (found.name, found.keys, len(found.events)) == ("moved", ("memory", "dirty_rate"), 6)
+    assert (found.name, found.keys, len(found.workloads)) == ("moved", ("memory", "dirty_rate"), 6)
     assert found.at["moved-256MiB-0B_s"] == (256 * MIB, math.inf)
     assert found.held("moved-256MiB-0B_s", "memory") == "dirty rate full speed"
 
@@ -189,7 +189,7 @@ def test_where_pre_copy_stops_is_said_with_its_evidence() -> None:
 
 def test_every_form_of_the_report_has_it() -> None:
     analysis = replace(sample.analysis(), cells=tuple(cells()))
-    leaf = moves_leaf(study(), analysis, index())
+    leaf = swept_leaf(study(), analysis, index())
     assert leaf is not None
     for text in (text_of(leaf), markdown_of(leaf)):
         assert "full speed" in text and "guest-precopy, memory 256 MiB" in text
@@ -215,8 +215,32 @@ def test_every_form_of_the_report_has_it() -> None:
     assert "does not at dirty rate full speed" in " ".join(first.split())
 
 
+def test_parameters_of_kernels_are_swept_too_from_three_values_on() -> None:
+    text = """\
+name: sizes
+question: How does the latency grow?
+environments: {native: {backend: native}, box: {backend: namespaces}}
+placements: {1x2: {instances: 1, tasks: 2}}
+workloads:
+  send: {kernel: pingpong, measure: latency, matrix: {bytes: [1 B, 1 KiB, 1 MiB]}}
+  two: {kernel: stream, matrix: {elements: [1 M, 2 M]}}
+design: {baseline: native}
+"""
+    own = load_text(text, "sizes.yaml", None, seed=1)
+    (found,) = sweeps(own)
+    assert (found.name, found.keys) == ("send", ("bytes",))
+    like = replace(cells()[0], arm="box/1x2", baseline="native/1x2", metric="latency")
+    measured = [
+        replace(like, workload=name, value=around(1e-6 * (at + 1))) for name, (at,) in found.at.items()
+    ]
+    (figure,) = swept_figures(own, measured)
+    assert figure.title == "send: latency over bytes"
+    assert [figure.panels[0].text(at) for at, _ in figure.panels[0].lines["box"]] == ["1 B", "1 KiB", "1 MiB"]
+    assert convergence_lines(own, RecordIndex([])) == ()
+
+
 def test_a_study_without_a_sweep_has_no_section() -> None:
-    assert moves_leaf(sample.study(), sample.analysis(), RecordIndex(sample.records())) is None
+    assert swept_leaf(sample.study(), sample.analysis(), RecordIndex(sample.records())) is None
     assert sweeps_json(sample.study(), sample.analysis().cells, RecordIndex([])) == {
         "curves": [],
         "convergence": [],

@@ -19,7 +19,7 @@ from .page.whole import Context, page_html
 from .seen import RecordIndex
 from .sheet import markdown_of
 from .tables.inside import inside_of
-from .tables.moves import event_leaves
+from .tables.swept import event_leaves
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -248,7 +248,9 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
             if plan is not None:
                 past.append(plan.compared(moved))
         verified = _verify(program, output)
-    trial.found.rows += _endless(w, endless) if endless else _rows(w, moves, slower, floor.period, verified)
+    trial.found.rows += (
+        endless_rows(w, endless) if endless else _rows(w, moves, slower, floor.period, verified)
+    )
     trial.found.facts[w.name] = {
         "method": method.value,
         "downtime_limit": limit,
@@ -381,7 +383,7 @@ def _facts(method: Method, moved: Moved, seen: ProbeResult, stream: ProbeResult)
     }
 
 
-def _endless(w: EventSubject, why: str) -> list[Row]:
+def endless_rows(w: EventSubject, why: str) -> list[Row]:
     """Return the rows of a trial whose move did not converge, so that the other workloads of its arm are
     measured nevertheless.
 

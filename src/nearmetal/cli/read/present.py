@@ -97,7 +97,7 @@ def print_text(text: Text) -> None:
 def _print_everything(found: Results) -> None:
     from ...report.forms.terminal import terminal_text
     from ...report.sheet import text_of
-    from ...report.tables.moves import event_leaves
+    from ...report.tables.swept import event_leaves
 
     directory, study = found.stored, found.study
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))

@@ -14,7 +14,7 @@ from ...model.result import Cell, Interval
 from ...model.study import Better, Study
 from ...units import show
 from ..charts.parts import EMULATED
-from ..tables.sweeps import AXES, SweptMetric, at_text, swept_metrics
+from ..tables.sweeps import SweptMetric, at_text, axis, swept_metrics
 from ..text import one_line
 from .lines import LinesFigure, Panel, html_of_lines
 from .markup import Markup, folded
@@ -148,7 +148,7 @@ def swept_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...
 def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
     first = lines[0]
     name, metric = one_line(first.sweep.name), one_line(first.metric)
-    over = AXES[first.key][0]
+    over = axis(first.key)[0]
     names = _short_names([side for line in lines for side in line.points])
     text: Callable[[float], str] = partial(at_text, first.key)
     return LinesFigure(

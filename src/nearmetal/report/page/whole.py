@@ -27,7 +27,7 @@ from ..tables.cells import question_text, side
 from ..tables.clients import clients_grid
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
-from ..tables.moves import event_leaves
+from ..tables.swept import event_leaves
 from ..text import one_line, plural, tight
 from . import curves, first, sections
 from . import inside as inside_sections

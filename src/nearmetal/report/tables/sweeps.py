@@ -1,5 +1,5 @@
-"""Workloads that differ only in memory, dirty rate or another number of a move: their metrics as curves, and
-where pre-copy stops converging. No I/O."""
+"""Workloads that differ only in numbers, such as the memory of what is moved, its dirty rate, or a message
+size: their metrics as curves, and where pre-copy stops converging. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...lifecycle import CopyRound, Method, convergence
 from ...model.change import replace
 from ...model.record import JsonValue
 from ...model.result import Cell, Interval
-from ...model.study import Arm, EventSubject, Study
+from ...model.study import ApplicationWorkload, Arm, EventSubject, KernelWorkload, Study, Workload
 from ...units import show
 from ..seen import RecordIndex
 from ..text import one_line, plural
@@ -26,15 +26,27 @@ AXES: Mapping[str, tuple[str, str]] = {
     "downtime_limit": ("downtime limit", "s"),
 }
 """Keys of an event whose values may be the axis of a curve, with their words and units."""
+_BYTES = ("bytes", "block", "size")
+"""Parameters of kernels and applications that are numbers of bytes."""
+_LEAST = 3
+"""Fewest values of a parameter of a kernel or an application that make a sweep. Of an event, two do."""
 FULL_SPEED = "full speed"
+
+
+def axis(key: str) -> tuple[str, str]:
+    """Return the words and the unit of a swept key."""
+    return AXES.get(key) or (key.replace("_", " "), "B" if key in _BYTES else "")
 
 
 def at_text(key: str, at: float) -> str:
     """Return a value of a swept key as text: '128 MiB', or 'full speed' for a dirty rate without a limit."""
     if math.isinf(at):
         return FULL_SPEED
-    number, _, unit = show(at, AXES[key][1], binary=AXES[key][1] != "s").partition(" ")
-    return f"{float(number):g} {unit}"
+    unit = axis(key)[1]
+    if not unit:
+        return f"{at:,.0f}" if at.is_integer() else f"{at:g}"
+    number, _, scaled = show(at, unit, binary=unit != "s").partition(" ")
+    return f"{float(number):g} {scaled}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,41 +59,55 @@ class Sweep:
     """
 
     name: str
-    events: tuple[EventSubject, ...]
+    workloads: tuple[Workload, ...]
     keys: tuple[str, ...]
     at: Mapping[str, tuple[float, ...]]
 
     def held(self, workload: str, but: str) -> str:
         """Return the values of all keys but one, as text."""
         pairs = zip(self.keys, self.at[workload], strict=True)
-        return ", ".join(f"{AXES[k][0]} {at_text(k, v)}" for k, v in pairs if k != but)
+        return ", ".join(f"{axis(k)[0]} {at_text(k, v)}" for k, v in pairs if k != but)
 
 
 def sweeps(study: Study) -> tuple[Sweep, ...]:
     """Return the sweeps of a study, in its order."""
-    families: dict[EventSubject, list[EventSubject]] = {}
+    families: dict[tuple[str, frozenset[str]], list[tuple[Workload, Mapping[str, float]]]] = {}
     for w in study.workloads:
-        if isinstance(w, EventSubject):
-            rest = replace(w, name="", **dict.fromkeys(AXES))
-            families.setdefault(rest, []).append(w)
+        rest, numbers = _numbers(w)
+        if numbers:
+            families.setdefault((rest, frozenset(numbers)), []).append((w, numbers))
     found = []
-    for events in families.values():
-        values = {w.name: {key: _value(w, key) for key in AXES} for w in events}
-        keys = tuple(k for k in AXES if len({v[k] for v in values.values()}) > 1)
-        at = {name: tuple(v for k in keys if (v := own[k]) is not None) for name, own in values.items()}
-        if keys and all(len(own) == len(keys) for own in at.values()):
-            parts = zip(*(w.name.split("-") for w in events), strict=False)
-            shared = [own[0] for own in takewhile(lambda own: len(set(own)) == 1, parts)]
-            name = "-".join(shared) or events[0].facts.name
-            found.append(Sweep(name=name, events=tuple(events), keys=keys, at=at))
+    for family in families.values():
+        least = 2 if isinstance(family[0][0], EventSubject) else _LEAST
+        values = {key: {numbers[key] for _, numbers in family} for key in family[0][1]}
+        keys = tuple(key for key, own in values.items() if len(own) > 1)
+        if max(map(len, values.values())) >= least:
+            workloads = tuple(w for w, _ in family)
+            at = {w.name: tuple(numbers[k] for k in keys) for w, numbers in family}
+            found.append(Sweep(name=_shared_name(workloads), workloads=workloads, keys=keys, at=at))
     return tuple(found)
 
 
-def _value(event: EventSubject, key: str) -> float | None:
-    value = getattr(event, key)
-    if value is None:
-        return None
-    return math.inf if key == "dirty_rate" and value == 0 else float(value)
+def _numbers(w: Workload) -> tuple[str, Mapping[str, float]]:
+    """Return a text of everything else in a workload, and its numbers by key."""
+    match w:
+        case EventSubject():
+            own = {key: float(v) for key in AXES if (v := getattr(w, key)) is not None}
+            if own.get("dirty_rate") == 0:
+                own["dirty_rate"] = math.inf
+            return repr(replace(w, name="", **dict.fromkeys(AXES))), own
+        case KernelWorkload() | ApplicationWorkload():
+            own = {k: float(v) for k, v in w.params.items() if type(v) in (int, float)}
+            others = {k: v for k, v in w.params.items() if k not in own}
+            return repr(replace(w, name="", params=others)), own
+        case _:
+            return "", {}
+
+
+def _shared_name(workloads: Sequence[Workload]) -> str:
+    parts = zip(*(w.name.split("-") for w in workloads), strict=False)
+    shared = [own[0] for own in takewhile(lambda own: len(set(own)) == 1, parts)]
+    return "-".join(shared) or workloads[0].name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +129,14 @@ class SweptMetric:
 
 
 def swept_metrics(study: Study, cells: Sequence[Cell]) -> tuple[SweptMetric, ...]:
-    """Return every metric of which quantiles are shown, along each swept key."""
+    """Return the metrics of sweeps along each swept key; of events, those of which quantiles are shown."""
     return tuple(line for sweep in sweeps(study) for line in _lines(sweep, cells))
 
 
 def _lines(sweep: Sweep, cells: Sequence[Cell]) -> Iterator[SweptMetric]:
-    facts = sweep.events[0].facts
-    for metric in (m for m in facts.metrics if m in facts.quantiles):
+    first = sweep.workloads[0]
+    known = dict.fromkeys(c.metric for c in cells if c.workload in sweep.at)
+    for metric in (m for m in known if not isinstance(first, EventSubject) or m in first.quantiles):
         own = [c for c in cells if c.workload in sweep.at and c.metric == metric and c.n]
         for number, key in enumerate(sweep.keys):
             held: dict[str, list[Cell]] = {}
@@ -168,7 +195,7 @@ class ConvergenceLine:
         number = self.sweep.keys.index(self.key)
         well = [p for p in self.points if p.alone == p.moves]
         badly = [p for p in self.points if p.alone < p.moves]
-        what = AXES[self.key][0]
+        what = axis(self.key)[0]
 
         def text(p: ConvergencePoint) -> str:
             return f"{what} {at_text(self.key, p.at[number])}"
@@ -201,13 +228,14 @@ def convergence_sentences(study: Study, records: RecordIndex) -> tuple[str, ...]
 
 
 def _converged(sweep: Sweep, arm: Arm, records: RecordIndex) -> Iterator[ConvergenceLine]:
+    if not isinstance(sweep.workloads[0], EventSubject):
+        return
     key = "dirty_rate" if "dirty_rate" in sweep.keys else sweep.keys[-1]
     points: dict[str, list[ConvergencePoint]] = {}
-    for event in sweep.events:
+    for event in (w.name for w in sweep.workloads):
         moves = list(_moves(records, arm, event))
         if moves:
-            point = _point(sweep.at[event.name], moves)
-            points.setdefault(sweep.held(event.name, key), []).append(point)
+            points.setdefault(sweep.held(event, key), []).append(_point(sweep.at[event], moves))
     number = sweep.keys.index(key)
     for held, own in points.items():
         yield ConvergenceLine(
@@ -220,10 +248,10 @@ def _converged(sweep: Sweep, arm: Arm, records: RecordIndex) -> Iterator[Converg
         )
 
 
-def _moves(records: RecordIndex, arm: Arm, event: EventSubject) -> Iterator[tuple[Sequence[CopyRound], bool]]:
+def _moves(records: RecordIndex, arm: Arm, event: str) -> Iterator[tuple[Sequence[CopyRound], bool]]:
     """Yield the rounds of each move by pre-copy, and whether the move ended."""
     for trial in records.trials(arm.name):
-        found = trial.facts.get(event.name, {})
+        found = trial.facts.get(event, {})
         moves = found.get("moves", found.get("events", []))
         for move in moves if isinstance(moves, list) else []:
             if not isinstance(move, dict):
@@ -275,7 +303,7 @@ def _curve_json(line: SweptMetric) -> JsonValue:
         "metric": line.metric,
         "unit": line.unit,
         "over": line.key,
-        "over_unit": AXES[line.key][1],
+        "over_unit": axis(line.key)[1],
         "held": line.held,
         "n": line.n,
         "points": points,

@@ -1,5 +1,4 @@
-"""The section on moves over memory, dirty rate and other swept numbers: curves, and where pre-copy stops
-converging."""
+"""The section on workloads that differ only in numbers: curves, and where pre-copy stops converging."""
 
 from __future__ import annotations
 
@@ -21,17 +20,17 @@ from .sweeps import convergence_sentences
 def event_leaves(
     study: Study, analysis: Analysis, records: RecordIndex, provenance: Mapping[str, JsonValue]
 ) -> tuple[Leaf, ...]:
-    """Return the sections on moves and on boots of instances, as far as they were measured."""
-    found = (moves_leaf(study, analysis, records), boot_leaf(study, records, provenance))
+    """Return the sections on swept numbers and on boots, as far as they were measured."""
+    found = (swept_leaf(study, analysis, records), boot_leaf(study, records, provenance))
     return tuple(leaf for leaf in found if leaf is not None)
 
 
-def moves_leaf(study: Study, analysis: Analysis, records: RecordIndex) -> Leaf | None:
-    """Return the section; None if the study sweeps no numbers of moves, or nothing was measured."""
+def swept_leaf(study: Study, analysis: Analysis, records: RecordIndex) -> Leaf | None:
+    """Return the section; None if the study sweeps no numbers, or nothing was measured."""
     figures = swept_figures(study, analysis.cells)
     blocks: list[Block] = [Words(text=text) for text in convergence_sentences(study, records)]
     blocks += [block for figure in figures for block in (figure, _grid(figure))]
-    return Leaf(key="moves", title="Moves over what was swept", blocks=tuple(blocks)) if blocks else None
+    return Leaf(key="swept", title="Curves over swept numbers", blocks=tuple(blocks)) if blocks else None
 
 
 def _grid(figure: LinesFigure) -> Grid:

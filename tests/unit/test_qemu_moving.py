@@ -1,0 +1,97 @@
+"""The rounds of a pre-copy as QEMU reports them, by monitors that answer from a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from nearmetal.environments.qemu.moving import MoveProgress, move
+from nearmetal.environments.qemu.qmp import Monitor
+from nearmetal.errors import RunError
+from nearmetal.lifecycle import CopyRound, Method, NotConvergedError
+from nearmetal.model.record import Status
+from nearmetal.model.study import EventSubject
+from nearmetal.subjects.migrate import MIGRATE, endless_rows
+
+MIB = 1 << 20
+
+
+class Side:
+    """A monitor. The reports of query-migrate come one after the other, the last for ever."""
+
+    def __init__(self, *reports: Mapping[str, Any], running: bool) -> None:
+        self.reports, self.running, self.asked = list(reports), running, list[str]()
+
+    def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        del arguments
+        self.asked.append(command)
+        if command == "query-migrate":
+            return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
+        if command == "query-migrate-capabilities":
+            return [{"capability": c, "state": False} for c in ("events", "auto-converge", "postcopy-ram")]
+        if command == "migrate_cancel":
+            self.reports = [{"status": "cancelled"}]
+        return {"running": self.running, "status": "running" if self.running else "postmigrate"}
+
+    def event_times(self) -> dict[str, float]:
+        return {}
+
+
+def active(number: int, left: int, throttle: int = 0) -> dict[str, Any]:
+    ram = {"dirty-sync-count": number, "remaining": left * MIB, "transferred": 300 * MIB}
+    return {"status": "active", "ram": ram, "cpu-throttle-percentage": throttle}
+
+
+DONE = {
+    "status": "completed",
+    "total-time": 900,
+    "downtime": 30,
+    "ram": {"transferred": 300 * MIB, "dirty-sync-count": 4},
+}
+
+
+def moved(source: Side, method: Method, *, seconds: float) -> tuple[CopyRound, ...]:
+    target = Side({"status": "none"}, running=DONE in source.reports)
+    return move(
+        cast("Monitor", source),
+        cast("Monitor", target),
+        method=method,
+        uri="unix:/nowhere",
+        bandwidth=None,
+        downtime_limit=0.3,
+        time_limit=seconds,
+        progress=MoveProgress(),
+        resumed=lambda: None,
+    ).copied
+
+
+def test_each_round_has_what_it_began_with_and_its_strongest_throttle() -> None:
+    reports = [active(1, 250), active(1, 90), active(2, 100), active(2, 40, 20), active(3, 99, 30), DONE]
+    source = Side(*reports, running=False)
+    assert moved(source, Method.PRECOPY, seconds=60) == (
+        CopyRound(left=250 * MIB),
+        CopyRound(left=100 * MIB, throttle=0.2),
+        CopyRound(left=99 * MIB, throttle=0.3),
+    )
+
+
+def test_a_pre_copy_that_does_not_end_has_its_rounds_in_the_error() -> None:
+    source = Side(active(1, 250), active(2, 100), active(3, 100), running=True)
+    with pytest.raises(NotConvergedError, match="100 MiB were left in round 3") as found:
+        moved(source, Method.PRECOPY, seconds=0.1)
+    assert [r.left // MIB for r in found.value.copied] == [250, 100, 100]
+    assert "migrate_cancel" in source.asked
+
+
+def test_other_methods_have_no_rounds_that_could_converge() -> None:
+    with pytest.raises(RunError) as found:
+        moved(Side(active(1, 250), running=True), Method.POSTCOPY, seconds=0.1)
+    assert not isinstance(found.value, NotConvergedError)
+
+
+def test_a_move_without_an_end_fails_its_rows_only() -> None:
+    rows = endless_rows(EventSubject(name="w", facts=MIGRATE), "40 MiB were left")
+    assert tuple(r.metric for r in rows) == MIGRATE.metrics
+    assert {(r.status, r.reason) for r in rows} == {(Status.FAILED, "40 MiB were left")}
