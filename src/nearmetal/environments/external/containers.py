@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host
@@ -47,24 +49,26 @@ def require_program(host: Host, program: str, package: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuncContainer:
-    """A container of runc, with the state directory of the option --root."""
+class _Container(ABC):
+    """A container that CRIU writes to files through the program that manages it.
+
+    kind: prefix of its name.
+    program, package: what checkpoints it, and the package of that program.
+    """
+
+    kind: ClassVar[str]
+    program: ClassVar[str]
+    package: ClassVar[str]
 
     container: str
 
     @property
     def name(self) -> str:
-        return f"runc:{self.container}"
+        return f"{self.kind}:{self.container}"
 
     @property
     def what(self) -> str:
         return f"container {self.container}"
-
-    checkpoints_by = BY_IMAGES
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
 
     def refuses(self, way: Way) -> Unavailable:
         return refuses_images(way, "a container")
@@ -73,19 +77,44 @@ class RuncContainer:
         return exceeds_images(way, method, bandwidth)
 
     def require_programs(self, host: Host, work: Work) -> None:
-        require_program(host, "runc", "runc")
+        require_program(host, self.program, self.package)
         work.criu(host)
 
     def inspect(self, host: Host) -> Facts:
-        state = self._state(host)
-        if state["status"] != "running":
-            raise UsageError(f"container {self.container} is {state['status']}", remedy="runc list")
-        processes = tree(int(state["pid"]))
+        processes = tree(self._pid(host))
         return Facts(memory=own_memory(processes), processes=tuple(processes))
 
     def costs(self, method: Method) -> Costs:
         del method
         return _CONTAINER_COSTS
+
+    @abstractmethod
+    def _pid(self, host: Host) -> int:
+        """Return the first process of the running container.
+
+        Raises UsageError if it does not run, UnavailableError.
+        """
+
+    def _restored(self, host: Host, done: Completed, images: Path) -> str:
+        if not done.ok:
+            log = images / RESTORE_LOG
+            raise RunError(
+                f"{self.name} is not restored on {host.name}: {first_error(log) or done.failure()}",
+                where=str(log),
+                remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
+            )
+        return self.name
+
+
+class RuncContainer(_Container):
+    """A container of runc, with the state directory of the option --root."""
+
+    kind = program = package = "runc"
+    checkpoints_by = BY_IMAGES
+
+    @property
+    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
+        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
 
     def first(self, host: Host) -> int:
         return int(self._state(host)["pid"])
@@ -119,7 +148,7 @@ class RuncContainer:
         if not done.ok:
             # A restore that failed leaves the name taken, and perhaps processes that are half restored.
             self.discard(host, saved)
-        return _restored(host, done, self.name, images)
+        return self._restored(host, done, images)
 
     def discard(self, host: Host, saved: Saved) -> None:
         del saved
@@ -155,6 +184,12 @@ class RuncContainer:
             *("--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks"),
         ]
 
+    def _pid(self, host: Host) -> int:
+        state = self._state(host)
+        if state["status"] != "running":
+            raise UsageError(f"container {self.container} is {state['status']}", remedy="runc list")
+        return int(state["pid"])
+
     def _state(self, host: Host) -> Mapping[str, str]:
         require_program(host, "runc", "runc")
         done = host.run(["runc", "state", self.container], timeout=ASK_SECONDS)
@@ -164,42 +199,19 @@ class RuncContainer:
         return read
 
 
-@dataclass(frozen=True, kw_only=True)
-class LxcContainer:
+class LxcContainer(_Container):
     """A container of LXC.
 
     container: its name, or the path of its directory if it is not in the usual one.
     """
 
-    container: str
-
-    @property
-    def name(self) -> str:
-        return f"lxc:{self.container}"
-
+    kind = package = "lxc"
+    program = "lxc-checkpoint"
     checkpoints_by = (Method.CRIU,)
 
     @property
     def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
         return {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
-
-    def refuses(self, way: Way) -> Unavailable:
-        return refuses_images(way, "a container")
-
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        return exceeds_images(way, method, bandwidth)
-
-    def require_programs(self, host: Host, work: Work) -> None:
-        require_program(host, "lxc-checkpoint", "lxc")
-        work.criu(host)
-
-    def inspect(self, host: Host) -> Facts:
-        processes = tree(self._pid(host))
-        return Facts(memory=own_memory(processes), processes=tuple(processes))
-
-    def costs(self, method: Method) -> Costs:
-        del method
-        return _CONTAINER_COSTS
 
     def needs(self, host: Host) -> Mapping[str, str]:
         del host
@@ -227,7 +239,7 @@ class LxcContainer:
                 else "lxc.console.path = none and lxc.tty.max = 0 in its configuration",
             )
         if not work.keep_running:
-            await_end(pid, f"container {self.container}")
+            await_end(pid, self.what)
 
     def _thaw(self, host: Host) -> None:
         """Let it go on after a checkpoint that was interrupted; harmless if it runs."""
@@ -245,11 +257,11 @@ class LxcContainer:
         done = self._run(host, work, images, "--restore", "--daemon", timeout=SECONDS)
         if not done.ok:
             host.run(["lxc-stop", *self._named(), "--kill"], timeout=ASK_SECONDS)
-        return _restored(host, done, self.name, images)
+        return self._restored(host, done, images)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
         del images, saved
-        yield free_name(f"container {self.container}", self._running(host) is not None, "lxc-stop")
+        yield free_name(self.what, self._running(host) is not None, "lxc-stop")
         known = host.run(["lxc-info", *self._named(), "--state"], timeout=ASK_SECONDS).ok
         yield Finding(
             subject="configuration",
@@ -279,14 +291,3 @@ class LxcContainer:
         """Return the PID of its first process; None if it does not run."""
         done = host.run(["lxc-info", *self._named(), "--pid", "--no-humanize"], timeout=ASK_SECONDS)
         return int(done.stdout) if done.ok and done.stdout.strip().isdigit() else None
-
-
-def _restored(host: Host, done: Completed, name: str, images: Path) -> str:
-    if not done.ok:
-        log = images / RESTORE_LOG
-        raise RunError(
-            f"{name} is not restored on {host.name}: {first_error(log) or done.failure()}",
-            where=str(log),
-            remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
-        )
-    return name

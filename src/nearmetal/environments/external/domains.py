@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host
@@ -26,16 +27,37 @@ _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class LibvirtDomain:
-    """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else the usual one of the user."""
+class _Domain:
+    """A domain whose hypervisor writes its state to a file, or moves it to another host.
+
+    kind: prefix of its name.
+    """
+
+    kind: ClassVar[str]
 
     domain: str
+    checkpoints_by = (Method.OFFLINE,)
 
     @property
     def name(self) -> str:
-        return f"libvirt:{self.domain}"
+        return f"{self.kind}:{self.domain}"
 
-    checkpoints_by = (Method.OFFLINE,)
+    def costs(self, method: Method) -> Costs:
+        del method
+        return _DOMAIN_COSTS
+
+    def needs(self, host: Host) -> Mapping[str, str]:
+        del host
+        return {}
+
+    def require_target(self, target: Target) -> None:
+        """The program itself asks the other host."""
+
+
+class LibvirtDomain(_Domain):
+    """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else the usual one of the user."""
+
+    kind = "libvirt"
 
     @property
     def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
@@ -77,14 +99,6 @@ class LibvirtDomain:
         processes = (int(pid),) if isinstance(pid, bytes) and pid.strip().isdigit() else ()
         return Facts(memory=memory, processes=processes, guest=memory)
 
-    def costs(self, method: Method) -> Costs:
-        del method
-        return _DOMAIN_COSTS
-
-    def needs(self, host: Host) -> Mapping[str, str]:
-        del host
-        return {}
-
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         del method
         if work.keep_running:
@@ -113,9 +127,6 @@ class LibvirtDomain:
         del images, saved
         taken = self._ask(host, "domstate", self.domain).stdout.strip() in ("running", "paused")
         yield free_name(f"domain {self.domain}", taken, f"virsh shutdown {self.domain}")
-
-    def require_target(self, target: Target) -> None:
-        """The program itself asks the other host."""
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
         more = {
@@ -159,17 +170,10 @@ class LibvirtDomain:
         return os.environ.get("LIBVIRT_DEFAULT_URI") or usual_uri(host)
 
 
-@dataclass(frozen=True, kw_only=True)
-class XenDomain:
+class XenDomain(_Domain):
     """A domain of Xen, by xl. It runs only in dom0."""
 
-    domain: str
-
-    @property
-    def name(self) -> str:
-        return f"xl:{self.domain}"
-
-    checkpoints_by = (Method.OFFLINE,)
+    kind = "xl"
 
     @property
     def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
@@ -201,14 +205,6 @@ class XenDomain:
             raise UsageError(f"Xen has no domain {self.domain}", remedy="xl list")
         return Facts(memory=int(lines[1].split()[2]) << 20)
 
-    def costs(self, method: Method) -> Costs:
-        del method
-        return _DOMAIN_COSTS
-
-    def needs(self, host: Host) -> Mapping[str, str]:
-        del host
-        return {}
-
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         del method
         more = ["-c"] if work.keep_running else []
@@ -230,9 +226,6 @@ class XenDomain:
         del images, saved
         taken = host.run(["xl", "domid", self.domain], timeout=ASK_SECONDS).ok
         yield free_name(f"domain {self.domain}", taken, f"xl shutdown {self.domain}")
-
-    def require_target(self, target: Target) -> None:
-        """The program itself asks the other host."""
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
         del method
