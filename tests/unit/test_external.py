@@ -8,9 +8,11 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, cast
 
 import pytest
 
+from nearmetal.api.moving import removed_if_failed
 from nearmetal.environments import Criu
 from nearmetal.environments.external import (
     KINDS,
@@ -282,6 +284,29 @@ def test_images_of_a_command_that_was_killed_are_whole_if_criu_had_ended(tmp_pat
     assert read_interrupted(tmp_path) is None, "its memory is with the source"
     (tmp_path / "pagemap-7.img").unlink()
     assert read_interrupted(tmp_path) is None, "its memory is at a page server"
+
+
+class Own:
+    """An instance of which only is known whether it still runs."""
+
+    def __init__(self, runs: bool) -> None:
+        self.runs = runs
+
+    def inspect(self, host: Any) -> None:
+        if not self.runs:
+            raise UsageError("no such instance")
+
+
+@pytest.mark.parametrize("error", [RunError("the time limit is over"), KeyboardInterrupt()])
+@pytest.mark.parametrize("runs", [True, False])
+def test_images_are_removed_only_if_the_instance_goes_on(
+    tmp_path: Path, runs: bool, error: BaseException
+) -> None:
+    """Otherwise they may be all that is left of it."""
+    (tmp_path / "pages-1.img").write_text("x")
+    with pytest.raises(type(error)), removed_if_failed(LocalHost(), cast(External, Own(runs)), tmp_path):
+        raise error
+    assert (tmp_path / "pages-1.img").exists() is not runs
 
 
 def test_torn_images_are_removed_and_logs_kept(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shlex
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -301,17 +302,15 @@ def _factor(speed: float, passes: float) -> Estimate:
 
 def _write_speed(directory: Path) -> float:
     at = next(p for p in (directory, *directory.absolute().parents) if p.is_dir())
-    file, block = at / f".nearmetal-probe-{os.getpid()}", os.urandom(1 << 20)
+    block = os.urandom(1 << 20)
     try:
         begin = time.monotonic()
-        with file.open("wb", buffering=0) as out:
+        with tempfile.NamedTemporaryFile(dir=at, prefix=".nearmetal-probe-", buffering=0) as out:
             for _ in range(_PROBE // len(block)):
                 out.write(block)
         return _PROBE / (time.monotonic() - begin)
     except OSError as e:
         raise UsageError(f"{at}: {e.strerror}", remedy="a directory that can be written to") from e
-    finally:
-        file.unlink(missing_ok=True)
 
 
 def _ssh_speed(remote: SshHost) -> float:

@@ -232,7 +232,7 @@ def _to_host(
         if plan.method.fetches_later:
             assert isinstance(external, Dumps)
             write_begun(images, saved)
-            with _removed_if_failed(images):
+            with removed_if_failed(host, external, images):
                 now, stopped = move_lazily(host, external, work, saved, images, there)
         else:
             frozen = _send(host, external, work, saved, images, there)
@@ -252,7 +252,7 @@ def _send(
     if saved.method is Method.CRIU_PAGESERVER:
         assert isinstance(external, Dumps)
         write_begun(images, saved)
-        with _removed_if_failed(images):
+        with removed_if_failed(host, external, images):
             port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
             frozen = time.monotonic()
             write_images(external, host, work, images, saved.method, server=port)
@@ -281,7 +281,7 @@ def _write(host: Host, external: External, work: Work, saved: Saved, images: Pat
 
     If that fails, what was written is removed, unless it is complete.
     """
-    with _removed_if_failed(images):
+    with removed_if_failed(host, external, images):
         write_begun(images, saved)
         try:
             external.checkpoint(host, work, images.absolute(), saved.method)
@@ -379,15 +379,27 @@ def _directory(to: Path) -> Target:
 
 
 @contextmanager
-def _removed_if_failed(images: Path) -> Iterator[None]:
-    """Remove torn images, and keep CRIU's logs, since the error names them."""
+def removed_if_failed(host: Host, external: External, images: Path) -> Iterator[None]:
+    """Remove torn images after a failure, and keep CRIU's logs, since the error names them.
+
+    If the instance has ended, nothing is removed: the images may be all that is left of it.
+    """
     try:
         yield
     except WrittenError:
         raise
     except BaseException:
-        remove_images(images)
+        if _runs(host, external):
+            remove_images(images)
         raise
+
+
+def _runs(host: Host, external: External) -> bool:
+    try:
+        external.inspect(host)
+    except NearmetalError:
+        return False
+    return True
 
 
 @contextmanager

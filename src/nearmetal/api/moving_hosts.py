@@ -25,6 +25,9 @@ _NOTED = 'echo $$ >"$0"; exec "$@"'
 """Shell script that runs a command and writes its PID to a file."""
 _READY = b"\0"
 """What a program of CRIU writes to the descriptor of --status-fd."""
+_LONGEST = 86_400.0
+"""Seconds in which all memory of an instance reaches another machine. A lost connection ends the wait
+earlier."""
 _LOOK_AGAIN = 0.01
 
 
@@ -101,7 +104,7 @@ class ImagesThere:
         """
         note = there.with_suffix(".pid")
         # If the connection is lost, nothing else ends it.
-        words = ["sh", "-c", _NOTED, str(note), "timeout", "--kill-after=1", f"{SECONDS:g}", *argv]
+        words = ["sh", "-c", _NOTED, str(note), "timeout", "--kill-after=1", f"{_LONGEST:g}", *argv]
         words += ["--images-dir", str(self.path), "--address", criu_of.ADDRESS]
         words += ["--log-file", there.name, "-v3", "--status-fd", "1"]
         process = self.remote.start(words, stdout=log, stderr=log)
@@ -199,7 +202,7 @@ def _await_memory(
     """
     try:
         for program in programs:
-            if (status := program.wait(SECONDS)) != 0:
+            if (status := program.wait(_LONGEST)) != 0:
                 raise RunError(f"the program that sends or fetches it ended with status {status}")
     except (RunError, TimeoutError, KeyboardInterrupt) as e:
         criu_of.signal_all(held, signal.SIGKILL)

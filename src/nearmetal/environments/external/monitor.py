@@ -20,7 +20,7 @@ from ..contract import Unavailable
 from ..qemu.moving import CAPABILITIES, COSTS, MoveProgress, configure, give_up, move
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
-from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work
+from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work, WrittenError
 from .surroundings import Answer, Finding
 
 STATE = "guest.state"
@@ -100,11 +100,15 @@ class QemuProcess:
                 save(self.socket, images / STATE, work.time_limit)
             except (RunError, KeyboardInterrupt) as e:
                 raise self._goes_on("not written to a file", e) from e
-        with Monitor(self.socket) as monitor:
-            if work.keep_running:
-                monitor.ask("cont")
-            else:
-                end_qemu(monitor, self.socket)
+        try:
+            with Monitor(self.socket) as monitor:
+                if work.keep_running:
+                    monitor.ask("cont")
+                else:
+                    end_qemu(monitor, self.socket)
+        except (RunError, KeyboardInterrupt) as e:
+            why = e.what if isinstance(e, RunError) else "interrupted"
+            raise WrittenError(f"{self.name} was written to a file; {why}") from e
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del host, work, saved
