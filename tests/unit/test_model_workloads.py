@@ -23,8 +23,10 @@ SWITCHES = {
     "analysis/causes/suggestions.py": (1, FIELDS),
     "analysis/roofs.py": (1, FIELDS),
     "model/study.py": (3, SELECTS),
+    "model/sweep.py": (3, FIELDS),
     "node/survey/programs.py": (1, "only the application itself knows whether mpirun starts it"),
     "report/tables/floors.py": (1, "the kernels know their kind of work, and the model does not know them"),
+    "report/tables/sweeps.py": (3, FIELDS),
     "run/adhoc/weigh.py": (3, FIELDS),
     "study_file": (11, "each class has keys of its own"),
 }
@@ -76,7 +78,7 @@ def test_a_workload_is_of_one_sort() -> None:
 
 
 def test_workload_names_the_program_that_it_runs() -> None:
-    assert [w.ran for w in ALL] == ["cg", "", "hpcc", ""]
+    assert [w.ran for w in ALL] == ["cg", "", "hpcc", "start"]
 
 
 def test_how_many_processes_a_workload_starts() -> None:

@@ -78,7 +78,7 @@ def sweeps(study: Study) -> tuple[Sweep, ...]:
             families.setdefault((rest, frozenset(numbers)), []).append((w, numbers))
     found = []
     for family in families.values():
-        least = 2 if isinstance(family[0][0], EventSubject) else _LEAST
+        least = 2 if family[0][0].event else _LEAST
         values = {key: {numbers[key] for _, numbers in family} for key in family[0][1]}
         keys = tuple(key for key, own in values.items() if len(own) > 1)
         if max(map(len, values.values())) >= least:
@@ -136,7 +136,7 @@ def swept_metrics(study: Study, cells: Sequence[Cell]) -> tuple[SweptMetric, ...
 def _lines(sweep: Sweep, cells: Sequence[Cell]) -> Iterator[SweptMetric]:
     first = sweep.workloads[0]
     known = dict.fromkeys(c.metric for c in cells if c.workload in sweep.at)
-    for metric in (m for m in known if not isinstance(first, EventSubject) or m in first.quantiles):
+    for metric in (m for m in known if not first.event or m in first.quantiles):
         own = [c for c in cells if c.workload in sweep.at and c.metric == metric and c.n]
         for number, key in enumerate(sweep.keys):
             held: dict[str, list[Cell]] = {}
@@ -228,7 +228,7 @@ def convergence_sentences(study: Study, records: RecordIndex) -> tuple[str, ...]
 
 
 def _converged(sweep: Sweep, arm: Arm, records: RecordIndex) -> Iterator[ConvergenceLine]:
-    if not isinstance(sweep.workloads[0], EventSubject):
+    if not sweep.workloads[0].event:
         return
     key = "dirty_rate" if "dirty_rate" in sweep.keys else sweep.keys[-1]
     points: dict[str, list[ConvergencePoint]] = {}
