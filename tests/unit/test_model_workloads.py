@@ -22,7 +22,7 @@ SELECTS = "the study's workloads of one class, for callers that read its fields"
 SWITCHES = {
     "analysis/causes/suggestions.py": (1, FIELDS),
     "analysis/roofs.py": (1, FIELDS),
-    "model/study.py": (3, SELECTS),
+    "model/study.py": (4, SELECTS),
     "model/sweep.py": (3, FIELDS),
     "node/survey/programs.py": (1, "only the application itself knows whether mpirun starts it"),
     "report/tables/floors.py": (1, "the kernels know their kind of work, and the model does not know them"),
