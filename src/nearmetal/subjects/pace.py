@@ -10,8 +10,9 @@ from pathlib import Path
 
 LEAST_WORK = 50
 """Units of work from which the pace of a program is known."""
-_LINES = 3
-"""Progress lines that must arrive before a mark: those of a stopped instance may still be under way."""
+_LINES = 8
+"""Progress lines, one each 50 ms, that must arrive before a mark: those of a stopped instance may still be
+under way, and the pace is that between two marks."""
 _PATIENCE = 2.0
 _LOOK_AGAIN = 0.002
 _WRITTEN = '{"written"'
