@@ -49,6 +49,7 @@ from ..lifecycle import (
     predict,
 )
 from ..node.criu import find_criu
+from ..records.disk import write_file
 
 CHECKPOINT, MIGRATE = "checkpoint", "migrate"
 USUAL_BOUND = 0.3
@@ -394,4 +395,4 @@ def keep(kind: str, prediction: Prediction, total: float, downtime: float | None
     line = json.dumps({"kind": kind, "method": prediction.method.value, **known})
     with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
         _file().parent.mkdir(parents=True, exist_ok=True)
-        _file().write_text("\n".join([*_lines()[-_KEPT:], line, ""]))
+        write_file(_file(), "\n".join([*_lines()[-_KEPT:], line, ""]).encode())

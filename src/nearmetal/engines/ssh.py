@@ -146,5 +146,6 @@ def _remote(host: Host, name: str, line: str, options: Mapping[str, str]) -> Com
     """Run a shell line on a machine. Raises RunError that names the machine if it fails."""
     done = on_node(host, name, line, options)
     if not done.ok:
-        raise RunError(done.failure(), where=name, remedy=f"try: ssh {shlex.quote(name)}")
+        destination = _destinations(options).get(name, name)
+        raise RunError(done.failure(), where=name, remedy=f"try: ssh {shlex.quote(destination)}")
     return done
