@@ -311,10 +311,13 @@ def test_a_page_draws_the_curve_of_measured_sizes_once() -> None:
         assert [v.centre for _, v in panel.lines[side]] == [
             pytest.approx(rate / slower, rel=0.05) for rate in rates.values()
         ]
+    (of_guest,) = swept_figures(own, [replace(c, guest="TCG, no KVM") for c in analysis.cells])
+    assert of_guest.caption == figure.caption + " Guests emulated (TCG, no KVM)."
     index = RecordIndex(records)
     context = Context(records=index, provenance={}, differences=(), commands=())
     page = page_html(own, analysis, context, bundle="").replace("\u00a0", " ")
-    assert page.count("<h4>mpi: bandwidth over bytes</h4>") == page.count('class="lines"') == 1
+    assert "<h4>mpi: bandwidth over bytes</h4>" in page
+    assert page.count("over bytes</h4>") == page.count('class="lines"') == 1
     assert swept_figures(own, [c for c in analysis.cells if c.workload != "mpi-8B"]) == ()
 
 

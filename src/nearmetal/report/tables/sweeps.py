@@ -53,6 +53,7 @@ class SweptMetric:
 
     held: the values of the others, as text; empty if there are none.
     points: by environment on its placement, the value of the key and the metric's value with its interval.
+    guest: how guests are emulated; empty if none are.
     """
 
     sweep: Sweep
@@ -63,6 +64,7 @@ class SweptMetric:
     points: Mapping[str, Sequence[tuple[float, Interval]]]
     n: int
     emulated: bool
+    guest: str
 
 
 def swept_metrics(study: Study, cells: Sequence[Cell]) -> tuple[SweptMetric, ...]:
@@ -94,6 +96,7 @@ def _lines(sweep: Sweep, cells: Sequence[Cell]) -> Iterator[SweptMetric]:
                         points=ordered,
                         n=min(c.n for c in along),
                         emulated=any(c.emulated for c in along),
+                        guest=next((c.guest for c in along if c.guest), ""),
                     )
 
 
