@@ -109,11 +109,26 @@ def test_layers_and_ways_to_the_network_are_those_that_the_machine_has() -> None
 def test_throughput_is_one_curve_over_all_sizes() -> None:
     own = part(series(2), "throughput")
     assert own.study is not None and own.figures == (Figure.CURVE,)
-    (sweep,) = sweeps(own.study.workloads)
-    assert sweep.name == "throughput" and sweep.over == "bytes"
-    assert list(sweep.points) == [4**n for n in range(12)]
+    (sweep,) = sweeps(own.study)
+    assert sweep.name == "throughput" and sweep.keys == ("bytes",) and sweep.curved
+    assert list(sweep.at.values()) == [(4**n,) for n in range(12)]
     loads = [w for w in own.study.workloads if isinstance(w, KernelWorkload)]
     assert {w.params["measure"] for w in loads} == {"bandwidth"}
+
+
+def test_the_summary_draws_the_curve_of_throughput_once(tmp_path: Path) -> None:
+    own = part(series(2), "throughput")
+    metrics = [
+        SimulatedMetric(workload=name, metric="bandwidth", unit="B/s", better=Better.HIGHER, value=1e6 * at)
+        for (sweep,) in [sweeps(study(series(2), "throughput"))]
+        for name, (at,) in sweep.at.items()
+    ]
+    found = measured(own, metrics, {"virtio/2x1": 1.0})
+    page, _ = write_series(tmp_path, replace(series(2), parts=(own,)), [found], published(NAME))
+    text = page.read_text().replace("\u00a0", " ")
+    assert "<h4>throughput: bandwidth over bytes</h4>" in text
+    assert text.count("over bytes</h4>") == text.count('class="lines"') == 1
+    assert 'aria-label="over bytes. native/1x2: ' in text and "virtio/2x1, 4 MiB: " in text
 
 
 @pytest.mark.parametrize(
@@ -219,10 +234,10 @@ def test_criu_is_built_before_the_moves_unless_it_is_installed(
     assert list(images.unbuilt_images(study(series(2), "npb"))) == ["debian-apps"]
 
 
-def measured(asked: Part, metric: SimulatedMetric, overheads: dict[str, float]) -> PartResult:
+def measured(asked: Part, metrics: list[SimulatedMetric], overheads: dict[str, float]) -> PartResult:
     assert asked.study is not None
     plan = make_plan(asked.study, blocks=BLOCKS)
-    records = simulate(asked.study, plan, metrics=[metric], overheads=overheads, spread=Spread())
+    records = simulate(asked.study, plan, metrics=metrics, overheads=overheads, spread=Spread())
     return PartResult(
         part=asked,
         directory=Path("x"),
@@ -237,7 +252,7 @@ def test_a_claim_on_moves_is_answered_by_the_moves(tmp_path: Path) -> None:
     own = part(series(2), "moves")
     metric = SimulatedMetric(workload="moved", metric="total", unit="s", better=Better.LOWER, value=0.5)
     slow = dict.fromkeys(("guest-offline/1x1", "guest-precopy/1x1"), 3.0)
-    found = measured(own, metric, slow)
+    found = measured(own, [metric], slow)
     stepped = replace(found, records=[with_steps(r) for r in found.records])
     paper = published(NAME)
     asked = replace(series(2), parts=(own,))
@@ -298,7 +313,7 @@ def test_printed_latencies_stand_beside_the_layer_that_they_are_of() -> None:
     assert by[("pingpong",), "BLCR"] == pytest.approx(1.61e-6)
     assert all(f.metric == "latency" for f in values) and len(values) == 7
     metric = SimulatedMetric(workload="mpi", metric="latency", unit="s", better=Better.LOWER, value=10e-6)
-    found = measured(part(series(2), "latency"), metric, {"movable/1x2": 0.0, "virtio/2x1": 0.5})
+    found = measured(part(series(2), "latency"), [metric], {"movable/1x2": 0.0, "virtio/2x1": 0.5})
     told: Any = series_json(
         replace(series(2), parts=(found.part,)), [found], paper, results_dir="r", report="r/report.html"
     )

@@ -26,7 +26,6 @@ SWITCHES = {
     "model/sweep.py": (3, FIELDS),
     "node/survey/programs.py": (1, "only the application itself knows whether mpirun starts it"),
     "report/tables/floors.py": (1, "the kernels know their kind of work, and the model does not know them"),
-    "report/tables/sweeps.py": (3, FIELDS),
     "run/adhoc/weigh.py": (3, FIELDS),
     "study_file": (11, "each class has keys of its own"),
 }

@@ -1,30 +1,37 @@
-"""Moves over memory and dirty rate: curves and convergence in every form of the report, from planted records
-in which pre-copy stops converging at a known dirty rate."""
+"""Sweeps: curves over numbers in every form of the report, and convergence, from planted records in which
+pre-copy stops converging at a known dirty rate."""
 
 from __future__ import annotations
 
 import json
 import math
+from textwrap import indent
 from xml.etree import ElementTree
 
 import pytest
 from tests.golden import sample_analysis as sample
 
+from nearmetal.analysis import analyse
+from nearmetal.api.catalog import catalog
 from nearmetal.lifecycle import CopyRound, convergence
 from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue, TrialRecord
 from nearmetal.model.result import Cell, Interval
 from nearmetal.model.study import Better, Study
+from nearmetal.model.sweep import sweeps
+from nearmetal.plan import make_plan
 from nearmetal.report.charts.parts import FILE
 from nearmetal.report.forms.figures import line_figures
 from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.page.curves import swept_figures
 from nearmetal.report.page.lines import html_of_lines, svg_files
+from nearmetal.report.page.whole import Context, page_html
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
-from nearmetal.report.tables.sweeps import convergence_lines, convergence_sentences, sweeps, sweeps_json
+from nearmetal.report.tables.sweeps import convergence_lines, convergence_sentences, held, sweeps_json
 from nearmetal.report.tables.swept import swept_leaf
 from nearmetal.study_file import load_text
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
 STUDY = """\
 name: swept
@@ -107,7 +114,7 @@ def test_workloads_of_a_matrix_are_one_sweep_with_its_keys() -> None:
     (found,) = sweeps(study())
     assert (found.name, found.keys, len(found.workloads)) == ("moved", ("memory", "dirty_rate"), 6)
     assert found.at["moved-256MiB-0B_s"] == (256 * MIB, math.inf)
-    assert found.held("moved-256MiB-0B_s", "memory") == "dirty rate full speed"
+    assert held(found, "moved-256MiB-0B_s", "memory") == "dirty rate full speed"
 
 
 def test_a_curve_for_each_metric_over_each_key_with_every_environment_once() -> None:
@@ -213,6 +220,105 @@ def test_every_form_of_the_report_has_it() -> None:
         moves=convergence_sentences(study(), index()),
     ).plain
     assert "does not at dirty rate full speed" in " ".join(first.split())
+
+
+SIZES = """\
+name: sizes
+question: How does the throughput grow?
+environments: {native: {backend: native}, box: {backend: namespaces}}
+placements: {1x2: {instances: 1, tasks: 2}}
+workloads:
+  ep: {kernel: ep, class: S}
+WORKLOADS
+design: {baseline: native, seed: 1}
+"""
+
+
+def of_workloads(text: str) -> Study:
+    return load_text(SIZES.replace("WORKLOADS", indent(text, "  ")), "sizes.yaml", catalog())
+
+
+@pytest.mark.parametrize(
+    ("workloads", "found"),
+    [
+        ("mpi: {kernel: pingpong, matrix: {bytes: [8 B, 1 KiB]}}", []),
+        (
+            "mpi: {kernel: pingpong, matrix: {bytes: [1 KiB, 8 B, 1 MiB]}}",
+            [("mpi", "bytes", ["mpi-1KiB", "mpi-8B", "mpi-1MiB"])],
+        ),
+        (
+            "mpi: {kernel: pingpong, matrix: {bytes: [0 B, 8 B, 64 B, 1 KiB], pages: [huge, 4k]}}",
+            [
+                ("mpi-huge", "bytes", ["mpi-8B-huge", "mpi-64B-huge", "mpi-1KiB-huge"]),
+                ("mpi-4k", "bytes", ["mpi-8B-4k", "mpi-64B-4k", "mpi-1KiB-4k"]),
+            ],
+        ),
+        (
+            "mpi: {kernel: pingpong, matrix: {bytes: [8 B, 64 B, 1 KiB], trips: [2, 4]}}",
+            [
+                ("mpi", "bytes", ["mpi-8B-2", "mpi-64B-2", "mpi-1KiB-2"]),
+                ("mpi", "bytes", ["mpi-8B-4", "mpi-64B-4", "mpi-1KiB-4"]),
+            ],
+        ),
+        ("mpi: {kernel: pingpong, zip: {bytes: [8 B, 64 B, 1 KiB], trips: [2, 4, 8]}}", []),
+        ("a: {kernel: tcp, bytes: 8 B}\nb: {kernel: tcp, bytes: 64 B}\nc: {kernel: udp, bytes: 1 KiB}", []),
+        (
+            "a: {kernel: tcp, bytes: 8 B}\nb: {kernel: tcp, bytes: 64 B}\nc: {kernel: tcp, bytes: 1 KiB}",
+            [("tcp", "bytes", ["a", "b", "c"])],
+        ),
+        (
+            "moved: {subject: checkpoint, matrix: {memory: [16 MiB, 32 MiB]}}",
+            [("moved", "memory", ["moved-16MiB", "moved-32MiB"])],
+        ),
+    ],
+)
+def test_workloads_that_differ_in_one_number_are_a_line(
+    workloads: str, found: list[tuple[str, str, list[str]]]
+) -> None:
+    own = [
+        (s.name, key, list(names))
+        for s in sweeps(of_workloads(workloads))
+        for key in s.keys
+        for names in s.lines(key)
+    ]
+    assert own == found
+
+
+def test_sweeps_have_different_names() -> None:
+    lines = [
+        f"{key}{n}: {{kernel: tcp, bytes: {size} B, measure: {measure}}}"
+        for key, measure in (("a", "latency"), ("b", "bandwidth"))
+        for n, size in enumerate((8, 64, 512))
+    ]
+    assert [s.name for s in sweeps(of_workloads("\n".join(lines)))] == ["tcp", "b0"]
+
+
+def test_a_page_draws_the_curve_of_measured_sizes_once() -> None:
+    own = of_workloads("mpi: {kernel: pingpong, measure: bandwidth, matrix: {bytes: [1 MiB, 8 B, 1 KiB]}}")
+    rates = {"mpi-8B": 8e6, "mpi-1KiB": 4e8, "mpi-1MiB": 2e9}
+    metrics = [
+        SimulatedMetric(workload=name, metric="bandwidth", unit="B/s", better=Better.HIGHER, value=rate)
+        for name, rate in rates.items()
+    ]
+    plan = make_plan(own, blocks=12)
+    records = simulate(own, plan, metrics=metrics, overheads={"box/1x2": 1.0}, spread=Spread())
+    analysis = analyse(own, plan, records)
+    (figure,) = swept_figures(own, analysis.cells)
+    (panel,) = figure.panels
+    assert panel.unit == "B/s" and figure.sides == ("native", "box") and "n 12" in figure.caption
+    for side, slower in (("native", 1), ("box", 2)):
+        assert [at for at, _ in panel.lines[side]] == [8, 1024, 1 << 20]
+        assert [v.centre for _, v in panel.lines[side]] == [
+            pytest.approx(rate / slower, rel=0.05) for rate in rates.values()
+        ]
+    (of_guest,) = swept_figures(own, [replace(c, guest="TCG, no KVM") for c in analysis.cells])
+    assert of_guest.caption == figure.caption + " Guests emulated (TCG, no KVM)."
+    index = RecordIndex(records)
+    context = Context(records=index, provenance={}, differences=(), commands=())
+    page = page_html(own, analysis, context, bundle="").replace("\u00a0", " ")
+    assert "<h4>mpi: bandwidth over bytes</h4>" in page
+    assert page.count("over bytes</h4>") == page.count('class="lines"') == 1
+    assert swept_figures(own, [c for c in analysis.cells if c.workload != "mpi-8B"]) == ()
 
 
 def test_parameters_of_kernels_are_swept_too_from_three_values_on() -> None:

@@ -1,75 +1,105 @@
-"""Sweeps: workloads of one study that differ in one number only, such as the size of a message."""
+"""Sweeps: workloads of one study that differ only in numbers, such as a message size or a dirty rate."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .change import replace
+from .study import Study
 from .workloads import Workload
 from .workloads.event import EventSubject
 from .workloads.kernel import KernelWorkload
 from .workloads.programs import ApplicationWorkload
 
-LEAST_POINTS = 3
-"""Fewest values of the number."""
-_OF_EVENTS = ("memory", "working_set", "dirty_rate", "bandwidth", "downtime_limit", "count")
+_OF_EVENTS = ("memory", "working_set", "dirty_rate", "bandwidth", "downtime_limit")
+"""Keys of an event whose values may be the axis of a curve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Workloads that differ in one number.
+    """Workloads that differ only in some numbers.
 
-    name: the beginning that their names have in common; the name of what they run if there is none.
-    over: key of the number.
-    points: name of the workload, by the number in base units, in ascending order.
+    name: the parts that their names share, or the name of what they run if there are none; the name of the
+        first workload if another sweep of the study has that name.
+    keys: the keys in which they differ.
+    at: values of the keys, in their order, by workload. A dirty rate without a limit is infinite.
     """
 
     name: str
-    over: str
-    points: Mapping[float, str]
+    workloads: tuple[Workload, ...]
+    keys: tuple[str, ...]
+    at: Mapping[str, tuple[float, ...]]
 
+    @property
+    def least(self) -> int:
+        """Fewest values of a key that make a curve: 2 of an event, 3 of a kernel or an application."""
+        return 2 if self.workloads[0].event else 3
 
-def sweeps(workloads: Sequence[Workload]) -> tuple[Sweep, ...]:
-    """Return the sweeps among workloads. Numbers that are not above zero are left out."""
-    groups: dict[tuple[Hashable, str], dict[float, Workload]] = {}
-    for w in workloads:
-        for rest, key, number in _views(w):
-            groups.setdefault((rest, key), {})[number] = w
-    return tuple(
-        Sweep(
-            name=_common_start([w.name for w in found.values()]) or next(iter(found.values())).ran,
-            over=key,
-            points={number: found[number].name for number in sorted(found)},
+    def lines(self, key: str) -> tuple[tuple[str, ...], ...]:
+        """Return the names of the workloads that differ in one key only, a group for each curve over it.
+
+        Groups with fewer than `least` values of the key are left out.
+        """
+        number = self.keys.index(key)
+        groups: dict[tuple[float, ...], list[str]] = {}
+        for name, values in self.at.items():
+            groups.setdefault((*values[:number], *values[number + 1 :]), []).append(name)
+        return tuple(
+            tuple(names)
+            for names in groups.values()
+            if len({self.at[name][number] for name in names}) >= self.least
         )
-        for (_, key), found in groups.items()
-        if len(found) >= LEAST_POINTS
-    )
+
+    @property
+    def curved(self) -> bool:
+        """Whether there is a curve over one of the keys."""
+        return any(self.lines(key) for key in self.keys)
 
 
-def _common_start(names: Sequence[str]) -> str:
-    """Return the beginning that all names have in common, without punctuation at its end."""
-    first, last = min(names), max(names)
-    at = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return first[:at].rstrip("-_.")
+def sweeps(study: Study) -> tuple[Sweep, ...]:
+    """Return the sweeps of a study, in its order.
+
+    Parameters of kernels and applications that are not above zero count as part of what is run, not as
+    numbers: they have no place on a logarithmic axis.
+    """
+    families: dict[tuple[str, frozenset[str]], list[tuple[Workload, Mapping[str, float]]]] = {}
+    for w in study.workloads:
+        rest, numbers = _numbers(w)
+        if numbers:
+            families.setdefault((rest, frozenset(numbers)), []).append((w, numbers))
+    found: list[Sweep] = []
+    for family in families.values():
+        workloads = tuple(w for w, _ in family)
+        keys = tuple(key for key in family[0][1] if len({numbers[key] for _, numbers in family}) > 1)
+        name = _shared_name(workloads)
+        if any(s.name == name for s in found):
+            name = workloads[0].name
+        at = {w.name: tuple(numbers[k] for k in keys) for w, numbers in family}
+        sweep = Sweep(name=name, workloads=workloads, keys=keys, at=at)
+        # How moves went is told at each point, on a curve or not.
+        if keys and (sweep.curved or workloads[0].event):
+            found.append(sweep)
+    return tuple(found)
 
 
-def _views(w: Workload) -> Iterator[tuple[Hashable, str, float]]:
-    """Yield each number of a workload with its key and with everything else that the workload consists of."""
-    kind, settings = _settings(w)
-    for key, value in settings.items():
-        if isinstance(value, int | float) and value > 0:
-            others = frozenset((k, v) for k, v in settings.items() if k != key)
-            yield (kind, others), key, float(value)
-
-
-def _settings(w: Workload) -> tuple[Hashable, Mapping[str, str | int | float]]:
+def _numbers(w: Workload) -> tuple[str, Mapping[str, float]]:
+    """Return a text of everything else in a workload, and its numbers by key."""
     match w:
-        case KernelWorkload():
-            return (w.kernel, w.pages, w.metrics), w.params
-        case ApplicationWorkload():
-            return (w.application, w.time_limit), w.params
         case EventSubject():
-            numbers = {k: v for k in _OF_EVENTS if (v := getattr(w, k)) is not None}
-            return (w.facts.name, w.method, w.load), numbers
+            own = {key: float(v) for key in _OF_EVENTS if (v := getattr(w, key)) is not None}
+            if own.get("dirty_rate") == 0:
+                own["dirty_rate"] = math.inf
+            return repr(replace(w, name="", **dict.fromkeys(_OF_EVENTS))), own
+        case KernelWorkload() | ApplicationWorkload():
+            own = {k: float(v) for k, v in w.params.items() if type(v) in (int, float) and float(v) > 0}
+            others = {k: v for k, v in sorted(w.params.items()) if k not in own}
+            return repr(replace(w, name="", params=others)), own
         case _:
-            return w.name, {}
+            return "", {}
+
+
+def _shared_name(workloads: Sequence[Workload]) -> str:
+    parts = zip(*(w.name.split("-") for w in workloads), strict=False)
+    return "-".join(own[0] for own in parts if len(set(own)) == 1) or workloads[0].ran

@@ -22,10 +22,11 @@ from .charts.instances import instances_charts, runs_of
 from .charts.parts import PAGE, Chart
 from .charts.series import overheads, packing, relative
 from .charts.steps import steps_charts
-from .charts.swept import swept_charts
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
+from .page.curves import swept_figures
+from .page.lines import LinesFigure
 from .page.markup import join, tag
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
@@ -276,7 +277,9 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
-def _charts(r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIndex) -> list[Chart]:
+def _charts(
+    r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIndex
+) -> list[Chart | LinesFigure]:
     assert r.study is not None and r.analysis is not None
     study, cells = r.study, r.analysis.cells
     packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
@@ -284,11 +287,11 @@ def _charts(r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIn
     def title(arm: str) -> str:
         return side(study, arm).title
 
-    drawn: Mapping[Figure, Callable[[], Sequence[Chart | None]]] = {
+    drawn: Mapping[Figure, Callable[[], Sequence[Chart | LinesFigure | None]]] = {
         Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs], PAGE),),
         Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
         Figure.RELATIVE: lambda: (relative(cells, title, PAGE),),
-        Figure.CURVE: lambda: swept_charts(study, cells),
+        Figure.CURVE: lambda: swept_figures(study, cells),
         Figure.STEPS: lambda: steps_charts(study, records, title),
     }
     return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]

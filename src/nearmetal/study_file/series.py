@@ -175,8 +175,8 @@ def _check_part(entry: PartEntry, study: Study, root: MapNode, problems: Problem
 def _no_figure(figure: Figure, study: Study) -> str:
     """Return what a chart shows, if a study has nothing of the kind; '' otherwise."""
     match figure:
-        case Figure.CURVE if not sweeps(study.workloads):
-            return "workloads that differ in one number only, at least three of them; there are none"
+        case Figure.CURVE if not any(s.curved for s in sweeps(study)):
+            return "workloads that differ in one number only, three or more (of events two); there are none"
         case Figure.STEPS if not any(w.event for w in study.workloads):
             return "the steps of events of instances; no workload has a subject"
         case _:

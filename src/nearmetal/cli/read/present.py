@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from ...host.facts.provenance import cpu_summary
 from ...model.record import JsonValue
+from ...model.sweep import sweeps
 from ...report.forms.json_form import json_form
 from ...report.seen import RecordIndex
 from ...report.tables.answer import absent_environments
 from ...report.tables.inside import inside_of
-from ...report.tables.sweeps import convergence_sentences, sweeps, sweeps_json
+from ...report.tables.sweeps import convergence_sentences, sweeps_json
 from ...samplers import costs_in
 from ..common import print_json
 

@@ -13,7 +13,6 @@ from ..tables.cells import bounded, margin_text
 from ..text import one_line
 
 Spec = dict[str, JsonValue]
-EMULATED = "Nodes emulated on one machine."
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
@@ -70,13 +69,21 @@ class Chart:
     spec: Spec
 
 
+def emulation_sentences(*, emulated: bool, guest: str) -> list[str]:
+    """Return the sentences of a caption on emulated nodes and guests; none if nothing is emulated.
+
+    guest: how the guests are emulated.
+    """
+    sentences = ["Nodes emulated on one machine."] if emulated else []
+    return sentences + ([f"Guests emulated ({one_line(guest)})."] if guest else [])
+
+
 def with_emulation(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
     """Return the chart with a caption about emulation, if nodes or guests are emulated.
 
     guest: how the guests are emulated.
     """
-    sentences = [EMULATED] if emulated else []
-    sentences += [f"Guests emulated ({one_line(guest)})."] if guest else []
+    sentences = emulation_sentences(emulated=emulated, guest=guest)
     return replace(chart, caption=" ".join([chart.caption, *sentences])) if sentences else chart
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from ...model.result import Cell, Interval
 from ...model.study import Better, Study
 from ...units import show
-from ..charts.parts import EMULATED
+from ..charts.parts import emulation_sentences
 from ..tables.sweeps import SweptMetric, at_text, axis, swept_metrics
 from ..text import one_line
 from .lines import LinesFigure, Panel, html_of_lines
@@ -45,6 +45,7 @@ class Curve:
     over: name of the number, such as 'nb'.
     points: points of the baseline and of its arms, by number.
     best: whether the curve has a best point.
+    guest: how its guests are emulated; empty if none are.
     """
 
     workload: str
@@ -56,6 +57,7 @@ class Curve:
     n: int
     best: bool
     emulated: bool
+    guest: str
 
     def sentence(self) -> str:
         """Return a sentence about the best points, empty if the curve has none.
@@ -94,6 +96,7 @@ def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
             n=min(c.n for _, c in own),
             best=(workload, baseline) in bests,
             emulated=any(c.emulated for _, c in own),
+            guest=next((c.guest for _, c in own if c.guest), ""),
         )
         for (workload, stem, baseline, unit), own in found.items()
         if len({at for at, _ in own}) >= LEAST_POINTS
@@ -133,7 +136,7 @@ def figure_of(curve: Curve) -> LinesFigure | None:
     return LinesFigure(
         name=f"curve-{curve.workload}-{curve.over}-vs-{curve.baseline}",
         title=f"{one_line(curve.workload)} over {one_line(curve.over)}",
-        caption=_caption(curve.n, curve.emulated, curve.sentence()),
+        caption=_caption([curve], curve.sentence()),
         panels=(panel,),
     )
 
@@ -141,7 +144,7 @@ def figure_of(curve: Curve) -> LinesFigure | None:
 def swept_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
     """Return a figure for each metric over each swept key. It has a panel for each value of the others."""
     found = swept_metrics(study, cells)
-    groups = groupby(found, key=lambda line: (line.sweep.name, line.metric, line.key))
+    groups = groupby(found, key=lambda line: (line.sweep, line.metric, line.key))
     return tuple(_swept(list(lines)) for _, lines in groups)
 
 
@@ -154,7 +157,7 @@ def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
     return LinesFigure(
         name=f"curve-{first.sweep.name}-{first.metric}-{first.key}",
         title=f"{name}: {metric} over {over}",
-        caption=_caption(min(line.n for line in lines), any(line.emulated for line in lines), ""),
+        caption=_caption(lines, ""),
         panels=tuple(
             Panel(
                 title=line.held,
@@ -175,7 +178,9 @@ def _short_names(arms: Iterable[str]) -> dict[str, str]:
     return {arm: arm.partition("/")[0] if len(placements) == 1 else arm for arm in known}
 
 
-def _caption(n: int, emulated: bool, sentence: str) -> str:
-    words = [f"Medians over rounds, n {n} or more; bars are their intervals."]
+def _caption(lines: Sequence[Curve | SweptMetric], sentence: str) -> str:
+    words = [f"Medians over rounds, n {min(line.n for line in lines)} or more; bars are their intervals."]
     words += [f"{sentence}."] if sentence else []
-    return " ".join([*words, *([EMULATED] if emulated else [])])
+    guest = next((line.guest for line in lines if line.guest), "")
+    words += emulation_sentences(emulated=any(line.emulated for line in lines), guest=guest)
+    return " ".join(words)

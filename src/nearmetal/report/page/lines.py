@@ -13,7 +13,7 @@ from ..text import one_line, tight
 from .markup import Markup, join, tag
 
 WIDTH, HEIGHT = 340, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 12, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 22, 40
 _BEYOND = 92
 """Room of values without a limit, right of the axis."""
 _LETTER = 6.2

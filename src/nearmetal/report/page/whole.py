@@ -19,7 +19,6 @@ from ...model.study import Study
 from ...units import show_clock
 from ..charts.parts import PAGE, Chart, config
 from ..charts.steps import steps_charts
-from ..charts.swept import swept_charts
 from ..seen import RecordIndex
 from ..sheet import Block, Leaf, html_of
 from ..tables.answer import absent_environments
@@ -148,16 +147,15 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
 
 
 def _steps(study: Study, analysis: Analysis, records: RecordIndex, drawings: Drawings) -> list[Markup]:
-    """Return curves over the numbers in which workloads differ, the steps of events of instances, and what
-    clients saw of moves; nothing if there are none."""
+    """Return the steps of events of instances and what clients saw of moves; nothing if there are none."""
 
     def title(arm: str) -> str:
         return side(study, arm).title
 
     grid = clients_grid(study, records, title)
-    charts = (*swept_charts(study, analysis.cells), *steps_charts(study, records, title))
+    charts = steps_charts(study, records, title)
     blocks: tuple[Block, ...] = (*charts, *(() if grid is None else (grid,)))
-    leaf = Leaf(key="steps", title="Sweeps and steps", blocks=blocks)
+    leaf = Leaf(key="steps", title="Steps of events", blocks=blocks)
     return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 

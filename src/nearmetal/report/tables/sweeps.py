@@ -1,41 +1,33 @@
-"""Workloads that differ only in numbers, such as the memory of what is moved, its dirty rate, or a message
-size: their metrics as curves, and where pre-copy stops converging. No I/O."""
+"""The metrics of sweeps as curves, and where pre-copy stops converging. No I/O."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from statistics import median
 
 from ...lifecycle import CopyRound, Method, convergence
-from ...model.change import replace
 from ...model.record import JsonValue
 from ...model.result import Cell, Interval
-from ...model.study import ApplicationWorkload, Arm, EventSubject, KernelWorkload, Study, Workload
+from ...model.study import Arm, Study
+from ...model.sweep import Sweep, sweeps
 from ...units import show
 from ..seen import RecordIndex
 from ..text import one_line, plural
 
-AXES: Mapping[str, tuple[str, str]] = {
-    "memory": ("memory", "B"),
-    "working_set": ("working set", "B"),
-    "dirty_rate": ("dirty rate", "B/s"),
-    "bandwidth": ("bandwidth", "B/s"),
-    "downtime_limit": ("downtime limit", "s"),
+_UNITS: Mapping[str, str] = {
+    **dict.fromkeys(("memory", "working_set", "bytes", "block", "size"), "B"),
+    **dict.fromkeys(("dirty_rate", "bandwidth"), "B/s"),
+    "downtime_limit": "s",
 }
-"""Keys of an event whose values may be the axis of a curve, with their words and units."""
-_BYTES = ("bytes", "block", "size")
-"""Parameters of kernels and applications that are numbers of bytes."""
-_LEAST = 3
-"""Fewest values of a parameter of a kernel or an application that make a sweep. Of an event, two do."""
+"""Base units of swept keys; all others are plain numbers."""
 FULL_SPEED = "full speed"
 
 
 def axis(key: str) -> tuple[str, str]:
     """Return the words and the unit of a swept key."""
-    return AXES.get(key) or (key.replace("_", " "), "B" if key in _BYTES else "")
+    return key.replace("_", " "), _UNITS.get(key, "")
 
 
 def at_text(key: str, at: float) -> str:
@@ -49,65 +41,10 @@ def at_text(key: str, at: float) -> str:
     return f"{float(number):g} {scaled}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """Workloads that differ only in some numbers.
-
-    name: the beginning that their names share.
-    keys: the keys in which they differ.
-    at: values of the keys, in their order, by workload. A dirty rate without a limit is infinite.
-    """
-
-    name: str
-    workloads: tuple[Workload, ...]
-    keys: tuple[str, ...]
-    at: Mapping[str, tuple[float, ...]]
-
-    def held(self, workload: str, but: str) -> str:
-        """Return the values of all keys but one, as text."""
-        pairs = zip(self.keys, self.at[workload], strict=True)
-        return ", ".join(f"{axis(k)[0]} {at_text(k, v)}" for k, v in pairs if k != but)
-
-
-def sweeps(study: Study) -> tuple[Sweep, ...]:
-    """Return the sweeps of a study, in its order."""
-    families: dict[tuple[str, frozenset[str]], list[tuple[Workload, Mapping[str, float]]]] = {}
-    for w in study.workloads:
-        rest, numbers = _numbers(w)
-        if numbers:
-            families.setdefault((rest, frozenset(numbers)), []).append((w, numbers))
-    found = []
-    for family in families.values():
-        least = 2 if family[0][0].event else _LEAST
-        values = {key: {numbers[key] for _, numbers in family} for key in family[0][1]}
-        keys = tuple(key for key, own in values.items() if len(own) > 1)
-        if max(map(len, values.values())) >= least:
-            workloads = tuple(w for w, _ in family)
-            at = {w.name: tuple(numbers[k] for k in keys) for w, numbers in family}
-            found.append(Sweep(name=_shared_name(workloads), workloads=workloads, keys=keys, at=at))
-    return tuple(found)
-
-
-def _numbers(w: Workload) -> tuple[str, Mapping[str, float]]:
-    """Return a text of everything else in a workload, and its numbers by key."""
-    match w:
-        case EventSubject():
-            own = {key: float(v) for key in AXES if (v := getattr(w, key)) is not None}
-            if own.get("dirty_rate") == 0:
-                own["dirty_rate"] = math.inf
-            return repr(replace(w, name="", **dict.fromkeys(AXES))), own
-        case KernelWorkload() | ApplicationWorkload():
-            own = {k: float(v) for k, v in w.params.items() if type(v) in (int, float)}
-            others = {k: v for k, v in w.params.items() if k not in own}
-            return repr(replace(w, name="", params=others)), own
-        case _:
-            return "", {}
-
-
-def _shared_name(workloads: Sequence[Workload]) -> str:
-    parts = zip(*(w.name.split("-") for w in workloads), strict=False)
-    shared = [own[0] for own in takewhile(lambda own: len(set(own)) == 1, parts)]
-    return "-".join(shared) or workloads[0].name
+def held(sweep: Sweep, workload: str, but: str) -> str:
+    """Return the values of all keys but one, as text."""
+    pairs = zip(sweep.keys, sweep.at[workload], strict=True)
+    return ", ".join(f"{axis(k)[0]} {at_text(k, v)}" for k, v in pairs if k != but)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +53,7 @@ class SweptMetric:
 
     held: the values of the others, as text; empty if there are none.
     points: by environment on its placement, the value of the key and the metric's value with its interval.
+    guest: how guests are emulated; empty if none are.
     """
 
     sweep: Sweep
@@ -126,6 +64,7 @@ class SweptMetric:
     points: Mapping[str, Sequence[tuple[float, Interval]]]
     n: int
     emulated: bool
+    guest: str
 
 
 def swept_metrics(study: Study, cells: Sequence[Cell]) -> tuple[SweptMetric, ...]:
@@ -137,12 +76,9 @@ def _lines(sweep: Sweep, cells: Sequence[Cell]) -> Iterator[SweptMetric]:
     first = sweep.workloads[0]
     known = dict.fromkeys(c.metric for c in cells if c.workload in sweep.at)
     for metric in (m for m in known if not first.event or m in first.quantiles):
-        own = [c for c in cells if c.workload in sweep.at and c.metric == metric and c.n]
         for number, key in enumerate(sweep.keys):
-            held: dict[str, list[Cell]] = {}
-            for cell in own:
-                held.setdefault(sweep.held(cell.workload, key), []).append(cell)
-            for words, along in held.items():
+            for names in sweep.lines(key):
+                along = [c for c in cells if c.workload in names and c.metric == metric and c.n]
                 points: dict[str, dict[float, Interval]] = {}
                 for c in along:
                     at = sweep.at[c.workload][number]
@@ -150,16 +86,17 @@ def _lines(sweep: Sweep, cells: Sequence[Cell]) -> Iterator[SweptMetric]:
                         if math.isfinite(value.centre):
                             points.setdefault(side, {})[at] = value
                 ordered = {side: sorted(by_at.items()) for side, by_at in points.items()}
-                if len({at for by_at in points.values() for at in by_at}) > 1:
+                if len({at for by_at in points.values() for at in by_at}) >= sweep.least:
                     yield SweptMetric(
                         sweep=sweep,
                         metric=metric,
                         unit=along[0].unit,
                         key=key,
-                        held=words,
+                        held=held(sweep, names[0], key),
                         points=ordered,
                         n=min(c.n for c in along),
                         emulated=any(c.emulated for c in along),
+                        guest=next((c.guest for c in along if c.guest), ""),
                     )
 
 
@@ -235,15 +172,15 @@ def _converged(sweep: Sweep, arm: Arm, records: RecordIndex) -> Iterator[Converg
     for event in (w.name for w in sweep.workloads):
         moves = list(_moves(records, arm, event))
         if moves:
-            points.setdefault(sweep.held(event, key), []).append(_point(sweep.at[event], moves))
+            points.setdefault(held(sweep, event, key), []).append(_point(sweep.at[event], moves))
     number = sweep.keys.index(key)
-    for held, own in points.items():
+    for words, own in points.items():
         yield ConvergenceLine(
             sweep=sweep,
             arm=arm.name,
             environment=arm.environment.name,
             key=key,
-            held=held,
+            held=words,
             points=tuple(sorted(own, key=lambda p: p.at[number])),
         )
 
