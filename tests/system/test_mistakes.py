@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.system.test_quick import left_behind, nearmetal
 
-pytestmark = pytest.mark.more
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 PROGRAM = "#!/bin/sh\nsleep 0.02\n"
 ONLY_NATIVE = "#!/bin/sh\ncase $(hostname) in nm*) echo 'no licence here' >&2; exit 3;; esac\nsleep 0.02\n"

@@ -14,7 +14,7 @@ from tests.system.test_first_use import PROGRAMS, SLOW, STUDY
 from tests.system.test_quick import NEARMETAL, left_behind, nearmetal
 from tests.unit.test_cli_hints import hints
 
-pytestmark = pytest.mark.more
+pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 LINES = {
     "analyze --allX": "analyze --all RUN",

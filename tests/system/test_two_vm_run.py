@@ -17,6 +17,7 @@ from nearmetal.samplers import GUESTS, read_samples, read_sections
 
 pytestmark = [
     pytest.mark.more,
+    pytest.mark.beside,
     pytest.mark.skipif(os.geteuid() != 0, reason="guests and named network namespaces need root"),
 ]
 
