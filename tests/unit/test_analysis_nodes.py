@@ -22,7 +22,7 @@ from nearmetal.analysis.intervals.signed_rank import Walsh
 from nearmetal.analysis.intervals.stratified import NodeRanks, StratifiedSample
 from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
 from nearmetal.analysis.nodes.factor import Comparison, Nodes, carried_over_nodes, nodes_of_run
-from nearmetal.analysis.nodes.findings import node_effect_p
+from nearmetal.analysis.nodes.findings import Criteria, disagree, node_effect_p
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import load
 from nearmetal.model.design import Estimand
@@ -408,3 +408,14 @@ def test_a_results_directory_holds_the_node_of_each_worker(tmp_path: Path) -> No
     assert "The nodes disagree in 2 of 2 figures: app.wall of container" in text
     assert "node0 and node1: Linux 6.1, unknown CPU; node2: Linux 6.12" in text
     assert text.count("nodes like these: ") == 2, "the other estimand stands beside every verdict"
+
+
+@pytest.mark.parametrize("comparisons", [1, 10, 30])
+def test_a_node_unlike_the_others_is_found_however_many_comparisons_there_are(comparisons: int) -> None:
+    """The alpha of a comparison of a confirmatory study is smaller than any p value of the test of nodes."""
+    owners = [k % 8 for k in range(48)]
+    d = np.array([0.5 * (k == 3) for k in owners]) + 0.01 * np.random.default_rng(1).normal(size=48)
+    criteria = Criteria(
+        schedule=GROWING, alpha=0.05 / comparisons, node_alpha=0.05, margin=0.03, min_blocks=0
+    )
+    assert disagree(d, range(1, 49), nodes_of(owners), criteria)
