@@ -286,7 +286,7 @@ def _settled(place: Place) -> ProgramProgress:
 
 
 def _wait(place: Place, steps: int) -> None:
-    """Wait until the program takes a step, of which the source had taken fewer."""
+    """Wait until the program has taken more steps than it had at the source."""
     source = read_progress(place.record)
     _until(place, lambda now: now.steps > max(steps, source.steps))
 

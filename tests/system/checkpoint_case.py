@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from nearmetal.workloads.build import build_tools
 HOST = LocalHost()
 MEMORY = 4 << 20
 METHODS = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_LAZY, Method.CRIU_PRECOPY)
-PIPES = Path("/proc/sys/fs/pipe-max-size")
 
 
 def checkpointing_backends() -> dict[str, tuple[Method, ...]]:
@@ -48,18 +46,6 @@ def find_or_build_criu() -> Criu | Unavailable:
         build(HOST, image_store(), definition, progress=lambda _: None)
         found = find_criu(HOST)
     return found
-
-
-@contextmanager
-def large_pipes() -> Iterator[None]:
-    """Follow the remedy for lazy pages, and take it back."""
-    before = PIPES.read_text()
-    if int(before) < 4 << 20:
-        PIPES.write_text(str(4 << 20))
-    try:
-        yield
-    finally:
-        PIPES.write_text(before)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,13 +15,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from benchmarks.criu_moves import large_pipes
 from tests.patience import until
 from tests.system.checkpoint_case import (
     METHODS,
     Case,
     checkpointing_backends,
     find_or_build_criu,
-    large_pipes,
 )
 
 from nearmetal.environments import Criu, Unavailable

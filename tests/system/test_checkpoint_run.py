@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.system.checkpoint_case import checkpointing_backends, find_or_build_criu, large_pipes
+from benchmarks.criu_moves import large_pipes
+from tests.system.checkpoint_case import checkpointing_backends, find_or_build_criu
 
 from nearmetal.environments import Unavailable
 from nearmetal.environments.registry import get_backend

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from benchmarks.criu_moves import large_pipes
 from tests.conftest import NEARMETAL
 from tests.patience import until
-from tests.system.checkpoint_case import large_pipes
 from tests.system.moving_case import (
     ROOT,
     Program,

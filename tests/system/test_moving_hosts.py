@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.checkpoint_case import large_pipes
+from benchmarks.criu_moves import large_pipes
 from tests.system.moving_case import MEMORY, ROOT, Program, There, criu, program, state, there
 
 from nearmetal.api import moving

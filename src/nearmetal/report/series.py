@@ -32,14 +32,13 @@ from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
 from .tables.answer import answer_sentences
-from .tables.beside import PrintedComparison, beside, phases
+from .tables.beside import PrintedComparison, beside, times_grid
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.clients import clients_grid
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
-from .tables.profile import profile_lines
 from .tables.sweeps import sweeps_json
 from .tables.trust import trust_in
 from .tables.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
@@ -261,8 +260,8 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks += instances_blocks(r.study, counted)
         blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
-    if times and r.analysis is not None:
-        blocks.append(_times(r, times, records))
+    if times and r.study is not None and r.analysis is not None:
+        blocks.append(times_grid(r.study, r.part.places, times, records))
     marks = _marks(r)
     claims = _claims_of(r, paper)
     if claims:
@@ -393,43 +392,6 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
             for c in cells
             if (t := c.network) is not None
         ),
-        numbers=True,
-    )
-
-
-def _times(r: PartResult, times: Sequence[PrintedComparison], records: RecordIndex) -> Grid:
-    """Return the table of how a process spent its time, in the form of the paper's table, with the paper's
-    values beside ours."""
-    printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
-    for b in times:
-        f = b.figure
-        printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = b.printed
-    sizes = {b.figure.workloads[0]: b.figure.size for b in times}
-    assert r.study is not None
-    study = r.study
-    kernels = {w.name: w for w in study.kernels}
-    on_emulated = {a.name for a in study.arms() if a.placement.emulated}
-    rows = []
-    for line in profile_lines(tuple(r.part.places.values()), records):
-        workload = kernels[line.workload]
-        place = next(word for word, arm in r.part.places.items() if arm == line.arm)
-        seconds = phases(line)
-        whole = sum(seconds.values()) or 1.0
-        emulated = ", emulated" if line.arm in on_emulated else ""
-        cells = [f"{workload.kernel.upper()}-{workload.params.get('class')}, {place}{emulated}"]
-        for phase, value in seconds.items():
-            cells.append(f"{100 * value / whole:.0f} %, {show(value, 's')}")
-            held = printed.get((workload.kernel, place, phase), {})
-            cells.append(", ".join(held[q] for q in (Quantity.TIME_SHARE, Quantity.TIME) if q in held))
-        cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
-        rows.append(tuple(cells))
-    heads = [h for phase in ("computation", "communication", "start of MPI") for h in (phase, "paper")]
-    source = times[0].figure
-    return Grid(
-        title=f"Where the time of a process went, and the paper's {source.source} "
-        f"({source.likeness}; {source.differs})",
-        heads=("benchmark, environment", *heads, "paper's class"),
-        rows=tuple(rows),
         numbers=True,
     )
 

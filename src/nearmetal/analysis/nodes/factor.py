@@ -128,12 +128,12 @@ class Comparison:
         self.replicates = len({nodes.node[k] for k in self._all.tolist()})
 
     def by_stratum(self, n: int) -> list[FloatArray] | None:
-        """Return the values of the first n blocks by stratum; None if a stratum has none yet."""
+        """Return the values of the first n blocks by stratum; None if a stratum has no block among them."""
         own = [self._d[:n][self.strata[:n] == k] for k in self._all.tolist()]
         return own if all(values.size for values in own) else None
 
     def sample(self, n: int) -> Sample | None:
-        """Return the first n blocks; None if a node has none yet."""
+        """Return the first n blocks as a sample; None if a node has no block among them."""
         own = self.by_stratum(n)
         if own is None:
             return None

@@ -94,7 +94,7 @@ class WelchTest:
 
 
 def welch(a: Sample, b: Sample, confidence: float) -> WelchTest:
-    """Return Welch's test of two samples, at least one of which has a spread."""
+    """Return Welch's test of two samples. The values of at least one of them must differ."""
     variances = (a.variance_of_mean, b.variance_of_mean)
     whole = sum(variances)
     freedom = whole**2 / sum(v * v / (s.n - 1) for v, s in zip(variances, (a, b), strict=True))

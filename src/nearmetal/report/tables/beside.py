@@ -15,6 +15,7 @@ from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study
 from ...units import show, show_effect
 from ..seen import RecordIndex
+from ..sheet import Grid
 from ..text import one_line
 from .cells import bounded, has_interval
 from .profile import ProfileLine, profile_lines
@@ -219,3 +220,44 @@ def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
     else:
         text = "unavailable" if counted is None else f"{show(counted, 's')} in a trial"
     return OwnValue(what=one_line(c.workload), value=value, low=value, high=value, text=text)
+
+
+def times_grid(
+    study: Study, places: Mapping[str, str], times: Sequence[PrintedComparison], records: RecordIndex
+) -> Grid:
+    """Return the table of how a process spent its time, in the form of the paper's table, with the paper's
+    values beside ours.
+
+    places: what the paper calls an environment, and its arm here.
+    times: at least one.
+    """
+    printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
+    for b in times:
+        f = b.figure
+        printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = b.printed
+    sizes = {b.figure.workloads[0]: b.figure.size for b in times}
+    kernels = {w.name: w for w in study.kernels}
+    on_emulated = {a.name for a in study.arms() if a.placement.emulated}
+    rows = []
+    for line in profile_lines(tuple(places.values()), records):
+        workload = kernels[line.workload]
+        place = next(word for word, arm in places.items() if arm == line.arm)
+        seconds = phases(line)
+        whole = sum(seconds.values()) or 1.0
+        emulated = ", emulated" if line.arm in on_emulated else ""
+        cells = [f"{workload.kernel.upper()}-{workload.params.get('class')}, {place}{emulated}"]
+        for phase, value in seconds.items():
+            cells.append(f"{100 * value / whole:.0f} %, {show(value, 's')}")
+            held = printed.get((workload.kernel, place, phase), {})
+            cells.append(", ".join(held[q] for q in (Quantity.TIME_SHARE, Quantity.TIME) if q in held))
+        cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
+        rows.append(tuple(cells))
+    heads = [h for phase in ("computation", "communication", "start of MPI") for h in (phase, "paper")]
+    source = times[0].figure
+    return Grid(
+        title=f"Where the time of a process went, and the paper's {source.source} "
+        f"({source.likeness}; {source.differs})",
+        heads=("benchmark, environment", *heads, "paper's class"),
+        rows=tuple(rows),
+        numbers=True,
+    )
