@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -269,21 +269,10 @@ class Cluster(FakeHost):
         super().__init__(programs=programs, missing=sorted({"scontrol", "sinfo"} - answers.keys()))
         self.answers = answers
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        stdin: str | None = None,
-        pass_fds: Sequence[int] = (),
-        each_second: Callable[[], None] | None = None,
-        most: int | None = None,
-    ) -> Completed:
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
         answer = self.answers[argv[0]]
         text, code = (answer, 0) if isinstance(answer, str) else ("", answer)
-        return Completed(argv=tuple(argv), returncode=code, stdout=text, stderr="no controller", seconds=0.0)
+        return Completed(argv=argv, returncode=code, stdout=text, stderr="no controller", seconds=0.0)
 
 
 @pytest.mark.parametrize(
