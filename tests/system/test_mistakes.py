@@ -7,9 +7,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.system.engine_runs import records
 from tests.system.test_quick import left_behind, nearmetal
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
@@ -25,6 +25,18 @@ def here(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     return tmp_path
+
+
+def environments_timed(cwd: Path) -> set[str]:
+    """The environments of which the records of the only run below cwd hold a wall time.
+
+    Unlike the cells of a result, which need several rounds, one round on a busy machine gives it.
+    """
+    return {
+        record["arm"].partition("/")[0]
+        for record in records(cwd)
+        if any(row["metric"] == "wall" and row["values"] for row in record["rows"])
+    }
 
 
 @pytest.mark.parametrize(
@@ -69,23 +81,21 @@ def test_with_nothing_left_to_compare_nothing_is_measured(
 
 def test_the_working_directory_is_visible_in_every_instance(here: Path) -> None:
     done = nearmetal(
-        "weigh", "native", "namespaces", "--time", "6s", "--json", "--", "./program.sh", cwd=here
+        "weigh", "native", "namespaces", "--time", "10s", "--json", "--", "./program.sh", cwd=here
     )
     assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
-    assert result["failed_trials"] == 0
-    assert any(c["environment"] == "namespaces" and c["metric"] == "wall" for c in result["cells"])
+    assert json.loads(done.stdout)["failed_trials"] == 0
+    assert environments_timed(here) == {"native", "namespaces"}
 
 
 def test_a_program_that_fails_in_one_environment_leaves_the_others(here: Path) -> None:
-    asked = ["weigh", "native", "namespaces", "handicap", "--time", "6s", "--json", "--", "./only-native.sh"]
+    asked = ["weigh", "native", "namespaces", "handicap", "--time", "10s", "--json", "--", "./only-native.sh"]
     done = nearmetal(*asked, cwd=here)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("no licence here") == 1, "equal failures are one line"
     assert "namespaces/1x1 is left out" in done.stderr
-    result = json.loads(done.stdout)
-    assert {c["environment"] for c in result["cells"]} == {"handicap"}
-    assert result["failed_trials"] == 0
+    assert json.loads(done.stdout)["failed_trials"] == 0
+    assert environments_timed(here) == {"native", "handicap"}
     assert left_behind(here) == []
 
 
@@ -145,7 +155,7 @@ def test_resume_shows_the_rounds_to_come(here: Path) -> None:
     done = json.loads(measured.stdout)["blocks"]
     plan = json.loads(nearmetal("resume", "--dry-run", "--json", cwd=here).stdout)
     assert done > 0 and plan["blocks"][0]["number"] == done + 1
-    assert plan["estimated_block_seconds"] < 2.0, "as measured, not 2 runs of 1 s in each of 3 trials"
+    assert plan["estimated_block_seconds"] < 4.0, "as measured, not 2 runs of 1 s in each of 3 trials"
 
 
 def test_unwritable_results_are_found_before_anything_is_built(here: Path) -> None:
