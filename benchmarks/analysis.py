@@ -4,7 +4,8 @@ how both grow.
 By hand: python -m benchmarks.analysis [--records N] [--like RESULTS] [--rounds R]. The records are simulated
 ones of 1.2 kB, or with --like those of a real run, its blocks repeated with noise of 2 %. Each size has a
 process of its own, the two sizes in turn. The first reading, as at the end of a run, keeps the folded pieces
-in the user's cache (here in one of its own), and later readings use them; both times are printed."""
+in the user's cache (here in one of its own), and later readings use them; both times are printed. The code
+that draws the charts is in the cache beforehand, as on every machine that has written a report."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from pathlib import Path
 from benchmarks.paired import interval, ratio, shown
 
 from nearmetal.model.change import replace
-from nearmetal.model.record import Row, TrialRecord
+from nearmetal.model.record import Row, TrialRecord, slice_value
+from nearmetal.report.page.bundle import vega_bundle
 
 MYSELF = (sys.executable, "-m", "benchmarks.analysis")
 NOISE = 0.02
@@ -117,7 +119,9 @@ def _noisy(row: Row, rng: random.Random) -> Row:
         return tuple(v * math.exp(rng.gauss(0, NOISE)) for v in values)
 
     seconds = tuple(round(v, 9) for v in noisy(row.seconds))
-    return replace(row, values=noisy(row.values), seconds=seconds)
+    if not row.work:
+        return replace(row, values=noisy(row.values), seconds=seconds)
+    return replace(row, values=tuple(slice_value(row.better, row.work, s) for s in seconds), seconds=seconds)
 
 
 def measure(directory: Path) -> None:
@@ -138,6 +142,7 @@ def main(trials: int, like: Path | None, rounds: int) -> None:
     usual, most_seconds, most_bytes = LIMITS[like is not None]
     sizes = (trials, trials // 2)
     with tempfile.TemporaryDirectory() as scratch:
+        vega_bundle(Path(scratch) / "cache" / "nearmetal")
         places = {n: Path(scratch) / str(n) for n in sizes}
         for n, place in places.items():
             subprocess.run([*MYSELF, "--fill", place, "--records", str(n), *_like(like)], check=True)

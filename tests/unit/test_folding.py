@@ -12,6 +12,7 @@ import pytest
 
 from nearmetal.analysis import conclude, wanted
 from nearmetal.analysis.fold.comparisons import Folded, fold
+from nearmetal.analysis.fold.pieces import FoldRequest
 from nearmetal.api import folding, kept_pieces
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import analysed
@@ -28,7 +29,7 @@ from nearmetal.model.study import (
     Study,
 )
 from nearmetal.plan import make_plan
-from nearmetal.records import ResultsDirectory
+from nearmetal.records import ResultsDirectory, Trials
 from nearmetal.study_file import dump_study
 from nearmetal.subjects.start_stop import START
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -95,6 +96,11 @@ def same(a: object, b: object) -> bool:
     return a == b
 
 
+def folded(asked: FoldRequest, trials: Trials) -> Folded:
+    with folding.fold_workers(asked, sum(head.length for head in trials.heads)) as workers:
+        return folding.fold_trials(PLAN, trials, workers)
+
+
 @pytest.mark.parametrize("processes", [False, True])
 def test_pieces_and_processes_change_nothing(
     directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, processes: bool
@@ -105,7 +111,7 @@ def test_pieces_and_processes_change_nothing(
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     if processes:
         monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
-    found = folding.fold_trials(PLAN, asked, trials)
+    found = folded(asked, trials)
     assert all(same(getattr(whole, f.name), getattr(found, f.name)) for f in fields(Folded))
     assert conclude(STUDY, PLAN, trials.heads, found) == conclude(STUDY, PLAN, trials.heads, whole)
 
@@ -130,14 +136,14 @@ def test_records_that_were_folded_before_are_not_folded_again(
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     asked, trials = wanted(STUDY), directory.trials()
-    first = folding.fold_trials(PLAN, asked, trials)
+    first = folded(asked, trials)
     kept = tmp_path / "cache" / "nearmetal" / "folded"
     names = {path.name for path in kept.iterdir()}
     assert len(names) > 2 and {path.stat().st_mode & 0o777 for path in kept.iterdir()} == {0o600}
-    again = folding.fold_trials(PLAN, asked, trials)
+    again = folded(asked, trials)
     assert all(same(getattr(first, f.name), getattr(again, f.name)) for f in fields(Folded))
     assert {path.name for path in kept.iterdir()} == names
-    folding.fold_trials(PLAN, replace(asked, seed=asked.seed + 1), trials)
+    folded(replace(asked, seed=asked.seed + 1), trials)
     assert len({path.name for path in kept.iterdir()} - names) == len(names)
 
 
@@ -148,7 +154,7 @@ def test_kept_pieces_are_never_wrong(
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     asked = wanted(STUDY)
-    folding.fold_trials(PLAN, asked, directory.trials())
+    folded(asked, directory.trials())
     for path in (tmp_path / "cache" / "nearmetal" / "folded").iterdir():
         content = path.read_bytes()
         if fault == "torn piece":
@@ -164,7 +170,7 @@ def test_kept_pieces_are_never_wrong(
         file = directory.path / "trials" / "one.jsonl"
         file.write_bytes(file.read_bytes().replace(b'"steal_share":0.01', b'"steal_share":0.02', 1))
     trials = directory.trials()
-    found = folding.fold_trials(PLAN, asked, trials)
+    found = folded(asked, trials)
     whole = fold(asked, PLAN, list(trials))
     assert all(same(getattr(whole, f.name), getattr(found, f.name)) for f in fields(Folded))
 
@@ -186,7 +192,7 @@ def test_work_of_a_dead_process_is_done_by_the_parent(
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     monkeypatch.setattr(folding, "_work", dies)
-    found = folding.fold_trials(PLAN, asked, trials)
+    found = folded(asked, trials)
     assert same(found.measured, fold(asked, PLAN, list(trials)).measured)
 
 

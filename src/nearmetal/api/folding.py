@@ -17,7 +17,7 @@ from ..analysis.fold.comparisons import Folded, joined_pieces
 from ..analysis.fold.pieces import FoldRequest, Piece, fold_piece
 from ..errors import NearmetalError
 from ..model.plan import Plan
-from ..records import Trials
+from ..records import StoredLines, Trials
 from .kept_pieces import KeptPieces, kept_pieces
 
 SMALLEST_PIECE, LARGEST_PIECE = 12 << 20, 48 << 20
@@ -33,53 +33,63 @@ WORTH_PROCESSES = 48 << 20
 class _Task:
     """Trials to fold in one piece.
 
-    used: the trials of whole blocks.
-    others: trials that do not count.
+    used: the records of whole blocks.
+    others: records that do not count.
     """
 
-    used: Trials
-    others: Trials
+    used: StoredLines
+    others: StoredLines
 
     def fold(self, request: FoldRequest, kept: KeptPieces | None = None) -> Piece:
         """Fold the trials. Raises RecordsError if a record is corrupt.
 
         kept: where the piece is looked up, and kept for the next time.
         """
-        name = kept.name(self.used.lines(), self.others.lines()) if kept else ""
-        found = kept.read(name) if kept else None
-        if found is not None:
-            return found
-        with uncollected():
-            piece = fold_piece(request, self.used.data(), self.others.data())
-        if kept:
+        if kept is None:
+            with uncollected():
+                return fold_piece(request, self.used.data(), self.others.data())
+        used, others = list(self.used.read()), list(self.others.read())
+        name = kept.name(used, others)
+        piece = kept.read(name)
+        if piece is None:
+            with uncollected():
+                piece = fold_piece(request, self.used.data(used), self.others.data(others))
             kept.write(name, piece)
         return piece
 
 
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Processes that fold trials.
+
+    request: what they fold.
+    kept: where they keep the pieces.
+    connections: one to each process; none if the records are few.
+    """
+
+    request: FoldRequest
+    kept: KeptPieces
+    connections: tuple[Connection, ...]
+
+
 def fold_trials(
-    plan: Plan,
-    request: FoldRequest,
-    trials: Trials,
-    report: Callable[[float], None] = lambda share: None,
+    plan: Plan, trials: Trials, workers: Workers, report: Callable[[float], None] = lambda share: None
 ) -> Folded:
     """Fold all trials of a results directory to one value per block.
 
+    workers: see fold_workers().
     report: called with the fraction that is done, up to 1.
 
     Raises RecordsError if a record is corrupt.
     """
     choice = choose(plan, trials.heads)
     size = sum(h.length for h in trials.heads)
-    processes = len(os.sched_getaffinity(0))
+    processes = len(workers.connections) or 1
     piece = min(max(size // (PIECES * processes), SMALLEST_PIECE), LARGEST_PIECE)
     tasks = list(_tasks(choice, trials, piece))
-    processes = min(processes, len(tasks))
-    if processes < 2 or size < WORTH_PROCESSES:
-        return joined_pieces(choice, _counted((task.fold(request) for task in tasks), len(tasks), report))
-    kept = kept_pieces(request)
-    with _workers(processes, request, kept) as workers:
-        pieces = _counted(_spread(tasks, workers, request), len(tasks), report)
-    kept.shrink()
+    pieces = _counted(_spread(tasks, workers), len(tasks), report)
+    if workers.connections:
+        workers.kept.shrink()
     return joined_pieces(choice, pieces)
 
 
@@ -108,11 +118,11 @@ def uncollected() -> Iterator[None]:
 
 
 def _tasks(choice: ChosenTrials, trials: Trials, piece: int) -> Iterator[_Task]:
-    none = trials.some(())
+    none = trials.lines(())
     for blocks in _batches(choice.used, trials, piece):
-        yield _Task(used=trials.some(blocks), others=none)
+        yield _Task(used=trials.lines(blocks), others=none)
     for places in _batches([(at,) for at in choice.others], trials, piece):
-        yield _Task(used=none, others=trials.some(places))
+        yield _Task(used=none, others=trials.lines(places))
 
 
 def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Iterator[list[int]]:
@@ -130,11 +140,17 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Ite
 
 
 @contextmanager
-def _workers(number: int, request: FoldRequest, kept: KeptPieces) -> Iterator[list[Connection]]:
-    """Start processes that fold tasks, and return connections to them.
+def fold_workers(request: FoldRequest, size: int) -> Iterator[Workers]:
+    """Start one process for each CPU, if there are many records. They load numpy while the body runs.
 
     Each process ends when its connection is closed, even if this process is killed.
+    size: bytes of all records.
     """
+    kept = kept_pieces(request)
+    number = len(os.sched_getaffinity(0))
+    if number < 2 or size < WORTH_PROCESSES:
+        yield Workers(request=request, kept=kept, connections=())
+        return
     context = multiprocessing.get_context("spawn")  # not forked: numpy's threads do not survive that
     started = []
     try:
@@ -144,7 +160,7 @@ def _workers(number: int, request: FoldRequest, kept: KeptPieces) -> Iterator[li
             process.start()
             theirs.close()
             started.append((ours, process))
-        yield [connection for connection, _ in started]
+        yield Workers(request=request, kept=kept, connections=tuple(ours for ours, _ in started))
     finally:
         for connection, process in started:
             connection.close()
@@ -164,9 +180,9 @@ def _work(connection: Connection, request: FoldRequest, kept: KeptPieces) -> Non
             connection.send(answer)
 
 
-def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], request: FoldRequest) -> Iterator[Piece]:
+def _spread(tasks: Sequence[_Task], workers: Workers) -> Iterator[Piece]:
     """Yield the pieces of all tasks, in the order in which they are finished. The tasks of workers that died
-    are processed in this process."""
+    are processed in this process, and all tasks if there are no workers."""
     left = list(reversed(tasks))
     busy: dict[Connection, _Task] = {}
 
@@ -176,7 +192,7 @@ def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], request: Fold
                 worker.send(left[-1])
                 busy[worker] = left.pop()
 
-    for worker in workers:
+    for worker in workers.connections:
         next_for(worker)
     while busy:
         for ready in wait(list(busy)):
@@ -192,4 +208,4 @@ def _spread(tasks: Sequence[_Task], workers: Sequence[Connection], request: Fold
                 raise answer
             yield answer
     while left:
-        yield left.pop().fold(request)
+        yield left.pop().fold(workers.request)

@@ -135,7 +135,7 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
     """
     from ..analysis import conclude, wanted
     from ..analysis.roofs import with_roofs
-    from .folding import fold_trials, uncollected
+    from .folding import fold_trials, fold_workers, uncollected
 
     study = frozen_study(directory)
     planned = directory.plan()
@@ -147,8 +147,9 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
         nodes=node_states(directory),
     )
     with uncollected(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        trials = directory.trials()
-        folded = fold_trials(plan, wanted(study), trials, report)
+        with fold_workers(wanted(study), directory.trials_bytes()) as workers:
+            trials = directory.trials()
+            folded = fold_trials(plan, trials, workers, report)
         # In threads, because numpy spends most of the time without Python's lock.
         analysis = conclude(study, plan, trials.heads, folded, each=threads.map)
     bare = {e.name for e in study.environments if is_bare(e.backend)}

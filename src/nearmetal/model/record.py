@@ -53,22 +53,31 @@ class Row(
 ):
     """One metric of one workload in one trial.
 
-    values: raw values in base units, one per slice or run.
+    values: raw values in base units, one per slice or run. A line of a trials file leaves them out where
+        slice_value() gives them all.
     parts: seconds inside each slice by kind, of the same length as values ('comm' is the time of the slowest
         rank in MPI calls; for a profiled command also 'compute' and 'init').
     seconds: wall seconds of each slice, of the same length; empty if the value itself is the time.
+    work: work of each slice, in the unit that the value is a rate of or a time per; 0 if it is unknown or
+        differs between slices.
     """
 
     workload: str
     metric: str
     unit: str
     better: Better
-    values: tuple[float, ...]
+    values: tuple[float, ...] = ()
     status: Status
     reason: str = ""
     seconds: tuple[float, ...] = ()
+    work: float = 0.0
     parts: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
+
+
+def slice_value(better: Better, work: float, seconds: float) -> float:
+    """Return the value of a slice: a rate if higher is better, else the seconds per unit of work."""
+    return work / seconds if better is Better.HIGHER else seconds / work
 
 
 class RankPlace(

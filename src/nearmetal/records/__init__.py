@@ -21,6 +21,7 @@ from .plan_file import PlanMeta
 from .reading import (
     GrowingTrials,
     NewTrials,
+    StoredLines,
     Trials,
     by_claim,
     completed_blocks,
@@ -48,6 +49,7 @@ __all__ = [
     "ResultsDirectory",
     "SeriesDirectory",
     "StoredClaim",
+    "StoredLines",
     "TrialWriter",
     "Trials",
     "Verification",

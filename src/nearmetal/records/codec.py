@@ -11,12 +11,15 @@ from typing import TypeVar, cast
 import msgspec
 
 from ..errors import RecordsError
-from ..model.record import JsonValue, Row, TrialData, TrialRecord
+from ..model.change import replace
+from ..model.record import JsonValue, Row, TrialData, TrialRecord, slice_value
 
 Record = TypeVar("Record", TrialRecord, TrialData)
 
-SCHEMA = 1
-_HEAD = b'{"schema":%d,' % SCHEMA
+SCHEMA, OLDEST_SCHEMA = 2, 1
+"""Schema of the lines that are written, and of the oldest ones that are read. Lines of schema 1 contain all
+values."""
+_HEADS = tuple(b'{"schema":%d,' % version for version in range(OLDEST_SCHEMA, SCHEMA + 1))
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(TrialRecord)
@@ -32,7 +35,8 @@ class UnknownSchema(RecordsError):
 
     def __init__(self, version: object) -> None:
         super().__init__(
-            f"record schema {version!r} is not known to this nearmetal, which reads schema {SCHEMA}",
+            f"record schema {version!r} is not known to this nearmetal,"
+            f" which reads schemas {OLDEST_SCHEMA} to {SCHEMA}",
             remedy="read the directory with the nearmetal that wrote it (provenance.json names its version),"
             " or upgrade this one",
         )
@@ -54,7 +58,8 @@ def to_line(record: TrialRecord) -> bytes:
             f"trial {record.trial} holds a value that is not finite: {where}",
             remedy="report this: the workload's parser has to mark such a row as failed, without values",
         )
-    return _HEAD + _encoder.encode(record)[1:] + b"\n"
+    stored = replace(record, rows=tuple(map(_without_values, record.rows)))
+    return _HEADS[-1] + _encoder.encode(stored)[1:] + b"\n"
 
 
 def from_line(line: bytes) -> TrialRecord:
@@ -62,11 +67,12 @@ def from_line(line: bytes) -> TrialRecord:
 
     Raises Malformed, or UnknownSchema.
     """
-    return _decoded(_decoder, line)
+    record = _decoded(_decoder, line)
+    return replace(record, rows=tuple(map(_with_values, record.rows)))
 
 
 def data_from_line(line: bytes) -> TrialData:
-    """Return the fields of one line's record that the analysis uses.
+    """Return the fields of one line's record that the analysis uses. Rows have the values that are stored.
 
     Raises Malformed, or UnknownSchema.
     """
@@ -74,7 +80,7 @@ def data_from_line(line: bytes) -> TrialData:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Record], line: bytes) -> Record:
-    rest = b"{" + line[len(_HEAD) :] if line.startswith(_HEAD) else _without_schema(line)
+    rest = b"{" + line[len(_HEADS[0]) :] if line.startswith(_HEADS) else _without_schema(line)
     try:
         record = decoder.decode(rest)
     except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
@@ -126,13 +132,34 @@ def _without_schema(line: bytes) -> bytes:
     if type(data) is not dict:
         raise Malformed("a record is an object")
     version = data.pop("schema", "(none)")
-    if version != SCHEMA or type(version) is not int:
+    if type(version) is not int or not OLDEST_SCHEMA <= version <= SCHEMA:
         raise UnknownSchema(version)
     return json.dumps(data).encode()
 
 
+def _without_values(row: Row) -> Row:
+    """Return the row as it is stored: without values that its seconds and work determine."""
+    if not row.values:
+        return replace(row, work=0.0) if row.work else row  # no values may be read back
+    return replace(row, values=()) if row.values == _values(row) else row
+
+
+def _with_values(row: Row) -> Row:
+    return row if row.values or not row.seconds else replace(row, values=_values(row))
+
+
+def _values(row: Row) -> tuple[float, ...]:
+    """Return the values that the row's seconds and work determine; none if the work is not known."""
+    if not row.work > 0:
+        return ()
+    try:
+        return tuple(slice_value(row.better, row.work, s) for s in row.seconds)
+    except ZeroDivisionError:
+        return ()
+
+
 def _check_lengths(row: Row) -> None:
-    n = len(row.values)
+    n = len(row.values) or (len(row.seconds) if row.work > 0 else 0)
     if row.seconds and len(row.seconds) != n:
         raise Malformed(f"seconds of {row.metric}: {len(row.seconds)} entries beside {n} values")
     for kind, part in row.parts.items():

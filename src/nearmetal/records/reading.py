@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar, overload
 
@@ -22,7 +24,7 @@ _BUFFER, _SCAN_BUFFER = 1 << 16, 1 << 20
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _NUMBER = rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _HEAD = re.compile(
-    rb'\{"schema":1,"run":"([^"\\]*)","trial":' + _TEXT + rb',"block":(-?\d+),"attempt":(\d+),'
+    rb'\{"schema":[12],"run":"([^"\\]*)","trial":' + _TEXT + rb',"block":(-?\d+),"attempt":(\d+),'
     rb'"arm":"([^"\\]*)","aa":(true|false),"position":(\d+),"begin":'
     + _NUMBER
     + rb',"end":'
@@ -88,38 +90,62 @@ class Trials(Sequence[TrialRecord]):
 
     def read(self, which: Iterable[int]) -> Iterator[TrialRecord]:
         """Yield the records with these indexes, in this order."""
-        return self._read(which, from_line)
+        return self.lines(which).records()
 
-    def data(self) -> Iterator[TrialData]:
-        """Yield the fields of all records that the analysis uses."""
-        return self._read(range(len(self)), data_from_line)
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield the lines of all records, as they are stored."""
-        return (line for _, line in self._stored(range(len(self))))
-
-    def _read(self, which: Iterable[int], decode: Callable[[bytes], Record]) -> Iterator[Record]:
-        for head, line in self._stored(which):
-            yield _record(decode, line, self.files[head.file], head.line)
-
-    def _stored(self, which: Iterable[int]) -> Iterator[tuple[StoredTrial, bytes]]:
-        with ExitStack() as stack:
-            opened: dict[int, BinaryIO] = {}
-            for at in which:
-                head = self.heads[at]
-                path = self.files[head.file]
-                try:
-                    if head.file not in opened:
-                        opened[head.file] = stack.enter_context(path.open("rb", buffering=_BUFFER))
-                    opened[head.file].seek(head.offset)
-                    line = opened[head.file].read(head.length)
-                except OSError as e:
-                    raise _unreadable(path, e) from e
-                yield head, line
+    def lines(self, which: Iterable[int]) -> StoredLines:
+        """Return where the lines of the records with these indexes are, in this order."""
+        heads = (self.heads[at] for at in which)
+        places = array("q", [n for h in heads for n in (h.file, h.line, h.offset, h.length)])
+        return StoredLines(files=self.files, places=places)
 
     def some(self, which: Iterable[int]) -> Trials:
         """Return the records with these indexes, in this order."""
         return Trials(self.files, [self.heads[at] for at in which], 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredLines:
+    """Where lines of trials files are. It is small, so that it can be sent to another process.
+
+    places: index of the file, line number, offset and length in bytes, one after the other for each line.
+    """
+
+    files: tuple[Path, ...]
+    places: array[int]
+
+    def records(self) -> Iterator[TrialRecord]:
+        """Yield the records of the lines. Raises RecordsError with file:line for a corrupt one."""
+        return self._decoded(self.read(), from_line)
+
+    def data(self, lines: Iterable[bytes] | None = None) -> Iterator[TrialData]:
+        """Yield the fields of the records that the analysis uses. Raises RecordsError like records().
+
+        lines: what read() returned, if it was called before.
+        """
+        return self._decoded(self.read() if lines is None else lines, data_from_line)
+
+    def read(self) -> Iterator[bytes]:
+        """Yield the lines as they are stored. Raises RecordsError if a file cannot be read."""
+        with ExitStack() as stack:
+            opened: dict[int, BinaryIO] = {}
+            for file, _, offset, length in self._each():
+                path = self.files[file]
+                try:
+                    if file not in opened:
+                        opened[file] = stack.enter_context(path.open("rb", buffering=_BUFFER))
+                    opened[file].seek(offset)
+                    line = opened[file].read(length)
+                except OSError as e:
+                    raise _unreadable(path, e) from e
+                yield line
+
+    def _each(self) -> Iterator[tuple[int, int, int, int]]:
+        numbers = iter(self.places)
+        return zip(numbers, numbers, numbers, numbers, strict=True)
+
+    def _decoded(self, lines: Iterable[bytes], decode: Callable[[bytes], Record]) -> Iterator[Record]:
+        for (file, number, _, _), line in zip(self._each(), lines, strict=True):
+            yield _record(decode, line, self.files[file], number)
 
 
 def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:

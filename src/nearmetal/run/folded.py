@@ -50,14 +50,14 @@ class FoldedSoFar:
         for run in _runs(list(groups), kept):
             part = kept.get(run[0])
             if part is None or part.blocks != run:
-                used = trials.some([at for block in run for at in groups[block]])
+                used = trials.lines(at for block in run for at in groups[block])
                 part = _Part(blocks=run, piece=_light(fold_piece(self._request, used.data())))
             parts.append(part)
             while len(parts) > 1 and len(parts[-2].blocks) < 2 * len(parts[-1].blocks):
                 parts[-2:] = [_joined(*parts[-2:])]
         self._parts = parts
         pieces = [_copy(part.piece) for part in parts]
-        others = trials.some(choice.others)  # waiting, or never used; they are searched for wrong results
+        others = trials.lines(choice.others)  # waiting, or never used; they are searched for wrong results
         return joined_pieces(choice, [*pieces, fold_piece(self._request, (), others.data())])
 
 

@@ -9,7 +9,7 @@ from math import exp
 from random import Random
 
 from ..model.plan import Plan, TrialSpec
-from ..model.record import Fold, Row, Status, TrialRecord
+from ..model.record import Fold, Row, Status, TrialRecord, slice_value
 from ..model.study import Better, Mode, Study
 
 EPOCH = 1_790_000_000.0
@@ -110,7 +110,9 @@ def _row(
     times = [
         base * (1.0 + overhead) * exp(level + own + common + rng.gauss(0.0, spread.run)) for common in shared
     ]
-    lower = metric.better is Better.LOWER
+    work = 0.0
+    if metric.unit != "s":
+        work = metric.value * base if metric.better is Better.HIGHER else base / metric.value
     parts: dict[str, tuple[float, ...]] = {}
     if metric.comm is not None:
         inside = (metric.comm + overhead) / (1.0 + overhead)
@@ -120,9 +122,10 @@ def _row(
         metric=metric.metric,
         unit=metric.unit,
         better=metric.better,
-        values=tuple(metric.value * (t / base if lower else base / t) for t in times),
+        values=tuple(slice_value(metric.better, work, t) for t in times) if work else tuple(times),
         status=Status.OK,
-        seconds=() if metric.unit == "s" else tuple(times),
+        seconds=tuple(times) if work else (),
+        work=work,
         parts=parts,
     )
 

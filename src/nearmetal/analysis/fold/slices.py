@@ -53,6 +53,8 @@ class Slices:
 class Column:
     """Collects the usable rows of one metric of one side, with the values of all rows concatenated.
 
+    values: of a row that is stored without values, its seconds, from which as_slices() computes them.
+    works: by row, the work of each slice if the row is stored without values, else 0.
     seconds, parts: as long as the values if every row has them.
     timed: by row, whether it has seconds (_TIMED), and whether they are the first of its workload in the
         trial with these seconds (_COUNTED).
@@ -62,7 +64,7 @@ class Column:
         self.workload, self.metric = row.workload, row.metric
         self.unit, self.better = row.unit, row.better
         self.blocks, self.lengths = array("q"), array("q")
-        self.values, self.seconds = array("d"), array("d")
+        self.values, self.seconds, self.works = array("d"), array("d"), array("d")
         self.parts: dict[str, array[float]] = {}
         self.timed = array("b")
 
@@ -98,16 +100,22 @@ class SideRows:
             if column is None or column.metric != row.metric or column.workload != row.workload:
                 column = self._column(row)
                 usual[at:] = [column]
-            values = row.values
-            if row.status is not Status.OK or not values:
+            values, seconds = row.values, row.seconds
+            derived = not values and row.work > 0
+            if row.status is not Status.OK or not (values or (derived and seconds)):
                 lost = self.lost.setdefault((row.workload, row.metric), {})
                 lost[block] = row.reason or "no values"
                 continue
             column.blocks.append(block)
-            column.lengths.append(len(values))
-            column.values.frombytes(_packed(values))
-            if seconds := row.seconds:
-                column.seconds.frombytes(_packed(seconds))
+            column.lengths.append(len(values or seconds))
+            column.works.append(row.work if derived else 0.0)
+            if values:
+                column.values.frombytes(_packed(values))
+            if seconds:
+                packed = _packed(seconds)
+                column.seconds.frombytes(packed)
+                if derived:
+                    column.values.frombytes(packed)
                 key = row.workload, seconds
                 column.timed.append(_TIMED if key in seen else _COUNTED)
                 seen.add(key)
@@ -177,7 +185,7 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
     """Return the usable rows as arrays, and the blocks of the failed rows: a value is <= 0 or not finite."""
     lengths = np.array(column.lengths, dtype=np.int64)
     inside = np.arange(int(lengths.max())) < lengths[:, None]
-    values = _table(_array(column.values), inside)
+    values = _table(_values(column, lengths), inside)
     good = np.all(~inside | ((values > 0) & np.isfinite(values)), axis=1)
     own_seconds = column.unit == "s" and column.better is Better.LOWER
     timed = _array(column.seconds)
@@ -200,6 +208,17 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
         parts={kind: table[good] for kind, table in parts.items() if table is not None},
     )
     return found, blocks[~good].tolist()
+
+
+def _values(column: Column, lengths: IntArray) -> FloatArray:
+    """Return the values of all rows, concatenated. See model.record.slice_value() for rows without values."""
+    stored, works = _array(column.values), _array(column.works)
+    if not bool(np.any(works)):
+        return stored
+    work = np.repeat(works, lengths)
+    with np.errstate(divide="ignore"):  # as_slices() finds the values that are not finite
+        derived = work / stored if column.better is Better.HIGHER else stored / work
+    return np.where(work > 0, derived, stored)
 
 
 def _if_whole(numbers: FloatArray, inside: BoolArray) -> FloatArray | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...model.study import Better
 from ..parameter import Parameter
-from .contract import Kernel, KernelMetric, SliceWork, WorkKind, seconds_each
+from .contract import Kernel, KernelMetric, SliceWork, WorkKind
 from .messages import bytes_of, bytes_parameter, count_parameter
 
-TIME = KernelMetric(name="time", unit="s", better=Better.LOWER, part="calls", value=seconds_each)
+TIME = KernelMetric(name="time", unit="s", better=Better.LOWER, part="calls")
 
 
 def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> Kernel:

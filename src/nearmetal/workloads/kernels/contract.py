@@ -60,7 +60,7 @@ class KernelMetric:
     """One metric of a kernel.
 
     part: the part of nm-micro's slice line that the metric is computed from.
-    value: converts (seconds, work) of that part, both positive, to base units.
+    unit_work: the work in one unit of nm-micro's work, in the unit that the value is a rate of or a time per.
     unusable: why a slice cannot be used if one of them is not positive, as text.
     """
 
@@ -68,7 +68,7 @@ class KernelMetric:
     unit: str
     better: Better
     part: str
-    value: Callable[[float, float], float]
+    unit_work: float = 1.0
     unusable: str = "took no time or did no work"
 
 
@@ -100,12 +100,4 @@ class Kernel:
     title: str = ""
 
 
-def per_second(seconds: float, work: float) -> float:
-    return work / seconds
-
-
-def seconds_each(seconds: float, work: float) -> float:
-    return seconds / work
-
-
-RATE = KernelMetric(name="rate", unit="op/s", better=Better.HIGHER, part="rate", value=per_second)
+RATE = KernelMetric(name="rate", unit="op/s", better=Better.HIGHER, part="rate")

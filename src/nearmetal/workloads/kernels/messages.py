@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second, seconds_each
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
 
 LARGE = 64 << 10
 """Message size in bytes from which the size dominates the time: bandwidth is reported instead of latency."""
@@ -26,7 +26,7 @@ def message_metrics(choices: Choices, *, unusable: str = KernelMetric.unusable) 
             unit="s" if latency else "B/s",
             better=Better.LOWER if latency else Better.HIGHER,
             part="messages",
-            value=seconds_each if latency else lambda seconds, work: size * per_second(seconds, work),
+            unit_work=1.0 if latency else float(size),
             unusable=unusable,
         ),
     )

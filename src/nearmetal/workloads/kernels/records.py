@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second, seconds_each
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
 
 
 def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
@@ -62,8 +62,8 @@ _KERNEL = Kernel(
     keys=_keys,
     work=_work,
     metrics=lambda _: (
-        KernelMetric(name="records", unit="op/s", better=Better.HIGHER, part="records", value=per_second),
-        KernelMetric(name="checkpoint", unit="s", better=Better.LOWER, part="checkpoint", value=seconds_each),
+        KernelMetric(name="records", unit="op/s", better=Better.HIGHER, part="records"),
+        KernelMetric(name="checkpoint", unit="s", better=Better.LOWER, part="checkpoint"),
     ),
     storage=True,
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import TrialFailedError, UsageError
-from ...model.record import JsonValue, Row, Status
+from ...model.record import JsonValue, Row, Status, slice_value
 from ...model.study import Better, KernelWorkload
 from ..parameter import Choices, Parameter
 from ..protocol import PartLine, SliceLine, VerifyLine
@@ -185,7 +185,8 @@ def _row(
 ) -> Row:
     parts = [_part(workload, metric, line) for line in slices]
     usable = [p for p in parts if p.seconds > 0 and p.work > 0]
-    values = tuple(metric.value(p.seconds, p.work) for p in usable)
+    seconds, works = tuple(p.seconds for p in usable), [metric.unit_work * p.work for p in usable]
+    values = tuple(slice_value(metric.better, work, s) for work, s in zip(works, seconds, strict=True))
     reason = _reason(metric, len(parts), values, verify)
     verification: dict[str, JsonValue] = {}
     if verify is not None:
@@ -204,7 +205,8 @@ def _row(
         values=values,
         status=Status.FAILED if reason else Status.OK,
         reason=reason,
-        seconds=tuple(p.seconds for p in usable),
+        seconds=seconds,
+        work=works[0] if len(set(works)) == 1 else 0.0,
         parts={"comm": tuple(p.comm_seconds for p in usable)},
         verification=verification,
     )

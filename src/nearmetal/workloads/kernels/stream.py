@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind, per_second
+from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 CACHED_SWEEPS = 2
@@ -57,10 +57,7 @@ def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
 
 
 def _metrics(_: Choices) -> tuple[KernelMetric, ...]:
-    return tuple(
-        KernelMetric(name=name, unit="B/s", better=Better.HIGHER, part=name, value=per_second)
-        for name in OPERATIONS
-    )
+    return tuple(KernelMetric(name=name, unit="B/s", better=Better.HIGHER, part=name) for name in OPERATIONS)
 
 
 _KERNEL = Kernel(
