@@ -201,9 +201,9 @@ def _node(
 def from_ini(text: str, file: str) -> Inventory:
     """Return the nodes of an inventory in Ansible's INI form.
 
-    Raises InventoryError with every mistake and its position, StudyError if the file cannot be read further.
+    Raises InventoryError with every mistake and its position.
     """
-    problems = Problems(file, noun="inventory")
+    problems = Problems(file, InventoryError)
     groups: dict[str, _Group] = {ALL: _Group()}
     section, kind = ALL, "hosts"
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
@@ -222,11 +222,9 @@ def from_ini(text: str, file: str) -> Inventory:
             groups.setdefault(section, _Group())
         elif kind:
             _ini_line(groups, section, kind, line, mark, problems)
-    if problems.found:
-        raise InventoryError(tuple(problems.found.values()))
+    problems.check()
     found = _joined(groups, file, problems)
-    if problems.found:
-        raise InventoryError(tuple(problems.found.values()))
+    problems.check()
     return found
 
 

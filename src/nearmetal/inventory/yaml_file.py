@@ -19,16 +19,15 @@ _NOTHING = MapNode(mark=Mark(1, 1), entries={})
 def from_yaml(text: str, file: str) -> Inventory:
     """Return the nodes of a YAML file. Without the key 'nodes' it is read as an inventory of Ansible.
 
-    Raises InventoryError with every mistake and its position, StudyError if the file cannot be read further.
+    Raises InventoryError with every mistake and its position.
     """
-    problems = Problems(file, noun="inventory")
+    problems = Problems(file, InventoryError)
     root = read_tree(text, problems)
     if NODES not in root.entries and _is_of_ansible(root):
         found = from_groups(root, file, problems)
     else:
         found = _own(root, file, problems)
-    if problems.found:
-        raise InventoryError(tuple(problems.found.values()))
+    problems.check()
     return found
 
 

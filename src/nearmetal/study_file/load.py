@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 
-from ..errors import Mark, UsageError
 from ..lifecycle import Method
 from ..model.study import Environment, Placement, Study
 from .catalog import Catalog
@@ -18,8 +17,8 @@ from .environments.inside import check_inside
 from .environments.own_settings import check_own, move_keys, settings_for
 from .environments.storage import check_storage_references
 from .made import frame_of
-from .problems import Problems
-from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
+from .problems import Problems, read_text
+from .tree import MapNode, entries_of, read_tree
 from .validate import read, validate
 from .workloads.applications import check_applications
 from .workloads.entries import check_programs, read_workload, workload_pieces
@@ -36,23 +35,8 @@ def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = No
     Raises StudyError if the file has mistakes.
     Raises UsageError if the file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as e:
-        raise UsageError(
-            f"cannot read the study: {e.strerror or e}",
-            where=str(path),
-            remedy="name a study file; nearmetal init writes one to start from",
-        ) from e
-    problems = Problems(str(path))
-    if len(raw) > MAX_BYTES:
-        problems.stop(Mark(1, 1), TOO_LARGE)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        before = raw[: e.start].decode("utf-8-sig", errors="replace")
-        problems.stop(Mark.after(before), f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
+    remedy = "name a study file; nearmetal init writes one to start from"
+    text = read_text(path, Problems(str(path)), what="the study", remedy=remedy)
     return load_text(text, str(path), catalog, seed=seed)
 
 
@@ -120,8 +104,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         images=tuple(images.values()),
     )
     check_methods(study, methods, root, problems)
-    if problems.found:
-        raise problems.error()
+    problems.check()
     return by_method(study, methods)
 
 

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import Mark
-from .problems import Path, Problems, clip
+from .problems import MAX_BYTES, TOO_LARGE, Path, Problems, clip
 
 if TYPE_CHECKING:
     from ruamel.yaml.events import Event, ScalarEvent
 
-MAX_BYTES = 1 << 20
-TOO_LARGE = f"larger than {MAX_BYTES >> 20} MiB, which no such file is"
 MAX_DEPTH = 16
 MAX_NODES = 10_000
 MAX_TEXT = 8192  # characters of one scalar
