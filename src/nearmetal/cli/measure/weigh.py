@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 
 import typer
 
@@ -12,25 +11,14 @@ from ...errors import UsageError
 from ...model.keys import did_you_mean
 from ...model.study import Attachment
 from ...units import UnitError, parse_size
-from ..common import FailOn, complain, duration
-from ..options import (
-    All,
-    DryRun,
-    Fail,
-    Force,
-    Json,
-    Overrun,
-    Parent,
-    Require,
-    RequireOption,
-    Seed,
-    Width,
-)
+from ..common import complain, duration
+from ..options import OF_ENGINES, RunOptions, Seed, Width, with_run_options
 
 SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
 """Words that only a shell understands."""
 
 
+@with_run_options(*OF_ENGINES)
 def weigh(
     environments: list[str] = typer.Argument(
         ...,
@@ -87,14 +75,8 @@ def weigh(
         help="A run of a program that takes longer is ended, and has failed.",
     ),
     seed: int = Seed,
-    results: Path = Parent,
-    json: bool = Json,
-    everything: bool = All,
-    fail_on: FailOn = Fail,
-    force: bool = Force,
-    overrun: bool = Overrun,
-    require: Require = RequireOption,
-    dry_run: bool = DryRun,
+    *,
+    options: RunOptions,
 ) -> int:
     from ...api.measuring import weighed
     from ...environments.registry import backend_names
@@ -125,18 +107,7 @@ def weigh(
         seed=seed,
     )
     study = changed(study, time=None, width=width)
-    return measure(
-        study,
-        results,
-        None,
-        json=json,
-        fail_on=fail_on,
-        force=force,
-        dry_run=dry_run,
-        overrun=overrun,
-        require=require,
-        everything=everything,
-    )
+    return measure(study, options)
 
 
 def _size(text: str) -> int | None:
