@@ -13,7 +13,7 @@ from ..errors import InventoryError, Mark
 from ..model.inventory import MOST, Inventory, InventoryNode
 from ..model.keys import ValueMistake, did_you_mean
 from ..study_file.problems import Path, Problems
-from ..study_file.tree import MapNode, Node, Scalar
+from ..study_file.tree import Located, MapNode, Node, Scalar
 from ..study_file.validate import read
 
 GROUP_KEYS = frozenset({"hosts", "children", "vars"})
@@ -192,7 +192,8 @@ def _node(
             continue
         given[key] = value.mark, value
     mark = next((m for m, _ in given.values()), Mark(1, 1))
-    node = read(InventoryNode, MapNode(mark=mark, entries=given), (host,), problems, name=host)
+    found = Located(node=MapNode(mark=mark, entries=given), path=(host,), problems=problems)
+    node = read(InventoryNode, found, name=host)
     if node is None:
         return None
     return InventoryNode(name=host, address=node.address, user=node.user, port=node.port, groups=groups)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin
 from ..errors import Mark
 from ..model.keys import did_you_mean
 from .problems import Path, Problems, clip
-from .tree import Node, mark_of, plain_data
+from .tree import Located, mark_of, plain_data
 
 Kind = TypeVar("Kind")
 
@@ -29,12 +29,10 @@ class Locate(Protocol):
     def __call__(self, path: Path, *, key: bool = False) -> Mark: ...
 
 
-def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> Model | None:
-    """Return the node's values as a model, as validate_data.
-
-    path: path of the node, for messages.
-    """
-    return validate_data(model, plain_data(node), partial(mark_of, node), path, problems)
+def validate(model: type[Model], found: Located) -> Model | None:
+    """Return the values of a node as a model, as validate_data."""
+    node = found.node
+    return validate_data(model, plain_data(node), partial(mark_of, node), found.path, found.problems)
 
 
 def validate_data(
@@ -67,21 +65,19 @@ def validate_data(
 
 def read(
     kind: type[Kind],
-    node: Node,
-    path: Path,
-    problems: Problems,
+    found: Located,
     *,
     own: tuple[type[BackendSettings], ...] = (),
     **given: object,
 ) -> Kind | None:
-    """Return the node's values as a dataclass that declares keys; otherwise the same as validate.
+    """Return the values of a node as a dataclass that declares keys; otherwise the same as validate.
 
     own: settings of backends that the node may have.
     given: values of the fields that no key fills.
     """
     from .sections import made, section_of
 
-    section = validate(section_of(kind, own), node, path, problems)
+    section = validate(section_of(kind, own), found)
     if section is None:
         return None
     out: Kind = made(section, **given)
