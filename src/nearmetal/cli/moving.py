@@ -14,7 +14,7 @@ from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method, Prediction
 from ..model.record import JsonValue
 from ..units import Dimension, UnitError, parse
-from .common import duration, print_json
+from .common import duration, show
 from .options import Json
 from .view import View
 
@@ -57,10 +57,7 @@ def restore(
 ) -> int:
     if dry_run:
         plan = moving.plan_restore(directory, into)
-        if json:
-            print_json(restore_json(plan))
-        else:
-            print("\n".join(restore_lines(plan)))
+        show(restore_json(plan), restore_lines(plan), json=json)
         return int(ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE)
     with View(quiet=json) as view:
         done = moving.restore(directory, into, view.phase)
@@ -124,10 +121,7 @@ def _bandwidth(text: str | None) -> float | None:
 
 
 def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:
-    if json:
-        print_json(plan_json(plan))
-    else:
-        print("\n".join(plan_lines(plan)))
+    show(plan_json(plan), plan_lines(plan), json=json)
 
 
 def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
@@ -216,22 +210,17 @@ def _estimate(e: Estimate) -> dict[str, JsonValue]:
 
 
 def _show(done: moving.MoveResult, *, json: bool) -> None:
-    if json:
-        print_json(
-            {
-                "action": done.action,
-                "now": done.now or None,
-                "total": done.total,
-                "downtime": done.downtime,
-                "bytes": done.size,
-                "images": done.images,
-                "plan": plan_json(done.plan)
-                if isinstance(done.plan, moving.MovePlan)
-                else restore_json(done.plan),
-            }
-        )
-        return
-    print("\n".join(result_lines(done)))
+    plan = done.plan
+    form = {
+        "action": done.action,
+        "now": done.now or None,
+        "total": done.total,
+        "downtime": done.downtime,
+        "bytes": done.size,
+        "images": done.images,
+        "plan": plan_json(plan) if isinstance(plan, moving.MovePlan) else restore_json(plan),
+    }
+    show(form, result_lines(done), json=json)
 
 
 def result_lines(done: moving.MoveResult) -> Iterator[str]:

@@ -15,6 +15,9 @@ import typer
 from .. import RESULTS
 from .common import FailOn
 
+Directory = typer.Argument(
+    None, metavar="DIR", help="A results directory; without one the newest below results/."
+)
 Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", metavar="N", help="Seed of every order drawn.", min=0)
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")

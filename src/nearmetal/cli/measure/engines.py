@@ -16,7 +16,7 @@ from ...records import ResultsDirectory
 from ...records.claims import LEASE
 from ...report.text import plural
 from ..common import complain, duration
-from ..options import Parent, RunOptions
+from ..options import Directory, Parent, RunOptions
 
 
 def lease_of(text: str | None) -> float:
@@ -63,9 +63,7 @@ def workers_of(directory: ResultsDirectory) -> Mapping[str, State]:
 
 
 def cancel(
-    directory: Path = typer.Argument(
-        None, metavar="DIR", help="A results directory; without one the newest below results/."
-    ),
+    directory: Path = Directory,
     results: Path = Parent,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the workers, and cancel none."),
 ) -> int:

@@ -16,6 +16,7 @@ from ..common import complain, duration, in_parts
 from ..options import (
     OF_ENGINES,
     Design,
+    Directory,
     Margin,
     MaxBlocks,
     RunOptions,
@@ -78,20 +79,11 @@ def run(
     *,
     options: RunOptions,
 ) -> int:
-    source = in_parts(study_file, scale=scale, only=only, backend=backend)
-    if source is not None:
-        from ..series.planning import SeriesOptions
+    series = in_parts(study_file, scale=scale, only=only, backend=backend, time=time, seed=seed)
+    if series is not None:
         from ..series.running import run_series
 
         _not_of_parts(margin, options)
-        series = SeriesOptions(
-            source=source,
-            scale=scale,
-            only=only,
-            seconds=duration(time),
-            seed=seed,
-            backend=backend,
-        )
         return run_series(series, options, max_blocks, shown=study_file)
     from ...api.studies import study_from
     from .engines import fleet_of
@@ -103,9 +95,7 @@ def run(
 
 @with_run_options("require")
 def resume(
-    directory: Path = typer.Argument(
-        None, metavar="DIR", help="A results directory; without one the newest below results/."
-    ),
+    directory: Path = Directory,
     time: str = Time,
     margin: str = Margin,
     max_blocks: int = MaxBlocks,

@@ -20,10 +20,11 @@ from ...model.study import Study
 from ...records import SeriesDirectory
 from ...records.disk import resume_line
 from ...study_file import dump_study
+from ..common import SeriesOptions
 from ..measure.measuring import order_of
 from ..options import RunOptions
 from ..view import View, analysed
-from .planning import SeriesOptions, checked_series, requested_series, show_series, with_time
+from .planning import checked_series, requested_series, show_series, with_time
 from .results import frozen_series, tell
 
 if TYPE_CHECKING:
