@@ -78,7 +78,7 @@ def weigh(
     *,
     options: RunOptions,
 ) -> int:
-    from ...api.measuring import weighed
+    from ...api.measuring import WeighRequest, weighed
     from ...environments.registry import backend_names
     from ..separator import missing_separator
     from .measuring import changed, margin_of, measure
@@ -89,8 +89,8 @@ def weigh(
     if unknown and (line := missing_separator(sys.argv[1:])):
         raise UsageError(f"{unknown[0]} is not an environment", remedy=line)
     _warn_of_signs(command)
-    study = weighed(
-        names,
+    request = WeighRequest(
+        environments=names,
         workloads=workload,
         command=command,
         ranks=ranks,
@@ -106,8 +106,7 @@ def weigh(
         time_limit=duration(time_limit, "--time-limit"),
         seed=seed,
     )
-    study = changed(study, time=None, width=width)
-    return measure(study, options)
+    return measure(changed(weighed(request), time=None, width=width), options)
 
 
 def _size(text: str) -> int | None:
