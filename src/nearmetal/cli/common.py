@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from ..errors import UsageError
 from ..model.series import Scale
 from ..studies import SERIES_FILE, SeriesSource, find_series, series_names
-from ..units import Dimension, UnitError, parse
+from ..units import UnitError, parse_time
 
 
 class FailOn(StrEnum):
@@ -91,16 +92,26 @@ def in_parts(
 
 
 def duration(text: str | None, option: str = "--time") -> float | None:
-    """Convert '90s', '10m' or '1h30m' to seconds.
+    """Convert '90s', '10m' or '1h30m' to seconds, as quantity."""
+    return quantity(option, text, parse_time, "90s, 10m or 1h30m")
+
+
+Number = TypeVar("Number", int, float)
+
+
+def quantity(option: str, text: str | None, parse: Callable[[str], Number], example: str) -> Number | None:
+    """Return the value of an option in base units; None if the option is not given.
 
     option: name of the option for error messages.
+
+    Raises UsageError if the text is not such a quantity, or not above zero.
     """
     if text is None:
         return None
     try:
-        seconds = parse(text, Dimension.TIME)
+        value = parse(text)
     except UnitError as e:
-        raise UsageError(f"{option}: {e}", remedy="write 90s, 10m or 1h30m") from e
-    if seconds <= 0:
-        raise UsageError(f"{option}: must be longer than nothing", remedy="write 90s, 10m or 1h30m")
-    return seconds
+        raise UsageError(f"{option}: {e}", remedy=f"write {example}") from e
+    if value <= 0:
+        raise UsageError(f"{option}: must be above zero", remedy=f"write {example}")
+    return value

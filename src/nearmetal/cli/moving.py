@@ -13,8 +13,8 @@ from ..api.move_plans import USUAL_BOUND
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method, Prediction
 from ..model.record import JsonValue
-from ..units import Dimension, UnitError, parse
-from .common import duration, show
+from ..units import parse_rate
+from .common import duration, quantity, show
 from .options import Json
 from .view import View
 
@@ -96,7 +96,7 @@ def migrate(
         bound=bound,
         of=Bounded.TOTAL if total is not None else Bounded.DOWNTIME,
         images=images,
-        bandwidth=_bandwidth(bandwidth),
+        bandwidth=quantity("--bandwidth", bandwidth, parse_rate, "'100 MiB/s'"),
         time_limit=limit or moving.How.time_limit,
     )
     if dry_run:
@@ -106,18 +106,6 @@ def migrate(
         done = moving.migrate(instance, to, how, view.phase)
     _show(done, json=json)
     return int(ExitCode.DONE)
-
-
-def _bandwidth(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        value = parse(text, Dimension.RATE)
-    except UnitError as e:
-        raise UsageError(f"--bandwidth: {e}", remedy="write '100 MiB/s'") from e
-    if value <= 0:
-        raise UsageError("--bandwidth: must be more than nothing", remedy="write '100 MiB/s'")
-    return value
 
 
 def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:

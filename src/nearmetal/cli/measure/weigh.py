@@ -10,8 +10,8 @@ import typer
 from ...errors import UsageError
 from ...model.keys import did_you_mean
 from ...model.study import Attachment
-from ...units import UnitError, parse_size
-from ..common import complain, duration
+from ...units import parse_size
+from ..common import complain, duration, quantity
 from ..options import OF_ENGINES, RunOptions, Seed, Width, with_run_options
 
 SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
@@ -100,24 +100,13 @@ def weigh(
         image=image,
         lifecycle=lifecycle,
         methods=methods,
-        memory=_size(memory),
+        memory=quantity("--memory", memory or None, parse_size, "256MiB"),
         margin=margin_of(margin),
         time=duration(time) or 90.0,
         time_limit=duration(time_limit, "--time-limit"),
         seed=seed,
     )
     return measure(changed(weighed(request), time=None, width=width), options)
-
-
-def _size(text: str) -> int | None:
-    """Return the option --memory in bytes; None if it is not given. Raises UsageError."""
-    try:
-        size = parse_size(text) if text else None
-    except UnitError as e:
-        raise UsageError(f"--memory: {e}") from e
-    if size is not None and size < 1:
-        raise UsageError("--memory: must be above zero")
-    return size
 
 
 def _warn_of_signs(command: list[str]) -> None:
