@@ -35,7 +35,7 @@ from nearmetal.node.machine import Machine, cache_directory, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.study_file.workloads.npb import Benchmark, NasProgram, Size, find_program, npb_command
 from nearmetal.workloads.build import build_tools, compiler_flags
-from nearmetal.workloads.command import parse
+from nearmetal.workloads.command import ResourceUse, parse
 from nearmetal.workloads.kernels.contract import CLASSES
 from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters
 from nearmetal.workloads.protocol import RankReport, VerifyLine, parse_line
@@ -233,7 +233,7 @@ def ours(machine: Machine, scratch: Path, case: Case) -> Run:
 def theirs(machine: Machine, scratch: Path, case: Case, program: NasProgram) -> Run:
     workload = npb_command(case.kernel, program, env={}, time_limit=LIMIT)
     done, reports = launched(machine, scratch, case.ranks, workload.argv_on(case.ranks))
-    rows = {r.metric: r for r in parse(workload, done.stdout, wall=1.0, user=None, system=None, max_rss=None)}
+    rows = {r.metric: r for r in parse(workload, done.stdout, ResourceUse(wall=1.0))}
     rate, seconds = rows["rate"], rows["seconds"]
     if not rate.values:
         raise SystemExit(f"{workload.argv[0]}: {rate.reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -58,7 +58,7 @@ class UsageError(NearmetalError):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyProblem:
-    """One mistake in a study file, or in a file about a paper; line and column count from 1."""
+    """One mistake in a file; line and column count from 1."""
 
     file: str
     line: int
@@ -69,34 +69,41 @@ class StudyProblem:
         return f"{self.file}:{self.line}:{self.column}  {self.what}"
 
 
-class StudyError(NearmetalError):
-    """A study file with one or more mistakes; nothing was started."""
+class FileError(NearmetalError):
+    """A file with one or more mistakes, each with its position.
+
+    noun: what the file is, for messages.
+    ending: what the message says behind the number of mistakes.
+    """
+
+    noun: ClassVar[str]
+    ending: ClassVar[str]
 
     def __init__(self, problems: tuple[StudyProblem, ...]) -> None:
         self.problems = problems
         count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
-        lines = "\n".join(str(p) for p in problems)
-        super().__init__(f"{lines}\n{count}; nothing was started.  Keys and units: nearmetal init --explain")
+        super().__init__("\n".join([*map(str, problems), f"{count}{self.ending}"]))
 
 
-class PaperFileError(NearmetalError):
+class StudyError(FileError):
+    """A study file with one or more mistakes; nothing was started."""
+
+    noun = "study"
+    ending = "; nothing was started.  Keys and units: nearmetal init --explain"
+
+
+class PaperFileError(FileError):
     """A file with numbers and claims of a paper that has one or more mistakes."""
 
-    def __init__(self, problems: tuple[StudyProblem, ...]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda p: (p.line, p.column)))
-        count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
-        lines = "\n".join(str(p) for p in self.problems)
-        super().__init__(f"{lines}\n{count}.  Keys and their meaning: nearmetal papers --schema")
+    noun = "paper"
+    ending = ".  Keys and their meaning: nearmetal papers --schema"
 
 
-class InventoryError(NearmetalError):
+class InventoryError(FileError):
     """A list of nodes that has one or more mistakes."""
 
-    def __init__(self, problems: tuple[StudyProblem, ...]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda p: (p.file, p.line, p.column)))
-        count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
-        lines = "\n".join(str(p) for p in self.problems)
-        super().__init__(f"{lines}\n{count}; no node was contacted.  An example: examples/hosts.yaml")
+    noun = "inventory"
+    ending = "; no node was contacted.  An example: examples/hosts.yaml"
 
 
 class UnavailableError(NearmetalError):

@@ -21,6 +21,7 @@ from nearmetal.study_file import dump_study, load_text
 from nearmetal.workloads.applications import registry as applications
 from nearmetal.workloads.applications.contract import Invocation, Metric, Needs, Output, Parsed, Place
 from nearmetal.workloads.applications.registry import choices, rows
+from nearmetal.workloads.command import ResourceUse
 from nearmetal.workloads.parameter import Choices, Kind, Parameter
 
 TEXT = """
@@ -191,7 +192,7 @@ def test_rows_fail_together_where_the_result_is_wrong() -> None:
     place = Place(nodes=1, instances=1, tasks=2, directory=Path("/"), storage=None, memory=1)
     for said, status in (("there", Status.OK), ("lost", Status.FAILED)):
         found = Walker().parse(choices(ours), place, Output(stdout=said))
-        made = rows(ours, found, wall=1.0, user=2.0, system=0.1, max_rss=1000)
+        made = rows(ours, found, ResourceUse(wall=1.0, user=2.0, system=0.1, max_rss=1000))
         assert [r.metric for r in made] == ["wall", "user", "system", "max_rss", "pace"]
         assert {r.status for r in made} == {status}
         assert made[-1].values == (2.0,)

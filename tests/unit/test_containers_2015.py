@@ -12,7 +12,7 @@ from tests.unit.planted_trouble import TROUBLE
 from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import read_series
-from nearmetal.cli.series.planning import SeriesOptions, requested_series
+from nearmetal.cli.series.planning import requested_series
 from nearmetal.cli.series.running import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
@@ -352,7 +352,7 @@ def test_parts_that_are_not_there_are_a_mistake() -> None:
 
     found = in_parts(NAME, scale=Scale.SMALL, only=["q1"])
     assert found is not None and in_parts("quick") is None
-    wrong = SeriesOptions(source=found, scale=Scale.SMALL, only=["q1,q9"], seconds=None, seed=1)
+    wrong = replace(found, only=["q1,q9"], seed=1)
     with pytest.raises(UsageError, match="no part q9"):
         requested_series(wrong)
     with pytest.raises(UsageError, match="--only belongs to studies in parts"):

@@ -385,13 +385,13 @@ def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureF
     from nearmetal.model.record import Status
     from nearmetal.model.study import CommandWorkload
     from nearmetal.study_file import load_text
-    from nearmetal.workloads.command import parse
+    from nearmetal.workloads.command import ResourceUse, parse
 
     program, study_text = workload_page("python")[0], workload_page("yaml")[0]
     exec(compile(program, "solve.py", "exec"), {"__name__": "__main__"})
     (workload,) = load_text(study_text, "solver.yaml", catalog(), seed=1).workloads
     assert isinstance(workload, CommandWorkload)
-    rows = parse(workload, capsys.readouterr().out, wall=1.0, user=None, system=None, max_rss=None)
+    rows = parse(workload, capsys.readouterr().out, ResourceUse(wall=1.0))
     assert [(r.metric, r.status) for r in rows] == [(m, Status.OK) for m in ("wall", "loop", "rate")]
     by_name = {r.metric: r.values[0] for r in rows}
     assert by_name["loop"] * by_name["rate"] == pytest.approx(20_000 * 20, rel=1e-2)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.cli.measure.engines import fleet_of
+from nearmetal.cli.options import RunOptions
 from nearmetal.engines import Job, State, parse_options
 from nearmetal.engines.htcondor import HTCondor, description, quoted
 from nearmetal.engines.local import Local
@@ -222,22 +223,22 @@ def test_an_option_that_an_engine_lacks_is_refused_with_those_that_it_has() -> N
 def test_an_inventory_gives_one_worker_for_each_node(tmp_path: Path) -> None:
     file = tmp_path / "hosts.yaml"
     file.write_text("nodes: {n1: {}, n2: {address: 10.0.0.2}, n3: {}}\n")
-    fleet = fleet_of("ssh", None, [], None, str(file))
+    fleet = fleet_of(RunOptions(engine="ssh", nodes=str(file)))
     assert fleet is not None and fleet.workers == 3 and fleet.nodes == ("n1", "n2", "n3")
     assert fleet.options["hosts"] == "n1,n2=10.0.0.2,n3"
-    fewer = fleet_of("ssh", 2, [], None, str(file))
+    fewer = fleet_of(RunOptions(engine="ssh", workers=2, nodes=str(file)))
     assert fewer is not None and fewer.nodes == ("n1", "n2")
-    chosen = fleet_of("slurm", 2, [], None)
+    chosen = fleet_of(RunOptions(engine="slurm", workers=2))
     assert chosen is not None and chosen.nodes == ()
     with pytest.raises(UsageError, match="slurm chooses the nodes itself"):
-        fleet_of("slurm", None, [], None, str(file))
+        fleet_of(RunOptions(engine="slurm", nodes=str(file)))
     with pytest.raises(UsageError, match="both name the nodes"):
-        fleet_of("ssh", None, ["hosts=n1"], None, str(file))
+        fleet_of(RunOptions(engine="ssh", engine_option=["hosts=n1"], nodes=str(file)))
     with pytest.raises(UsageError, match="need an engine"):
-        fleet_of(None, None, [], None, str(file))
-    assert fleet_of(None, None, [], None) is None
+        fleet_of(RunOptions(nodes=str(file)))
+    assert fleet_of(RunOptions()) is None
 
 
 def test_hosts_by_an_option_give_one_worker() -> None:
-    fleet = fleet_of("ssh", None, ["hosts=n1,n2"], None)
+    fleet = fleet_of(RunOptions(engine="ssh", engine_option=["hosts=n1,n2"]))
     assert fleet is not None and fleet.workers == 1 and fleet.nodes == ("n1",)

@@ -106,7 +106,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the definition"):
         load_definition(tmp_path / "no.yaml", "own")
     (tmp_path / "bad.yaml").write_bytes(b"suite: \xff\n")
-    with pytest.raises(UsageError, match="UTF-8"):
+    with pytest.raises(StudyError, match=r"bad\.yaml:1:8  not UTF-8"):
         load_definition(tmp_path / "bad.yaml", "own")
 
 

@@ -130,7 +130,7 @@ def test_a_source_that_does_not_exist_or_has_no_node(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no node can be used"):
         load(tmp_path, "nodes: {}\n")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="not UTF-8"):
+    with pytest.raises(InventoryError, match="not UTF-8"):
         load_inventory(str(tmp_path / "binary.yaml"), FakeHost())
 
 

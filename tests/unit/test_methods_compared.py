@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nearmetal.api.catalog import catalog
-from nearmetal.api.measuring import weighed
+from nearmetal.api.measuring import WeighRequest, weighed
 from nearmetal.api.studies import study_text
 from nearmetal.api.workload_names import lifecycles, named_lifecycle, named_methods
 from nearmetal.environments import Criu, Unavailable
@@ -246,5 +246,5 @@ def test_keys_of_a_lifecycle_on_the_command_line() -> None:
 )
 def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        weighed(("native", "runc"), **given)
+        weighed(WeighRequest(environments=("native", "runc"), **given))
     assert said in caught.value.what

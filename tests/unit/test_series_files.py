@@ -11,7 +11,7 @@ import pytest
 from nearmetal.api import images
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import paper_of, read_series, series_output, write_series_files
-from nearmetal.cli.common import FailOn
+from nearmetal.cli.options import RunOptions
 from nearmetal.cli.series import planning, running
 from nearmetal.cli.series.planning import RequestedSeries
 from nearmetal.cli.series.results import frozen_series
@@ -498,7 +498,7 @@ def test_an_image_that_another_process_builds_stops_only_its_part(
     def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
         raise AssertionError("nothing starts without its image")
 
-    code = running.run_parts(made, series, start, seconds=60.0, json=True, fail_on=FailOn.NOTHING)
+    code = running.run_parts(made, series, start, RunOptions(json=True), seconds=60.0)
     assert code == ExitCode.FAILED_TRIALS
     assert set(made.ends().values()) == {"did not run: another process builds image odd"}
     assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]

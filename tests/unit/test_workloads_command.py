@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearmetal.model.record import TOO_SHORT, Row, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
-from nearmetal.workloads.command import parse, used_rows, value_row
+from nearmetal.workloads.command import ResourceUse, parse, used_rows, value_row
 from nearmetal.workloads.program_output import SEARCHED
 
 
@@ -25,13 +25,13 @@ def by_path(path: str) -> MetricSpec:
 
 def run(stdout: str, *metrics: MetricSpec, wall: float = 1.5) -> dict[str, Row]:
     load = CommandWorkload(name="mine", argv=("prog",), metrics=metrics)
-    return {r.metric: r for r in parse(load, stdout, wall=wall, user=None, system=None, max_rss=None)}
+    return {r.metric: r for r in parse(load, stdout, ResourceUse(wall=wall))}
 
 
 def test_a_profile_divides_the_wall_time_and_nothing_else() -> None:
     parts = {"comm": 0.25, "compute": 1.0, "init": 0.125}
     load = CommandWorkload(name="mine", argv=("prog",), metrics=(by_regex(r"speed (\d+)"),))
-    rows = parse(load, "speed 3", wall=1.5, user=0.5, system=None, max_rss=None, parts=parts)
+    rows = parse(load, "speed 3", ResourceUse(wall=1.5, user=0.5, parts=parts))
     assert [(r.metric, r.parts) for r in rows] == [
         ("wall", {"comm": (0.25,), "compute": (1.0,), "init": (0.125,)}),
         ("user", {}),
@@ -39,15 +39,15 @@ def test_a_profile_divides_the_wall_time_and_nothing_else() -> None:
     ]
     # A wall of the program's own is not what the profile divides; a wall that is no measurement has no parts.
     own = CommandWorkload(name="mine", argv=("prog",), metrics=(by_regex(r"speed (\d+)", "wall"),))
-    rows = parse(own, "speed 3", wall=1.5, user=0.5, system=None, max_rss=None, parts=parts)
+    rows = parse(own, "speed 3", ResourceUse(wall=1.5, user=0.5, parts=parts))
     assert not any(r.parts for r in rows)
-    (row, *_) = parse(load, "", wall=0.0, user=None, system=None, max_rss=None, parts=parts)
+    (row, *_) = parse(load, "", ResourceUse(wall=0.0, parts=parts))
     assert row.metric == "wall" and row.status is Status.FAILED and not row.parts
 
 
 def test_command_has_wall_and_cpu_times_and_memory() -> None:
     load = CommandWorkload(name="mine", argv=("prog",))
-    rows = parse(load, "", wall=1.5, user=0.5, system=0.25, max_rss=4096)
+    rows = parse(load, "", ResourceUse(wall=1.5, user=0.5, system=0.25, max_rss=4096))
     assert [(r.metric, r.unit, r.values, r.better) for r in rows] == [
         ("wall", "s", (1.5,), Better.LOWER),
         ("user", "s", (0.5,), Better.LOWER),
@@ -63,7 +63,7 @@ def test_values_that_were_not_measured_have_no_row() -> None:
 
 def test_zero_seconds_are_a_failed_row() -> None:
     load = CommandWorkload(name="mine", argv=("prog",))
-    user = parse(load, "", wall=1, user=0.0, system=None, max_rss=None)[1]
+    user = parse(load, "", ResourceUse(wall=1, user=0.0))[1]
     assert user.status is Status.FAILED and user.values == () and "0 s" in user.reason
 
 
@@ -137,7 +137,7 @@ def verified(stdout: str, regex: str, expected: str | None = None) -> tuple[Row,
         metrics=(by_regex(r"speed (\d+)"),),
         verify=VerifySpec(regex=regex, expected=expected),
     )
-    return parse(load, stdout, wall=1.5, user=None, system=None, max_rss=None)
+    return parse(load, stdout, ResourceUse(wall=1.5))
 
 
 def test_a_verified_run_says_what_was_found() -> None:
@@ -176,6 +176,6 @@ def test_the_number_of_ranks_stands_for_its_placeholder_and_nothing_else_does() 
 
 def test_a_time_below_the_clock_is_no_failure_but_has_no_value() -> None:
     """A program that sleeps uses no system time that the kernel's accounts could tell."""
-    rows = {r.metric: r for r in used_rows("w", wall=0.2, user=0.001, system=0.0, max_rss=1)}
+    rows = {r.metric: r for r in used_rows("w", ResourceUse(wall=0.2, user=0.001, system=0.0, max_rss=1))}
     assert rows["system"].values == () and rows["system"].reason == f"system: {TOO_SHORT}"
     assert "nan s is not" in value_row("w", "m", "s", Better.LOWER, math.nan).reason

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearmetal.model.record import Row, Status
 from nearmetal.model.study import Better, Bounds, CommandWorkload, MetricSpec, Reference, VerifySpec
-from nearmetal.workloads.command import parse
+from nearmetal.workloads.command import ResourceUse, parse
 from nearmetal.workloads.program_output import NoNumber, metric_value, number_by
 from nearmetal.workloads.reference import MOST_NUMBERS, difference
 
@@ -31,9 +31,7 @@ def rows(
 ) -> dict[str, Row]:
     metrics = () if spec is None else (spec,)
     load = CommandWorkload(name="w", argv=("p",), metrics=metrics, verify=verify)
-    found = parse(
-        load, stdout, wall=1.0, user=None, system=None, max_rss=None, files=files, difference=difference
-    )
+    found = parse(load, stdout, ResourceUse(wall=1.0), files=files, difference=difference)
     return {r.metric: r for r in found}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time as clock
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from .studies import draw_seed, study_from, study_text
 from .workload_names import misplaced, named_lifecycle, named_methods, named_workloads
 
 if TYPE_CHECKING:
+    from ..environments import Backend
     from ..node.machine import Machine
     from ..node.progress import Progress
     from ..records import ResultsDirectory
@@ -101,13 +102,13 @@ def weigh(
 ) -> Results:
     """Measure environments against the first of them, without a study file.
 
-    workloads, command, ranks, instances, attachments, mpi, image: as in weighed().
-    lifecycle, methods, memory, margin, time_limit: as in weighed().
+    workloads, command, ranks, instances, attachments, mpi, image, lifecycle, methods, memory, margin, time,
+        time_limit, seed: as in WeighRequest.
 
     The other arguments and the errors are those of run().
     """
-    study = weighed(
-        environments,
+    request = WeighRequest(
+        environments=environments,
         workloads=workloads,
         command=command,
         ranks=ranks,
@@ -123,28 +124,12 @@ def weigh(
         time_limit=time_limit,
         seed=seed,
     )
-    return run(study, results=results, force=force, progress=progress)
+    return run(weighed(request), results=results, force=force, progress=progress)
 
 
-def weighed(
-    environments: Sequence[str],
-    *,
-    workloads: Sequence[str] = (),
-    command: Sequence[str] = (),
-    ranks: int | None = None,
-    instances: int | None = None,
-    attachments: Sequence[Attachment] = (),
-    mpi: bool = False,
-    image: str = "host",
-    lifecycle: str = "",
-    methods: Sequence[str] = (),
-    memory: int | None = None,
-    margin: float = 0.03,
-    time: float = 90.0,
-    time_limit: float | None = 3600.0,
-    seed: int | None = None,
-) -> Study:
-    """Make the study that compares environments with the first of them.
+@dataclass(frozen=True, kw_only=True)
+class WeighRequest:
+    """A comparison of environments with the first of them, without a study file.
 
     environments: names of backends.
     workloads: kernels and applications as on the command line: cg, npb:ep.S, hpl:nb=32..512.
@@ -162,69 +147,87 @@ def weighed(
     time: time limit of the run, in seconds.
     time_limit: time limit of one program run, in seconds. A run that takes longer is killed and counts as
         failed.
+    seed: seed of all random orders; drawn if None.
+    """
+
+    environments: Sequence[str]
+    workloads: Sequence[str] = ()
+    command: Sequence[str] = ()
+    ranks: int | None = None
+    instances: int | None = None
+    attachments: Sequence[Attachment] = ()
+    mpi: bool = False
+    image: str = "host"
+    lifecycle: str = ""
+    methods: Sequence[str] = ()
+    memory: int | None = None
+    margin: float = 0.03
+    time: float = 90.0
+    time_limit: float | None = 3600.0
+    seed: int | None = None
+
+
+def weighed(request: WeighRequest) -> Study:
+    """Make the study that a request asks for.
 
     Raises UsageError, or UnavailableError if the image was not built.
     """
+    if len(set(request.environments)) != len(request.environments):
+        raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
+    study = _lifecycle(request) if request.lifecycle else _workloads(request)
+    require_images(study)
+    return study
+
+
+def _workloads(request: WeighRequest) -> Study:
     from ..run.adhoc.weigh import weigh_study, with_time_limit
 
-    if len(set(environments)) != len(environments):
-        raise UsageError("an environment is named twice; the baseline against itself is measured anyway")
-    if lifecycle:
-        given = {"workloads": workloads, "a command": command, "ranks": ranks, "instances": instances}
-        given |= {"attachments": attachments, "mpi": mpi}
-        if wrong := next((name for name, value in given.items() if value), None):
-            raise UsageError(f"--lifecycle measures the instances themselves and takes no {wrong}")
-        return _lifecycle(
-            environments, lifecycle, methods, memory, margin=margin, time=time, seed=seed, image=image
-        )
-    if methods or memory is not None:
-        name = "--methods" if methods else "--memory"
+    if request.methods or request.memory is not None:
+        name = "--methods" if request.methods else "--memory"
         raise UsageError(f"{name} belongs to --lifecycle", remedy="--lifecycle migrate, or checkpoint")
-    own = named_workloads(workloads, catalog(), study_from("quick", 0))
     study = weigh_study(
-        {name: named_backend(name) for name in environments},
-        workloads=own,
-        command=command,
-        ranks=ranks or (1 if command and not mpi else 2),
-        instances=instances,
-        mpi=mpi,
-        margin=margin,
-        seed=draw_seed() if seed is None else seed,
-        max_time=time,
-        image=image,
-        attachments=attachments,
+        _backends(request),
+        workloads=named_workloads(request.workloads, catalog(), study_from("quick", 0)),
+        command=request.command,
+        ranks=request.ranks or (1 if request.command and not request.mpi else 2),
+        instances=request.instances,
+        mpi=request.mpi,
+        margin=request.margin,
+        seed=_seed(request),
+        max_time=request.time,
+        image=request.image,
+        attachments=request.attachments,
     )
     for w in study.applications:
         if why := misplaced(w, study):
             raise UsageError(f"--workload {w.name}: {why[0]}")
-    require_images(study)
-    return study if time_limit is None else with_time_limit(study, time_limit)
+    return study if request.time_limit is None else with_time_limit(study, request.time_limit)
 
 
-def _lifecycle(
-    environments: Sequence[str],
-    lifecycle: str,
-    methods: Sequence[str],
-    memory: int | None,
-    *,
-    margin: float,
-    time: float,
-    seed: int | None,
-    image: str,
-) -> Study:
+def _lifecycle(request: WeighRequest) -> Study:
     from ..run.adhoc.weigh_lifecycle import lifecycle_study
 
-    study = lifecycle_study(
-        {name: named_backend(name) for name in environments},
-        named_lifecycle(lifecycle, memory),
-        named_methods(methods),
-        margin=margin,
-        seed=draw_seed() if seed is None else seed,
-        max_time=time,
-        image=image,
+    given = {"workloads": request.workloads, "a command": request.command, "ranks": request.ranks}
+    given |= {"instances": request.instances, "attachments": request.attachments, "mpi": request.mpi}
+    if wrong := next((name for name, value in given.items() if value), None):
+        raise UsageError(f"--lifecycle measures the instances themselves and takes no {wrong}")
+    return lifecycle_study(
+        _backends(request),
+        named_lifecycle(request.lifecycle, request.memory),
+        named_methods(request.methods),
+        margin=request.margin,
+        seed=_seed(request),
+        max_time=request.time,
+        image=request.image,
     )
-    require_images(study)
-    return study
+
+
+def _backends(request: WeighRequest) -> dict[str, Backend]:
+    return {name: named_backend(name) for name in request.environments}
+
+
+def _seed(request: WeighRequest) -> int:
+    return draw_seed() if request.seed is None else request.seed
 
 
 def machine_for(

@@ -20,13 +20,13 @@ from ..published import paper_keys, published, read
 from ..records import SeriesDirectory
 from ..studies import SERIES_FILE, SeriesSource, series_names, series_texts
 from ..study_file import SCHEMA_LINE, SCHEMA_NAME, json_schema
+from ..study_file.problems import MAX_BYTES
 from ..study_file.series import (
     SERIES_SCHEMA_LINE,
     SERIES_SCHEMA_NAME,
     load_series,
     series_schema,
 )
-from ..study_file.tree import MAX_BYTES
 from .catalog import catalog
 
 

@@ -217,7 +217,7 @@ def type_of(parameter: Parameter) -> str:
         Kind.WORD: parameter.words,
         Kind.TEXT: ("text",),
     }
-    return " | ".join([*words[parameter.kind], *([AUTO] if parameter.auto else [])])
+    return " | ".join([*words[parameter.kind], *([AUTO] if parameter.takes_auto else [])])
 
 
 def known_applications() -> dict[str, KnownApplication]:

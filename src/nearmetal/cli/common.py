@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from ..errors import UsageError
 from ..model.series import Scale
 from ..studies import SERIES_FILE, SeriesSource, find_series, series_names
-from ..units import Dimension, UnitError, parse
+from ..units import UnitError, parse_time
 
 
 class FailOn(StrEnum):
@@ -27,38 +29,89 @@ def print_json(value: object) -> None:
     print()
 
 
+def show(value: object, lines: Iterable[str], *, json: bool) -> None:
+    """Print a result on standard output: lines of text, or a value as JSON."""
+    if json:
+        print_json(value)
+    else:
+        print("\n".join(lines))
+
+
 def complain(text: str) -> None:
     """Print a note about a study or its results on standard error."""
     print(f"note: {text}", file=sys.stderr)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SeriesOptions:
+    """The options of a study in parts on the command line.
+
+    source: where its files are.
+    scale: scale of a built-in series; None for the default.
+    only: keys of parts, as given.
+    backend: backend of its instances; None for those that the series file prefers.
+    seconds: total time of all parts.
+    seed: seed of the series; drawn if None.
+    """
+
+    source: SeriesSource
+    scale: Scale | None
+    only: Sequence[str]
+    backend: str | None
+    seconds: float | None
+    seed: int | None
+
+
 def in_parts(
-    study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
-) -> SeriesSource | None:
-    """Return the series with a name or in a directory; None for a study in one file. Only a series accepts a
-    scale, a selection of parts and a backend."""
+    study: str,
+    *,
+    scale: Scale | None = None,
+    only: Sequence[str] = (),
+    backend: str | None = None,
+    time: str | None = None,
+    seed: int | None = None,
+) -> SeriesOptions | None:
+    """Return the options of the series with a name or in a directory; None for a study in one file. Only a
+    series accepts a scale, a selection of parts and a backend.
+
+    Raises UsageError.
+    """
     found = find_series(study)
-    options = {"--scale": scale is not None, "--only": bool(only), "--backend": backend is not None}
-    given = [name for name, given_value in options.items() if given_value]
-    if found is None and given:
-        raise UsageError(
-            f"{given[0]} belongs to studies in parts, and {study} is none",
-            remedy=f"one of: {', '.join(series_names())}; or a directory with {SERIES_FILE}",
+    if found is not None:
+        seconds = duration(time)
+        return SeriesOptions(
+            source=found, scale=scale, only=only, backend=backend, seconds=seconds, seed=seed
         )
-    return found
+    for name, given in (("--scale", scale), ("--only", only), ("--backend", backend)):
+        if given:
+            raise UsageError(
+                f"{name} belongs to studies in parts, and {study} is none",
+                remedy=f"one of: {', '.join(series_names())}; or a directory with {SERIES_FILE}",
+            )
+    return None
 
 
 def duration(text: str | None, option: str = "--time") -> float | None:
-    """Convert '90s', '10m' or '1h30m' to seconds.
+    """Convert '90s', '10m' or '1h30m' to seconds, as quantity."""
+    return quantity(option, text, parse_time, "90s, 10m or 1h30m")
+
+
+Number = TypeVar("Number", int, float)
+
+
+def quantity(option: str, text: str | None, parse: Callable[[str], Number], example: str) -> Number | None:
+    """Return the value of an option in base units; None if the option is not given.
 
     option: name of the option for error messages.
+
+    Raises UsageError if the text is not such a quantity, or not above zero.
     """
     if text is None:
         return None
     try:
-        seconds = parse(text, Dimension.TIME)
+        value = parse(text)
     except UnitError as e:
-        raise UsageError(f"{option}: {e}", remedy="write 90s, 10m or 1h30m") from e
-    if seconds <= 0:
-        raise UsageError(f"{option}: must be longer than nothing", remedy="write 90s, 10m or 1h30m")
-    return seconds
+        raise UsageError(f"{option}: {e}", remedy=f"write {example}") from e
+    if value <= 0:
+        raise UsageError(f"{option}: must be above zero", remedy=f"write {example}")
+    return value

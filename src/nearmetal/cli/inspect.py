@@ -16,9 +16,9 @@ from ..model.series import Scale
 from ..studies import series_names
 from ..study_file import SCHEMA_NAME, json_schema, template
 from ..study_file import explain as explanation
-from .common import complain, duration, in_parts, print_json
+from .common import complain, in_parts, print_json
 from .plan_text import foreseen, show_plan
-from .series.planning import SeriesOptions, planned_series, show_series
+from .series.planning import planned_series, show_series
 
 
 def init(
@@ -81,16 +81,8 @@ def plan(
     time: str = typer.Option(None, "--time", metavar="TIME", help="Of a study in parts: time budget of all."),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
-    source = in_parts(study_file, scale=scale, only=only, backend=backend)
-    if source is not None:
-        options = SeriesOptions(
-            source=source,
-            scale=scale,
-            only=only,
-            seconds=duration(time),
-            seed=seed,
-            backend=backend,
-        )
+    options = in_parts(study_file, scale=scale, only=only, backend=backend, time=time, seed=seed)
+    if options is not None:
         show_series(planned_series(options), json=json, blocks=blocks, shown=study_file)
         return int(ExitCode.DONE)
     study = foreseen(study_from(study_file, seed, complain))

@@ -13,8 +13,8 @@ from ..api.move_plans import USUAL_BOUND
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method, Prediction
 from ..model.record import JsonValue
-from ..units import Dimension, UnitError, parse
-from .common import duration, print_json
+from ..units import parse_rate
+from .common import duration, quantity, show
 from .options import Json
 from .view import View
 
@@ -57,10 +57,7 @@ def restore(
 ) -> int:
     if dry_run:
         plan = moving.plan_restore(directory, into)
-        if json:
-            print_json(restore_json(plan))
-        else:
-            print("\n".join(restore_lines(plan)))
+        show(restore_json(plan), restore_lines(plan), json=json)
         return int(ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE)
     with View(quiet=json) as view:
         done = moving.restore(directory, into, view.phase)
@@ -99,7 +96,7 @@ def migrate(
         bound=bound,
         of=Bounded.TOTAL if total is not None else Bounded.DOWNTIME,
         images=images,
-        bandwidth=_bandwidth(bandwidth),
+        bandwidth=quantity("--bandwidth", bandwidth, parse_rate, "'100 MiB/s'"),
         time_limit=limit or moving.How.time_limit,
     )
     if dry_run:
@@ -111,23 +108,8 @@ def migrate(
     return int(ExitCode.DONE)
 
 
-def _bandwidth(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        value = parse(text, Dimension.RATE)
-    except UnitError as e:
-        raise UsageError(f"--bandwidth: {e}", remedy="write '100 MiB/s'") from e
-    if value <= 0:
-        raise UsageError("--bandwidth: must be more than nothing", remedy="write '100 MiB/s'")
-    return value
-
-
 def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:
-    if json:
-        print_json(plan_json(plan))
-    else:
-        print("\n".join(plan_lines(plan)))
+    show(plan_json(plan), plan_lines(plan), json=json)
 
 
 def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
@@ -216,22 +198,17 @@ def _estimate(e: Estimate) -> dict[str, JsonValue]:
 
 
 def _show(done: moving.MoveResult, *, json: bool) -> None:
-    if json:
-        print_json(
-            {
-                "action": done.action,
-                "now": done.now or None,
-                "total": done.total,
-                "downtime": done.downtime,
-                "bytes": done.size,
-                "images": done.images,
-                "plan": plan_json(done.plan)
-                if isinstance(done.plan, moving.MovePlan)
-                else restore_json(done.plan),
-            }
-        )
-        return
-    print("\n".join(result_lines(done)))
+    plan = done.plan
+    form = {
+        "action": done.action,
+        "now": done.now or None,
+        "total": done.total,
+        "downtime": done.downtime,
+        "bytes": done.size,
+        "images": done.images,
+        "plan": plan_json(plan) if isinstance(plan, moving.MovePlan) else restore_json(plan),
+    }
+    show(form, result_lines(done), json=json)
 
 
 def result_lines(done: moving.MoveResult) -> Iterator[str]:

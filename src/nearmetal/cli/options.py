@@ -1,15 +1,23 @@
-"""Options of several commands. This module imports only what --help needs."""
+"""Options of several commands, and the value in which commands that measure hand them on. This module
+imports only what --help needs."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from .. import RESULTS
 from .common import FailOn
 
+Directory = typer.Argument(
+    None, metavar="DIR", help="A results directory; without one the newest below results/."
+)
 Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", metavar="N", help="Seed of every order drawn.", min=0)
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
@@ -58,3 +66,63 @@ class Require(StrEnum):
     """A requirement without which a run does not start."""
 
     KVM = "kvm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a command measures, and what it prints. `run` has an option for each field, in this order; other
+    commands have most of them (with_run_options)."""
+
+    results: Annotated[Path, Parent] = Parent.default
+    json: Annotated[bool, Json] = Json.default
+    everything: Annotated[bool, All] = All.default
+    fail_on: Annotated[FailOn, Fail] = Fail.default
+    force: Annotated[bool, Force] = Force.default
+    overrun: Annotated[bool, Overrun] = Overrun.default
+    require: Annotated[Require | None, RequireOption] = RequireOption.default
+    engine: Annotated[str | None, Engine] = Engine.default
+    workers: Annotated[int | None, Workers] = Workers.default
+    nodes: Annotated[str | None, Nodes] = Nodes.default
+    engine_option: Annotated[list[str], EngineOption] = field(default_factory=list)
+    lease: Annotated[str | None, Lease] = Lease.default
+    dry_run: Annotated[bool, DryRun] = DryRun.default
+
+    @property
+    def require_kvm(self) -> bool:
+        return self.require is Require.KVM
+
+
+OF_ENGINES = ("engine", "workers", "nodes", "engine_option", "lease")
+"""The options that choose who runs the rounds."""
+
+
+def with_run_options(*left_out: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return a decorator that gives a command the options of RunOptions in place of its parameter `options`.
+
+    left_out: fields for which the command has no option. They keep their defaults.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        shared = {p.name: p for p in _parameters() if p.name not in left_out}
+
+        def run(**given: Any) -> int:
+            options = RunOptions(**{name: given.pop(name) for name in shared})
+            return command(**given, options=options)
+
+        own = [
+            p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "options"
+        ]
+        for_typer: Any = run
+        for_typer.__name__ = command.__name__
+        for_typer.__annotations__ = {}
+        for_typer.__signature__ = inspect.Signature([*own, *shared.values()])
+        return run
+
+    return decorate
+
+
+def _parameters() -> Iterator[inspect.Parameter]:
+    """Yield a parameter for each field of RunOptions."""
+    for name, annotation in get_type_hints(RunOptions, include_extras=True).items():
+        kind, option = get_args(annotation)
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)

@@ -13,7 +13,7 @@ from ..errors import InventoryError, Mark
 from ..model.inventory import MOST, Inventory, InventoryNode
 from ..model.keys import ValueMistake, did_you_mean
 from ..study_file.problems import Path, Problems
-from ..study_file.tree import MapNode, Node, Scalar
+from ..study_file.tree import Located, MapNode, Node, Scalar
 from ..study_file.validate import read
 
 GROUP_KEYS = frozenset({"hosts", "children", "vars"})
@@ -192,7 +192,8 @@ def _node(
             continue
         given[key] = value.mark, value
     mark = next((m for m, _ in given.values()), Mark(1, 1))
-    node = read(InventoryNode, MapNode(mark=mark, entries=given), (host,), problems, name=host)
+    found = Located(node=MapNode(mark=mark, entries=given), path=(host,), problems=problems)
+    node = read(InventoryNode, found, name=host)
     if node is None:
         return None
     return InventoryNode(name=host, address=node.address, user=node.user, port=node.port, groups=groups)
@@ -201,9 +202,9 @@ def _node(
 def from_ini(text: str, file: str) -> Inventory:
     """Return the nodes of an inventory in Ansible's INI form.
 
-    Raises InventoryError with every mistake and its position, StudyError if the file cannot be read further.
+    Raises InventoryError with every mistake and its position.
     """
-    problems = Problems(file, noun="inventory")
+    problems = Problems(file, InventoryError)
     groups: dict[str, _Group] = {ALL: _Group()}
     section, kind = ALL, "hosts"
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
@@ -222,11 +223,9 @@ def from_ini(text: str, file: str) -> Inventory:
             groups.setdefault(section, _Group())
         elif kind:
             _ini_line(groups, section, kind, line, mark, problems)
-    if problems.found:
-        raise InventoryError(tuple(problems.found.values()))
+    problems.check()
     found = _joined(groups, file, problems)
-    if problems.found:
-        raise InventoryError(tuple(problems.found.values()))
+    problems.check()
     return found
 
 

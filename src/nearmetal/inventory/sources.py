@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import InventoryError, StudyError, UsageError
+from ..errors import InventoryError, UsageError
 from ..host import Host
 from ..model.inventory import Inventory
-from ..study_file.tree import MAX_BYTES
+from ..study_file.problems import Problems, read_text
 from .ansible import from_ini
 from .ldap import from_ldap
 from .slurm import from_slurm
@@ -35,26 +35,10 @@ def load_inventory(source: str, host: Host) -> Inventory:
     elif source.partition(":")[0] == SLURM and not Path(source).exists():
         found = from_slurm(host, source.partition(":")[2])
     else:
-        text = _text(Path(source))
-        is_yaml = Path(source).suffix in (".yaml", ".yml", ".json")
-        try:
-            found = (from_yaml if is_yaml else from_ini)(text, source)
-        except StudyError as e:  # of what reads all files
-            raise InventoryError(e.problems) from None
+        path = Path(source)
+        text = read_text(path, Problems(source, InventoryError), what="the nodes", remedy=TAKES)
+        found = (from_yaml if path.suffix in (".yaml", ".yml", ".json") else from_ini)(text, source)
     if not found.nodes:
         why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out.items())
         raise UsageError(f"no node can be used{': ' if why else ''}{why[:300]}", where=source, remedy=TAKES)
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UsageError(f"larger than {MAX_BYTES >> 20} MiB, which no inventory is", where=str(path))
-        return data.decode()
-    except OSError as e:
-        raise UsageError(f"cannot read the nodes: {e.strerror or e}", where=str(path), remedy=TAKES) from e
-    except UnicodeDecodeError as e:
-        raise UsageError("cannot read the nodes: not UTF-8", where=str(path)) from e

@@ -8,7 +8,7 @@ from ..errors import InventoryError, Mark
 from ..model.inventory import MOST, Inventory, InventoryNode, expand_names
 from ..model.keys import ValueMistake, did_you_mean
 from ..study_file.problems import Path, Problems
-from ..study_file.tree import MapNode, Node, Scalar, mark_of, read_tree
+from ..study_file.tree import Located, MapNode, Node, Scalar, mark_of, read_tree
 from ..study_file.validate import read
 from .ansible import GROUP_KEYS, from_groups
 
@@ -19,16 +19,15 @@ _NOTHING = MapNode(mark=Mark(1, 1), entries={})
 def from_yaml(text: str, file: str) -> Inventory:
     """Return the nodes of a YAML file. Without the key 'nodes' it is read as an inventory of Ansible.
 
-    Raises InventoryError with every mistake and its position, StudyError if the file cannot be read further.
+    Raises InventoryError with every mistake and its position.
     """
-    problems = Problems(file, noun="inventory")
+    problems = Problems(file, InventoryError)
     root = read_tree(text, problems)
     if NODES not in root.entries and _is_of_ansible(root):
         found = from_groups(root, file, problems)
     else:
         found = _own(root, file, problems)
-    if problems.found:
-        raise InventoryError(tuple(problems.found.values()))
+    problems.check()
     return found
 
 
@@ -73,12 +72,12 @@ def _add(found: dict[str, InventoryNode], text: str, mark: Mark, entry: Node, pr
         problems.add(mark, at, str(e))
         return
     own = _NOTHING if isinstance(entry, Scalar) and entry.null else entry
-    node = read(InventoryNode, own, at, problems, name=names[0])
+    located = Located(node=own, path=at, problems=problems)
+    node = read(InventoryNode, located, name=names[0])
     if node is None:
         return
     if len(names) > 1 and node.address:
-        where = mark_of(own, ("address",))
-        problems.add(where, (*at, "address"), f"{len(names)} nodes cannot share one address")
+        located.mistake(("address",), f"{len(names)} nodes cannot share one address")
     for name in names:
         if name in found:
             problems.add(mark, at, f"node {name} is named twice")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .keys import SOME_TEXT, ListOf, ValueMistake, key, matching, whole
+from .keys import SOME_TEXT, ListOf, ValueMistake, key_or, matching, whole
 
 _NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _ADDRESS = r"^[A-Za-z0-9_\[:][A-Za-z0-9_.:%\[\]-]{0,253}$"
@@ -23,31 +23,25 @@ class InventoryNode:
     """
 
     name: str
-    address: str = field(
-        default="",
-        metadata=key(
-            matching(_ADDRESS, "the name or address of a machine"),
-            "what ssh connects to: a name or an address",
-            "10.1.0.2",
-            usual="the name of the node",
-        ),
+    address: str = key_or(
+        "",
+        matching(_ADDRESS, "the name or address of a machine"),
+        "what ssh connects to: a name or an address",
+        "10.1.0.2",
+        usual="the name of the node",
     )
-    user: str = field(
-        default="",
-        metadata=key(
-            matching(r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$", "a user name"),
-            "user on that machine",
-            "bench",
-            usual="ssh's own choice",
-        ),
+    user: str = key_or(
+        "",
+        matching(r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$", "a user name"),
+        "user on that machine",
+        "bench",
+        usual="ssh's own choice",
     )
-    port: int | None = field(
-        default=None,
-        metadata=key(whole(1, 65_535), "port of its ssh server", 2222, usual="ssh's own choice"),
+    port: int | None = key_or(
+        None, whole(1, 65_535), "port of its ssh server", 2222, usual="ssh's own choice"
     )
-    groups: tuple[str, ...] = field(
-        default=(),
-        metadata=key(ListOf(SOME_TEXT), "sets that the node belongs to, such as partitions", ["fast"]),
+    groups: tuple[str, ...] = key_or(
+        (), ListOf(SOME_TEXT), "sets that the node belongs to, such as partitions", ["fast"]
     )
 
     @property

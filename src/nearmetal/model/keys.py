@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from ..units import Dimension, UnitError, exact, parse, parse_size, pattern
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
+T = TypeVar("T")
 _KEY = "key"
 """Key of a field's metadata."""
 
@@ -113,6 +114,12 @@ class Key:
 def key(kind: KeyKind, doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
     """Return the metadata of a field that a study file fills; the arguments are those of Key."""
     return {_KEY: Key(kind=kind, doc=doc, examples=examples, **more)}
+
+
+def key_or(default: T, kind: KeyKind, doc: str, *examples: Any, **more: Any) -> T:
+    """Return a field that a study file may fill, with its default; the other arguments are those of Key."""
+    filled: T = dataclasses.field(default=default, metadata=key(kind, doc, *examples, **more))
+    return filled
 
 
 def beside(kind: type[Any]) -> dict[str, Key]:

@@ -7,7 +7,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..units import Dimension
-from .keys import NAME, SECONDS, SOME_TEXT, TEXTS, ListOf, Named, Pairs, key, matching, one_of, quantity
+from .keys import (
+    NAME,
+    SECONDS,
+    SOME_TEXT,
+    TEXTS,
+    ListOf,
+    Named,
+    Pairs,
+    key,
+    key_or,
+    matching,
+    one_of,
+    quantity,
+)
 from .series import Figure, Scale
 from .study import Study
 
@@ -40,23 +53,19 @@ class Narrowing:
     own_backend: environments that are left out if another backend would take the place of theirs.
     """
 
-    ranks: RankChoice = field(
-        default=RankChoice.LARGEST,
-        metadata=key(
-            one_of(RankChoice),
-            "of the placements with at most as many ranks as the machine has cores: those with the most ranks"
-            " (largest), or all (every)",
-            "every",
-        ),
+    ranks: RankChoice = key_or(
+        RankChoice.LARGEST,
+        one_of(RankChoice),
+        "of the placements with at most as many ranks as the machine has cores: those with the most ranks"
+        " (largest), or all (every)",
+        "every",
     )
-    cpus: CpuNumbers = field(
-        default=CpuNumbers.NUMBER,
-        metadata=key(
-            one_of(CpuNumbers),
-            "the cpus of placements are Linux's numbers (number), or positions among the usable CPUs, one for"
-            " each core first (order)",
-            "order",
-        ),
+    cpus: CpuNumbers = key_or(
+        CpuNumbers.NUMBER,
+        one_of(CpuNumbers),
+        "the cpus of placements are Linux's numbers (number), or positions among the usable CPUs, one for"
+        " each core first (order)",
+        "order",
     )
     backends: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict,
@@ -74,14 +83,12 @@ class Narrowing:
             {"two-vms": "two-containers"},
         ),
     )
-    optional: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(NAME),
-            "workloads that are left out, with the reason, where the machine lacks their programs or devices;"
-            " for applications",
-            ["rdma"],
-        ),
+    optional: tuple[str, ...] = key_or(
+        (),
+        ListOf(NAME),
+        "workloads that are left out, with the reason, where the machine lacks their programs or devices;"
+        " for applications",
+        ["rdma"],
     )
     host_images: Mapping[str, str] = field(
         default_factory=dict,
@@ -101,13 +108,11 @@ class Narrowing:
             {"ocean": "nearmetal image import TREE --name ocean"},
         ),
     )
-    own_backend: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(NAME),
-            "environments that are left out where another backend would take the place of theirs",
-            ["vm-lvm"],
-        ),
+    own_backend: tuple[str, ...] = key_or(
+        (),
+        ListOf(NAME),
+        "environments that are left out where another backend would take the place of theirs",
+        ["vm-lvm"],
     )
 
 
@@ -126,9 +131,7 @@ class NotAsked:
 
     name: str
     reason: str = field(metadata=key(SOME_TEXT, "why it is not asked", "it needs a batch system"))
-    remedy: str = field(
-        default="", metadata=key(SOME_TEXT, "what the user can do about it", "nearmetal migrate, by hand")
-    )
+    remedy: str = key_or("", SOME_TEXT, "what the user can do about it", "nearmetal migrate, by hand")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,12 +151,9 @@ class PartEntry:
     share: float = field(
         metadata=key(quantity(Dimension.SHARE, 0.001, 1), "fraction of the time of the whole series", "25 %")
     )
-    file: str = field(
-        default="",
-        metadata=key(_FILE, "its study file, in the same directory", "memory.yaml", usual="<part>.yaml"),
-    )
-    notes: tuple[str, ...] = field(
-        default=(), metadata=key(ListOf(SOME_TEXT), "sentences for the reader of the part", ["One node."])
+    file: str = key_or("", _FILE, "its study file, in the same directory", "memory.yaml", usual="<part>.yaml")
+    notes: tuple[str, ...] = key_or(
+        (), ListOf(SOME_TEXT), "sentences for the reader of the part", ["One node."]
     )
     places: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict,
@@ -164,21 +164,17 @@ class PartEntry:
             {"container": ["container/4x1", "container/2x1"]},
         ),
     )
-    needs: tuple[str, ...] = field(
-        default=(),
-        metadata=key(ListOf(NAME), "environments without which the part is not measured", ["container-ovs"]),
+    needs: tuple[str, ...] = key_or(
+        (), ListOf(NAME), "environments without which the part is not measured", ["container-ovs"]
     )
-    ranks: RankChoice | None = field(
-        default=None,
-        metadata=key(one_of(RankChoice), "for this part, instead of narrow: ranks", "every"),
+    ranks: RankChoice | None = key_or(
+        None, one_of(RankChoice), "for this part, instead of narrow: ranks", "every"
     )
-    not_asked: tuple[NotAsked, ...] = field(
-        default=(),
-        metadata=key(
-            Named(NotAsked),
-            "what belongs to the part and no study file can ask; it is named among what is left out",
-            {"a pool of jobs": {"reason": "it needs a batch system"}},
-        ),
+    not_asked: tuple[NotAsked, ...] = key_or(
+        (),
+        Named(NotAsked),
+        "what belongs to the part and no study file can ask; it is named among what is left out",
+        {"a pool of jobs": {"reason": "it needs a batch system"}},
     )
     figures: tuple[Figure, ...] = field(
         default=(Figure.OVERHEADS,),
@@ -205,24 +201,20 @@ class SeriesFile:
         metadata=key(NAME, "name of the series; results are written to results/<name>-<time>", "memory-2024")
     )
     title: str = field(metadata=key(SOME_TEXT, "the headline of the report", "What does memory cost here?"))
-    scale: Scale | None = field(
-        default=None,
-        metadata=key(one_of(Scale), "problem sizes of a published study, shown in the report", "small"),
+    scale: Scale | None = key_or(
+        None, one_of(Scale), "problem sizes of a published study, shown in the report", "small"
     )
-    published: str = field(
-        default="",
-        metadata=key(
-            _TABLE,
-            "what a paper printed: a table that comes with nearmetal, or a TOML file in the same directory",
-            "published.toml",
-        ),
+    published: str = key_or(
+        "",
+        _TABLE,
+        "what a paper printed: a table that comes with nearmetal, or a TOML file in the same directory",
+        "published.toml",
     )
-    time: float = field(
-        default=900.0,
-        metadata=key(SECONDS, "usual duration of all parts; --time replaces it", "15 min", usual="15 min"),
+    time: float = key_or(
+        900.0, SECONDS, "usual duration of all parts; --time replaces it", "15 min", usual="15 min"
     )
-    notes: tuple[str, ...] = field(
-        default=(), metadata=key(ListOf(SOME_TEXT), "sentences for the reader", ["Kernels are boot states."])
+    notes: tuple[str, ...] = key_or(
+        (), ListOf(SOME_TEXT), "sentences for the reader", ["Kernels are boot states."]
     )
     narrow: Narrowing = field(
         default_factory=Narrowing,

@@ -7,8 +7,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 
 from ..errors import Mark
+from ..study_file.problems import Path
 
-Path = tuple[str | int, ...]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SCALAR = re.compile(r"[^,\]}#\r\n]+")

@@ -6,10 +6,11 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import cache, partial
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from ..errors import Mark, PaperFileError, StudyProblem, UsageError
+from ..errors import Mark, PaperFileError
 from ..model.formula import Formula
 from ..model.keys import did_you_mean
 from ..model.published import (
@@ -25,12 +26,13 @@ from ..model.published import (
     Quantity,
     Significance,
 )
-from .positions import Path, Positions
+from ..study_file.problems import Path, Problems, read_text
+from ..study_file.validate import validate_data
+from .positions import Positions
 
 if TYPE_CHECKING:
     from . import sections as s
 
-MAX_BYTES = 1 << 20
 _SYNTAX = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
 _BASE: Mapping[str, tuple[str, str]] = {
     "%": ("share", "0.01"),
@@ -48,23 +50,8 @@ def load(path: FilePath) -> Published:
 
     Raises UsageError if it cannot be read, and PaperFileError with the position of every mistake in it.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as e:
-        raise UsageError(
-            f"cannot read it: {e.strerror or e}",
-            where=str(path),
-            remedy="name a file, or a paper that nearmetal papers lists",
-        ) from e
-    if len(raw) > MAX_BYTES:
-        _stop(str(path), Mark(1, 1), f"larger than {MAX_BYTES >> 20} MiB")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        before = raw[: e.start].decode("utf-8-sig", errors="replace")
-        _stop(str(path), Mark.after(before), f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
-    return read(text, str(path))
+    remedy = "name a file, or a paper that nearmetal papers lists"
+    return read(read_text(path, _problems(str(path)), what="it", remedy=remedy), str(path))
 
 
 def read(text: str, name: str) -> Published:
@@ -73,88 +60,53 @@ def read(text: str, name: str) -> Published:
     name: name of the file in messages.
     Raises PaperFileError with the position of every mistake.
     """
-    from pydantic import ValidationError
-
     from .sections import PaperFile
 
-    data = _parse(text, name)
-    try:
-        top = PaperFile.model_validate(data)
-    except ValidationError as e:
-        where = Positions(text)
-        errors = e.errors(include_url=False, include_input=False)
-        raise PaperFileError(tuple(_problem(name, where, error) for error in errors)) from e
-    return _Reader(top, text, name).published()
+    problems = _problems(name)
+    data = _parse(text, problems)
+    positions = cache(partial(Positions, text))  # read only if there are mistakes
+
+    def locate(path: Path, *, key: bool = False) -> Mark:
+        return positions().of(path, key=key)
+
+    top = validate_data(PaperFile, data, locate, (), problems)
+    problems.check()
+    assert top is not None, "every mistake is a problem"
+    reader = _Reader(top)
+    published = reader.published()
+    for path, what in reader.mistakes:
+        problems.add(locate(path), path, what)
+    problems.check()
+    return published
 
 
-def _parse(text: str, name: str) -> dict[str, Any]:
+def _problems(name: str) -> Problems:
+    return Problems(name, PaperFileError, sign=" =")
+
+
+def _parse(text: str, problems: Problems) -> dict[str, Any]:
     try:
         return tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as e:
         found = _SYNTAX.fullmatch(str(e))
         mark = Mark(int(found[2]), int(found[3])) if found else Mark.after(text.rstrip("\r\n"))
-        _stop(name, mark, f"not readable as TOML: {found[1] if found else e}")
+        problems.stop(mark, f"not readable as TOML: {found[1] if found else e}")
     except RecursionError:
-        _stop(name, Mark(1, 1), "nested too deep")
+        problems.stop(Mark(1, 1), "nested too deep")
     except (ValueError, ArithmeticError) as e:  # int() refuses thousands of digits
-        _stop(name, Mark(1, 1), f"a number that is too long: {e}")
-
-
-def _stop(name: str, mark: Mark, what: str) -> NoReturn:
-    raise PaperFileError(
-        (StudyProblem(file=name, line=mark.line, column=mark.column, what=_printable(what)),)
-    )
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "�" for c in text)
-
-
-def _problem(name: str, where: Positions, error: Mapping[str, Any]) -> StudyProblem:
-    path: Path = tuple(error["loc"])
-    if path[-1:] == ("[key]",):
-        path = path[:-1]
-    kind = str(error["type"])
-    what = str(error["msg"])
-    if kind == "value_error":
-        what = str(error["ctx"]["error"])
-    elif kind == "missing":
-        what = "missing"
-    elif kind == "extra_forbidden":
-        what = f"unknown key{did_you_mean(str(path[-1]), _keys_at(path[:-1]))}"
-    mark = where.of(path, key=kind == "extra_forbidden")
-    return _at(name, mark, path, what)
-
-
-def _keys_at(path: Path) -> Sequence[str]:
-    """Return the keys that the section at a path may have."""
-    from . import sections as s
-
-    at: type[s.PaperFileSection] = s.PaperFile
-    for part in path:
-        if isinstance(part, str):
-            annotation = at.model_fields[part].annotation
-            inner = getattr(annotation, "__args__", (annotation,))
-            at = next(c for c in inner if isinstance(c, type) and issubclass(c, s.PaperFileSection))
-    return tuple(at.model_fields)
-
-
-def _at(name: str, mark: Mark, path: Path, what: str) -> StudyProblem:
-    words = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).removeprefix(".")
-    text = _printable(f"{words}: {what}" if words else what)
-    return StudyProblem(file=name, line=mark.line, column=mark.column, what=text)
+        problems.stop(Mark(1, 1), f"a number that is too long: {e}")
 
 
 class _Reader:
     """Makes a Published of a file whose keys and values are valid, and checks the names that it uses."""
 
-    def __init__(self, top: s.PaperFile, text: str, name: str) -> None:
+    def __init__(self, top: s.PaperFile) -> None:
         self.top = top
-        self.text, self.name = text, name
         self.numbers: dict[str, PrintedNumber] = {}
         self.mistakes: list[tuple[Path, str]] = []
 
     def published(self) -> Published:
+        """Return what the file says. It is meaningless if there are mistakes."""
         top = self.top
         figures: list[PublishedFigure] = []
         for at, table in enumerate(top.table):
@@ -173,11 +125,6 @@ class _Reader:
             method=None if top.paper.method is None else PaperMethod(**top.paper.method.model_dump()),
         )
         claims = tuple(self._claim(c, ("claim", i), paper.conditions) for i, c in enumerate(top.claim))
-        if self.mistakes:
-            where = Positions(self.text)
-            raise PaperFileError(
-                tuple(_at(self.name, where.of(path), path, what) for path, what in self.mistakes)
-            )
         return Published(
             paper=paper,
             figures=(*figures, *_shown_claims(claims)),

@@ -47,6 +47,11 @@ def enumerated(words: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def first_of(words: Sequence[str], most: int) -> str:
+    """Return the first words in a list, and how many there are more: 'a, b, c and 4 more'."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
 def thin(items: Sequence[T], at_most: int, keep: Sequence[int] = ()) -> tuple[T, ...]:
     """Return every k-th item in order, so that about at_most remain.
 

@@ -13,7 +13,7 @@ from .environments.backends import backends_that, capabilities_of, is_bare
 from .environments.guest import check_guest
 from .environments.storage import check_storage
 from .problems import Path, Problems
-from .tree import MapNode, Node, mark_of
+from .tree import Located, Node, mark_of
 
 
 def usable(section: Environment, place: Placement) -> bool:
@@ -38,32 +38,29 @@ def reach_memory(section: Environment, place: Placement) -> bool:
 
 def check_environment(
     section: Environment,
-    node: Node,
-    path: Path,
+    found: Located,
     placements: Mapping[str, Placement | None],
     catalog: Catalog | None,
-    problems: Problems,
 ) -> None:
     """Check the backend, the placements and all other keys of one environment that depend on them."""
     if catalog is not None and section.backend not in catalog.backends:
         what = f'unknown backend "{section.backend}"{did_you_mean(section.backend, catalog.backends)}'
-        problems.add(mark_of(node, ("backend",)), (*path, "backend"), what)
+        found.mistake(("backend",), what)
     can = capabilities_of(section.backend)
-    if (*path, "attachment") not in problems.unread:
-        check_attachment(section, node, path, problems)
+    unsure = found.unread("attachment")
+    if not unsure:
+        check_attachment(section, found)
     if section.extra_work and can is not None and not can.plants_work:
         planters = " or ".join(backends_that(lambda c: c.plants_work))
         what = f'only the backend {planters} plants extra work, and this is "{section.backend}"'
-        problems.add(mark_of(node, ("extra_work",)), (*path, "extra_work"), what)
+        found.mistake(("extra_work",), what)
     if section.storage is not None:
-        check_storage(section.storage, node, path, problems)
-    _check_share(section, node, path, problems)
+        check_storage(section.storage, found)
+    _check_share(section, found)
     if catalog is None or section.backend in catalog.backends:
-        check_guest(section, node, path, problems)
-    unsure = (*path, "attachment") in problems.unread
+        check_guest(section, found)
     seen: set[str] = set()
     for number, name in enumerate(section.placements):
-        at: Path = ("placements", number)
         what = ""
         place = placements.get(name)
         if name not in placements:
@@ -90,52 +87,48 @@ def check_environment(
             )
         seen.add(name)
         if what:
-            problems.add(mark_of(node, at), path + at, what)
+            found.mistake(("placements", number), what)
 
 
-def _check_share(section: Environment, node: Node, path: Path, problems: Problems) -> None:
-    at: Path = ("share",)
+def _check_share(section: Environment, found: Located) -> None:
     if section.share and is_bare(section.backend):
-        what = f"{section.backend} is the machine itself, and has no namespaces of its own"
-        problems.add(mark_of(node, at), path + at, what)
+        found.mistake(
+            ("share",), f"{section.backend} is the machine itself, and has no namespaces of its own"
+        )
     elif len(set(section.share)) < len(section.share):
-        problems.add(mark_of(node, at), path + at, "a namespace given twice")
+        found.mistake(("share",), "a namespace given twice")
 
 
-def check_placement(section: Placement, node: Node, path: Path, problems: Problems) -> None:
+def check_placement(section: Placement, found: Located) -> None:
     """Check that a placement names one CPU for each rank or none, and that its other keys fit."""
     ranks = section.nodes * section.instances * section.tasks
     nodes = f"{section.nodes} x " if section.nodes > 1 else ""
-    if section.nodes == 1 and isinstance(node, MapNode) and "link" in node.entries:
-        what = "one node has no link to others; write nodes: 2, or leave link out"
-        problems.add(mark_of(node, ("link",), key=True), (*path, "link"), what)
+    if section.nodes == 1 and "link" in found.entries:
+        found.mistake(
+            ("link",), "one node has no link to others; write nodes: 2, or leave link out", key=True
+        )
     if section.cpus and len(section.cpus) != ranks:
         what = f"{len(section.cpus)} CPUs for {ranks} ranks ({nodes}{section.instances} x {section.tasks})"
-        problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
+        found.mistake(("cpus",), what)
     elif section.cpus and section.pinning is Pinning.NONE:
         what = "pinning: none lets every rank use all CPUs; take cpus out, or write another pinning"
-        problems.add(mark_of(node, ("cpus",), key=True), (*path, "cpus"), what)
+        found.mistake(("cpus",), what, key=True)
     elif len(set(section.cpus)) < len(section.cpus) and not section.oversubscribe:
-        what = (
+        found.mistake(
+            ("cpus",),
             "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning: "
-            "write oversubscribe: true if that is what you want"
+            "write oversubscribe: true if that is what you want",
         )
-        problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
 
 
-def check_named_workloads(
-    section: Environment, node: Node, path: Path, workloads: Sequence[str], problems: Problems
-) -> None:
+def check_named_workloads(section: Environment, found: Located, workloads: Sequence[str]) -> None:
     """Check the names of the workloads that an environment runs, if it does not run all."""
     for number, name in enumerate(section.workloads):
         at: Path = ("workloads", number)
-        what = ""
         if name not in workloads:
-            what = f'unknown workload "{name}"{did_you_mean(name, workloads)}'
+            found.mistake(at, f'unknown workload "{name}"{did_you_mean(name, workloads)}')
         elif name in section.workloads[:number]:
-            what = f'workload "{name}" given twice'
-        if what:
-            problems.add(mark_of(node, at), path + at, what)
+            found.mistake(at, f'workload "{name}" given twice')
 
 
 def check_beside(

@@ -1,5 +1,4 @@
-"""Read and check the design: baselines, numbers of blocks and primary metrics. Mistakes are added to
-problems."""
+"""Read and check the design: baselines, numbers of blocks and primary metrics."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..model.keys import NAME, Key, did_you_mean
 from ..model.study import Design, Study, Workload
 from .catalog import Catalog
-from .problems import Path, Problems
-from .tree import MapNode, Node, mark_of
+from .problems import Path
+from .tree import Located, mark_of
 from .validate import validate
 from .workloads.entries import metrics_of
 
@@ -38,22 +37,19 @@ def design_section() -> type[Section]:
     return section_of(Design, first={BASELINE.name: BASELINE})
 
 
-def read_design(node: Node | None, seed: int | None, problems: Problems) -> Design | None:
+def read_design(found: Located, seed: int | None) -> Design | None:
     """Read the design of a study; None if it cannot be read.
 
     seed: seed if the file gives none.
     """
-    if not isinstance(node, MapNode):
-        return None
     from .sections import made
 
-    path: Path = ("design",)
-    section = validate(design_section(), node, path, problems)
+    section = validate(design_section(), found)
     if section is None:
         return None
     one, several, own = (getattr(section, name) for name in ("baseline", "baselines", "seed"))
-    if own is None and seed is None and (*path, "seed") not in problems.unread:
-        problems.add(node.mark, path, "no seed; write seed: 1, or let the command draw one")
+    if own is None and seed is None and not found.unread("seed"):
+        found.mistake((), "no seed; write seed: 1, or let the command draw one")
     names = tuple(several) if several is not None else () if one is None else (one,)
     out: Design = made(section, baselines=names, seed=own if own is not None else seed or 0)
     return out
@@ -61,57 +57,50 @@ def read_design(node: Node | None, seed: int | None, problems: Problems) -> Desi
 
 def check_design(
     design: Design,
-    node: MapNode,
+    found: Located,
     environments: Iterable[str],
     workloads: Mapping[str, Workload | None],
     catalog: Catalog | None,
-    problems: Problems,
 ) -> None:
     """Check the baselines, the numbers of blocks and the primary metrics."""
-    path: Path = ("design",)
     names = tuple(environments)
-    given = [k for k in ("baseline", "baselines") if k in node.entries]
-    read = [k for k in given if (*path, k) not in problems.unread]
+    given = [k for k in ("baseline", "baselines") if k in found.entries]
+    read = [k for k in given if not found.unread(k)]
     if len(read) > 1:
-        problems.add(
-            mark_of(node, ("baselines",), key=True), path, "baseline and baselines: one of them is enough"
-        )
+        mark = mark_of(found.node, ("baselines",), key=True)
+        found.problems.add(mark, found.path, "baseline and baselines: one of them is enough")
     elif not design.baselines and given == read:  # `baselines: null` means the same as no key
-        problems.add(node.mark, path, f"no baseline; write baseline: {names[0] if names else 'native'}")
+        found.mistake((), f"no baseline; write baseline: {names[0] if names else 'native'}")
     for number, name in enumerate(design.baselines):
         at: Path = ("baselines", number) if "baselines" in read else ("baseline",)
         if name not in names:
-            what = f'no environment is called "{name}"{did_you_mean(name, names)}'
-            problems.add(mark_of(node, at), path + at, what)
+            found.mistake(at, f'no environment is called "{name}"{did_you_mean(name, names)}')
     if len(set(design.baselines)) < len(design.baselines):
-        problems.add(mark_of(node, ("baselines",)), (*path, "baselines"), "an environment given twice")
+        found.mistake(("baselines",), "an environment given twice")
     if catalog is not None:
-        _check_blocks(design, node, problems)
-    _check_primary(design, node, workloads, catalog, problems)
+        _check_blocks(design, found)
+    _check_primary(design, found, workloads, catalog)
 
 
-def _check_blocks(design: Design, node: Node, problems: Problems) -> None:
-    if any(("design", key) in problems.unread for key in ("min_blocks", "max_blocks")):
+def _check_blocks(design: Design, found: Located) -> None:
+    if found.unread("min_blocks") or found.unread("max_blocks"):
         return
     if design.max_blocks < LEAST_BLOCKS:
-        what = f"{design.max_blocks} rounds give no interval; write 8 or more"
-        problems.add(mark_of(node, ("max_blocks",)), ("design", "max_blocks"), what)
+        found.mistake(("max_blocks",), f"{design.max_blocks} rounds give no interval; write 8 or more")
     elif design.max_blocks < design.min_blocks:
         least = design.min_blocks
         what = f"{design.max_blocks} is less than min_blocks, {least}: there would be no verdict"
-        problems.add(mark_of(node, ("max_blocks",)), ("design", "max_blocks"), what)
+        found.mistake(("max_blocks",), what)
 
 
 def _check_primary(
     design: Design,
-    node: Node,
+    found: Located,
     workloads: Mapping[str, Workload | None],
     catalog: Catalog | None,
-    problems: Problems,
 ) -> None:
     seen: set[str] = set()
     for number, text in enumerate(design.primary):
-        at: Path = ("primary", number)
         name, dot, metric = text.partition(".")
         what = ""
         if not dot or not metric:
@@ -127,10 +116,10 @@ def _check_primary(
                 what = f'workload "{name}" has no metric "{metric[:60]}"{did_you_mean(metric, known)}'
         seen.add(text)
         if what:
-            problems.add(mark_of(node, at), ("design", *at), what)
+            found.mistake(("primary", number), what)
 
 
-def check_arms(frame: Study, by_method: Study, root: MapNode, problems: Problems) -> None:
+def check_arms(frame: Study, by_method: Study, top: Located) -> None:
     """Check that every arm is compared with a baseline, and that every baseline is used in a comparison.
 
     frame: the study; its workloads may be missing.
@@ -139,17 +128,14 @@ def check_arms(frame: Study, by_method: Study, root: MapNode, problems: Problems
     first, *further = frame.design.baselines
     for arm in frame.arms():
         if arm.environment.name != first and frame.baseline_arm(first, arm) is None:
-            at: Path = ("environments", arm.environment.name, "placements")
             what = (
                 f'"{arm.placement.name}" has {arm.placement.ranks} ranks, and the baseline "{first}" '
                 "has no placement with as many; there is nothing to compare it with"
             )
-            problems.add(mark_of(root, at), at, what)
+            top.mistake(("environments", arm.environment.name, "placements"), what)
     used = {c.baseline for c in by_method.comparisons()}
     own = {a.name: a.environment.name for a in by_method.arms()}
     for number, name in enumerate(further, 1):
         if by_method.design.baselines[number] not in {own[u] for u in used}:
-            at = ("design", "baselines", number)
             other = "no other environment has as many ranks and the same transport"
-            what = f'nothing is compared with "{name}": {other}'
-            problems.add(mark_of(root, at), at, what)
+            top.mistake(("design", "baselines", number), f'nothing is compared with "{name}": {other}')

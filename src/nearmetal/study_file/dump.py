@@ -21,7 +21,8 @@ from ..model.study import (
     Workload,
 )
 from .catalog import Catalog
-from .tree import MAX_BYTES, MAX_TEXT
+from .problems import MAX_BYTES
+from .tree import MAX_TEXT
 from .workloads.entries import SUBJECT
 from .workloads.kernels import Known, write_number
 

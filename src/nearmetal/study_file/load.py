@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 
-from ..errors import Mark, UsageError
 from ..lifecycle import Method
 from ..model.study import Environment, Placement, Study
 from .catalog import Catalog
@@ -18,8 +17,8 @@ from .environments.inside import check_inside
 from .environments.own_settings import check_own, move_keys, settings_for
 from .environments.storage import check_storage_references
 from .made import frame_of
-from .problems import Problems
-from .tree import MAX_BYTES, TOO_LARGE, MapNode, entries_of, read_tree
+from .problems import Problems, read_text
+from .tree import Located, MapNode, read_tree
 from .validate import read, validate
 from .workloads.applications import check_applications
 from .workloads.entries import check_programs, read_workload, workload_pieces
@@ -36,23 +35,8 @@ def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = No
     Raises StudyError if the file has mistakes.
     Raises UsageError if the file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as e:
-        raise UsageError(
-            f"cannot read the study: {e.strerror or e}",
-            where=str(path),
-            remedy="name a study file; nearmetal init writes one to start from",
-        ) from e
-    problems = Problems(str(path))
-    if len(raw) > MAX_BYTES:
-        problems.stop(Mark(1, 1), TOO_LARGE)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        before = raw[: e.start].decode("utf-8-sig", errors="replace")
-        problems.stop(Mark.after(before), f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
+    remedy = "name a study file; nearmetal init writes one to start from"
+    text = read_text(path, Problems(str(path)), what="the study", remedy=remedy)
     return load_text(text, str(path), catalog, seed=seed)
 
 
@@ -66,79 +50,75 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
 
     problems = Problems(name)
     root = read_tree(text, problems)
-    move_keys(root)
-    top = validate(TopSection, root, (), problems)
-    placements = {
-        key: read(Placement, node, ("placements", key), problems, name=key)
-        for key, (_, node) in entries_of(root, "placements").items()
-    }
+    top = Located(node=root, path=(), problems=problems)
+    move_keys(top)
+    head = validate(TopSection, top)
+    placements = {key: read(Placement, found, name=key) for key, found in top.each("placements")}
     environments = {
-        key: read(Environment, node, ("environments", key), problems, own=settings_for(node), name=key)
-        for key, (_, node) in entries_of(root, "environments").items()
+        key: read(Environment, found, own=settings_for(found.node), name=key)
+        for key, found in top.each("environments")
     }
-    check_inside(root, environments, problems)
-    images = read_images(root, problems)
-    pieces = workload_pieces(root, problems)
+    check_inside(top, environments)
+    images = read_images(top)
+    pieces = workload_pieces(top)
     programs: dict[str, NasProgram] = {}
     methods: dict[str, tuple[Method, ...]] = {}
-    workloads = {p.name: read_workload(p, catalog, programs, methods, problems) for p in pieces}
-    _check_sections(root, placements, environments, catalog, problems)
-    check_images(root, environments, images, catalog, problems)
+    workloads = {p.name: read_workload(p, catalog, programs, methods) for p in pieces}
+    _check_sections(top, placements, environments, catalog)
+    check_images(top, environments, images, catalog)
     writers = frozenset[str]() if catalog is None else catalog.writers
-    for key, (_, node) in entries_of(root, "environments").items():
+    for key, found in top.each("environments"):
         environment = environments[key]
         if environment is not None:
-            check_named_workloads(environment, node, ("environments", key), tuple(workloads), problems)
-            check_storage_references(
-                environment, node, ("environments", key), workloads.values(), writers, problems
-            )
-    design_node = root.get("design")
-    design = read_design(design_node, seed, problems)
-    if design is not None and isinstance(design_node, MapNode):
-        for key, (_, node) in entries_of(root, "environments").items():
+            check_named_workloads(environment, found, tuple(workloads))
+            check_storage_references(environment, found, workloads.values(), writers)
+    design_entry = top.get("design")
+    design = None
+    if design_entry is not None and isinstance(design_entry.node, MapNode):
+        design = read_design(design_entry, seed)
+    if design is not None and design_entry is not None:
+        for key, found in top.each("environments"):
             environment = environments[key]
             if environment is not None:
-                check_beside(environment, node, ("environments", key), design.mode, catalog, problems)
-        check_design(design, design_node, environments, workloads, catalog, problems)
-    frame = frame_of(root, top.name if top else "", placements, environments, design, problems)
+                check_beside(environment, found.node, found.path, design.mode, catalog, problems)
+        check_design(design, design_entry, environments, workloads, catalog)
+    frame = frame_of(top, head.name if head else "", placements, environments, design)
     known = tuple(w for w in workloads.values() if w is not None)
     if frame is not None and catalog is not None:
-        check_arms(frame, by_method(replace(frame, workloads=known), methods), root, problems)
+        check_arms(frame, by_method(replace(frame, workloads=known), methods), top)
     if frame is not None:
-        check_programs(frame, pieces, programs, problems)
+        check_programs(frame, pieces, programs)
     if frame is not None and catalog is not None:
-        check_applications(frame, pieces, workloads, catalog, problems)
-    if problems.found or frame is None or top is None:
+        check_applications(frame, pieces, workloads, catalog)
+    if problems.found or frame is None or head is None:
         raise problems.error()
     study = Study(
-        name=top.name,
-        question=top.question,
+        name=head.name,
+        question=head.question,
         environments=frame.environments,
         placements=frame.placements,
         workloads=known,
         design=frame.design,
         images=tuple(images.values()),
     )
-    check_methods(study, methods, root, problems)
-    if problems.found:
-        raise problems.error()
+    check_methods(study, methods, top)
+    problems.check()
     return by_method(study, methods)
 
 
 def _check_sections(
-    root: MapNode,
+    top: Located,
     placements: Mapping[str, Placement | None],
     environments: Mapping[str, Environment | None],
     catalog: Catalog | None,
-    problems: Problems,
 ) -> None:
-    for key, (_, node) in entries_of(root, "placements").items():
+    for key, found in top.each("placements"):
         place = placements[key]
         if place is not None:
-            check_placement(place, node, ("placements", key), problems)
-    for key, (_, node) in entries_of(root, "environments").items():
+            check_placement(place, found)
+    for key, found in top.each("environments"):
         environment = environments[key]
         if environment is not None:
-            check_environment(environment, node, ("environments", key), placements, catalog, problems)
+            check_environment(environment, found, placements, catalog)
             if catalog is None or environment.backend in catalog.backends:
-                check_own(environment, node, ("environments", key), problems)
+                check_own(environment, found)

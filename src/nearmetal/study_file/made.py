@@ -7,17 +7,15 @@ from dataclasses import replace
 
 from ..model.study import Design, Environment, Placement, Study
 from .checks import reach_memory, usable
-from .problems import Path, Problems
-from .tree import MapNode, mark_of
+from .tree import Located
 
 
 def frame_of(
-    root: MapNode,
+    top: Located,
     name: str,
     placements: Mapping[str, Placement | None],
     environments: Mapping[str, Environment | None],
     design: Design | None,
-    problems: Problems,
 ) -> Study | None:
     """Return the study without its workloads; None if a part has mistakes or a name in it is unknown."""
     known = {k: v for k, v in placements.items() if v is not None}
@@ -37,9 +35,8 @@ def frame_of(
         usual = tuple(n for n, p in known.items() if usable(section, p) and reach_memory(section, p))
         used = section.placements or usual
         if not used:
-            at: Path = ("environments", key)
             what = f"attachment {section.attachment} can serve no placement; write attachment: veth-bridge"
-            problems.add(mark_of(root, at, key=True), at, what)
+            top.mistake(("environments", key), what, key=True)
         if not used or any(n not in known for n in used):
             return None
         around = section if section.inside is None else sound.get(section.inside, section)

@@ -1,13 +1,19 @@
-"""Collect the mistakes of a study file, so that all of them are reported at once."""
+"""Read the text of a file, and collect the mistakes in it, so that all of them are reported at once.
+
+Study files, series files, inventories and files about papers are read this way.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 from typing import NoReturn
 
-from ..errors import Mark, StudyError, StudyProblem
+from ..errors import FileError, Mark, StudyError, StudyProblem, UsageError
 
 Path = tuple[str | int, ...]
+MAX_BYTES = 1 << 20
+TOO_LARGE = f"larger than {MAX_BYTES >> 20} MiB, which no such file is"
 
 
 @dataclass
@@ -15,17 +21,23 @@ class Problems:
     """The mistakes of one file.
 
     file: name of the file in messages.
+    kind: the error that reports them.
+    sign: what stands between a key and its value in such a file.
     found: mistakes by position and message, so that a mistake in a part that a sweep repeats is shown once.
     added: number of calls of add(), repeated mistakes included.
     unread: keys whose values have mistakes. Objects made from the other keys contain defaults for them.
-    noun: what the file holds, for messages.
     """
 
     file: str
+    kind: type[FileError] = StudyError
+    sign: str = ":"
     found: dict[tuple[Mark, str], StudyProblem] = field(default_factory=dict)
     added: int = 0
     unread: set[Path] = field(default_factory=set)
-    noun: str = "study"
+
+    @property
+    def noun(self) -> str:
+        return self.kind.noun
 
     @property
     def a_noun(self) -> str:
@@ -42,13 +54,39 @@ class Problems:
     def stop(self, mark: Mark, what: str) -> NoReturn:
         """Add a mistake after which the file cannot be read further.
 
-        Raises StudyError.
+        Raises the error of the file.
         """
         self.add(mark, (), what)
         raise self.error()
 
-    def error(self) -> StudyError:
-        return StudyError(tuple(sorted(self.found.values(), key=lambda p: (p.line, p.column))))
+    def error(self) -> FileError:
+        return self.kind(tuple(sorted(self.found.values(), key=lambda p: (p.line, p.column))))
+
+    def check(self) -> None:
+        """Raise the error of the file if it has mistakes."""
+        if self.found:
+            raise self.error()
+
+
+def read_text(path: FilePath, problems: Problems, *, what: str, remedy: str) -> str:
+    """Return the text of a file.
+
+    what, remedy: what is read, and what to do if that is impossible; for messages.
+    Raises UsageError if the file cannot be read, and the error of the file if it is too large or not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        why = f"cannot read {what}: {e.strerror or e}"
+        raise UsageError(why, where=str(path), remedy=remedy) from e
+    if len(raw) > MAX_BYTES:
+        problems.stop(Mark(1, 1), TOO_LARGE)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        before = raw[: e.start].decode("utf-8-sig", errors="replace")
+        problems.stop(Mark.after(before), f"not UTF-8 (byte 0x{raw[e.start]:02x}); save the file as UTF-8")
 
 
 def dotted(path: Path) -> str:

@@ -19,7 +19,7 @@ from .catalog import Catalog, KnownApplication
 from .load import load_text
 from .problems import Path, Problems
 from .schema import Schema, one_schema
-from .tree import MapNode, mark_of, read_tree
+from .tree import Located, MapNode, mark_of, read_tree
 from .validate import read
 
 SERIES_SCHEMA_NAME = "nearmetal-series.schema.json"
@@ -51,7 +51,7 @@ def load_series(
     """
     problems = Problems(name_of(SERIES_FILE))
     root = read_tree(text_of(SERIES_FILE), problems)
-    head = read(SeriesFile, root, (), problems)
+    head = read(SeriesFile, Located(node=root, path=(), problems=problems))
     found: list[StudyProblem] = []
     studies: dict[str, Study] = {}
     table = ""

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import Mark
-from .problems import Path, Problems, clip
+from .problems import MAX_BYTES, TOO_LARGE, Path, Problems, clip
 
 if TYPE_CHECKING:
     from ruamel.yaml.events import Event, ScalarEvent
 
-MAX_BYTES = 1 << 20
-TOO_LARGE = f"larger than {MAX_BYTES >> 20} MiB, which no such file is"
 MAX_DEPTH = 16
 MAX_NODES = 10_000
 MAX_TEXT = 8192  # characters of one scalar
@@ -98,6 +96,43 @@ def mark_of(root: Node, path: Path, *, key: bool = False) -> Mark:
         else:
             break
     return mark
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """A node of a file, with its path in the file.
+
+    problems: receives the mistakes in it.
+    """
+
+    node: Node
+    path: Path
+    problems: Problems
+
+    @property
+    def entries(self) -> Mapping[str, tuple[Mark, Node]]:
+        """The entries of a mapping, with the positions of their keys; empty for any other node."""
+        return self.node.entries if isinstance(self.node, MapNode) else {}
+
+    def get(self, key: str) -> Located | None:
+        """Return the value of a key; None if it is missing."""
+        entry = self.entries.get(key)
+        return (
+            None if entry is None else Located(node=entry[1], path=(*self.path, key), problems=self.problems)
+        )
+
+    def each(self, section: str) -> Iterator[tuple[str, Located]]:
+        """Yield the entries of a section by their keys; none if the section is missing."""
+        for key, (_, node) in entries_of(self.node, section).items():
+            yield key, Located(node=node, path=(*self.path, section, key), problems=self.problems)
+
+    def unread(self, *at: str | int) -> bool:
+        """Return whether the value of a key has mistakes."""
+        return (*self.path, *at) in self.problems.unread
+
+    def mistake(self, at: Path, what: str, *, key: bool = False) -> None:
+        """Add a mistake in the value at a path below the node, or in the key of that value."""
+        self.problems.add(mark_of(self.node, at, key=key), self.path + at, what)
 
 
 def read_tree(text: str, problems: Problems) -> MapNode:
@@ -267,8 +302,8 @@ class _Open:
         return MapNode(mark=self.mark, entries=entries)
 
 
-def entries_of(root: MapNode, section: str) -> Mapping[str, tuple[Mark, Node]]:
+def entries_of(root: Node, section: str) -> Mapping[str, tuple[Mark, Node]]:
     """Return the entries of a section of the file, with the positions of their keys. They are empty if the
     section is missing."""
-    node = root.get(section)
+    node = root.get(section) if isinstance(root, MapNode) else None
     return node.entries if isinstance(node, MapNode) else {}

@@ -1,13 +1,15 @@
-"""Validate one node with a pydantic model: return the values, or report every mistake with its position."""
+"""Validate values of a file with a pydantic model: return them, or report every mistake with its position."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin
 
+from ..errors import Mark
 from ..model.keys import did_you_mean
 from .problems import Path, Problems, clip
-from .tree import Node, mark_of, plain_data
+from .tree import Located, mark_of, plain_data
 
 Kind = TypeVar("Kind")
 
@@ -20,22 +22,37 @@ if TYPE_CHECKING:
     Model = TypeVar("Model", bound=BaseModel)
 
 
-def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> Model | None:
-    """Return the node's values as a model. Every mistake is added to problems.
+class Locate(Protocol):
+    """Returns the position of the value at a path, or that of its key; the nearest one around it if there is
+    none."""
+
+    def __call__(self, path: Path, *, key: bool = False) -> Mark: ...
+
+
+def validate(model: type[Model], found: Located) -> Model | None:
+    """Return the values of a node as a model, as validate_data."""
+    node = found.node
+    return validate_data(model, plain_data(node), partial(mark_of, node), found.path, found.problems)
+
+
+def validate_data(
+    model: type[Model], data: object, locate: Locate, path: Path, problems: Problems
+) -> Model | None:
+    """Return data of a file as a model. Every mistake is added to problems.
 
     If only some keys have mistakes (problems.unread), the model is made from the other keys, so that these
     can still be checked against the rest of the file. None if that is impossible too.
-    path: path of the node, for messages.
+    locate: positions in the file, by paths in the data.
+    path: path of the data in the file, for messages.
     """
     from pydantic import ValidationError
 
-    data = plain_data(node)
     try:
         return model.model_validate(data)
     except ValidationError as e:
         errors = e.errors(include_url=False, include_input=False)
     for error in errors:
-        _tell(error, model, node, path, problems)
+        _tell(error, model, locate, path, problems)
     bad = {error["loc"][0] for error in errors if error["loc"]}
     if not isinstance(data, dict) or not bad:
         return None
@@ -48,21 +65,19 @@ def validate(model: type[Model], node: Node, path: Path, problems: Problems) -> 
 
 def read(
     kind: type[Kind],
-    node: Node,
-    path: Path,
-    problems: Problems,
+    found: Located,
     *,
     own: tuple[type[BackendSettings], ...] = (),
     **given: object,
 ) -> Kind | None:
-    """Return the node's values as a dataclass that declares keys; otherwise the same as validate.
+    """Return the values of a node as a dataclass that declares keys; otherwise the same as validate.
 
     own: settings of backends that the node may have.
     given: values of the fields that no key fills.
     """
     from .sections import made, section_of
 
-    section = validate(section_of(kind, own), node, path, problems)
+    section = validate(section_of(kind, own), found)
     if section is None:
         return None
     out: Kind = made(section, **given)
@@ -81,29 +96,27 @@ def required(annotation: Any) -> Any:
 
 
 def _tell(
-    error: Mapping[str, Any], model: type[BaseModel], node: Node, path: Path, problems: Problems
+    error: Mapping[str, Any], model: type[BaseModel], locate: Locate, path: Path, problems: Problems
 ) -> None:
     loc: Path = tuple(error["loc"])
     kind = str(error["type"])
     on_key = kind == "extra_forbidden" or loc[-1:] == ("[key]",)
     loc = loc[:-1] if loc[-1:] == ("[key]",) else loc
-    mark = mark_of(node, loc, key=on_key)
-    problems.add(mark, path + loc, _words(kind, error, model, loc, len(problems.found)))
+    problems.add(locate(loc, key=on_key), path + loc, _words(kind, error, model, loc, problems))
 
 
-def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, reported: int) -> str:
+def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, problems: Problems) -> str:
     if kind == "value_error":
         return str(error["ctx"]["error"])
     if kind == "extra_forbidden":
         # After 100 mistakes, suggestions are left out: nobody reads them, and they cost time.
-        known = _keys(model, loc[:-1]) if reported < 100 else ()
+        known = _keys(model, loc[:-1]) if len(problems.found) < 100 else ()
         return f"unknown key{did_you_mean(str(loc[-1]), known)}"
     if kind == "missing":
-        example = _example(model, loc)
-        return f"missing; write {loc[-1]}: {example}" if example else "missing"
+        return f"missing; write {loc[-1]}{problems.sign} {_example(model, loc) or '…'}"
     if kind in ("model_type", "model_attributes_type", "dict_type", "dataclass_type"):
-        return f"keys with values are wanted here, such as {_first_line(model, loc)}"
-    if kind == "list_type":
+        return f"keys with values are wanted here, such as {_first_line(model, loc, problems.sign)}"
+    if kind in ("list_type", "tuple_type"):
         return f"a list is wanted here, such as {_example(model, loc) or '[a, b]'}"
     if kind == "too_short":
         return "a value is missing here"
@@ -127,8 +140,8 @@ def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
             field = keys_of(at).get(str(part))
             at = field.annotation if field else None
         else:
-            at = next((a for a in reversed(get_args(at)) if a is not type(None)), None)
-        while at is not None and not isinstance(at, type) and get_origin(at) not in (dict, list):
+            at = next((a for a in reversed(get_args(at)) if a not in (type(None), ...)), None)
+        while at is not None and not isinstance(at, type) and get_origin(at) not in (dict, list, tuple):
             at = next((a for a in get_args(at) if a is not type(None)), None)  # X | None, Annotated[X, ...]
     return at if isinstance(at, type) and issubclass(at, BaseModel) else None
 
@@ -140,13 +153,13 @@ def _example(model: type[BaseModel], loc: Path) -> str:
     return inline(field.examples[0]) if field is not None and field.examples else ""
 
 
-def _first_line(model: type[BaseModel], loc: Path) -> str:
+def _first_line(model: type[BaseModel], loc: Path, sign: str) -> str:
     """Return the first key of the model at a place with its example, such as 'backend: native'."""
     found = _model_at(model, loc)
     if found is None:
-        return _example(model, loc) or "key: value"
+        return _example(model, loc) or f"key{sign} value"
     name, field = next(iter(keys_of(found).items()))
-    return f'"{name}: {inline(field.examples[0])}"' if field.examples else f"{name}: …"
+    return f'"{name}{sign} {inline(field.examples[0])}"' if field.examples else f"{name}{sign} …"
 
 
 def inline(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..model.change import replace
 from ..model.expression import search
@@ -25,23 +25,35 @@ class CheckResult:
     found: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResourceUse:
+    """The resources that one run of a program used. A value that was not measured is None.
+
+    wall, user, system: seconds.
+    max_rss: bytes.
+    io: bytes of system calls, by kind as in /proc/self/io.
+    parts: seconds within wall, by kind.
+    """
+
+    wall: float
+    user: float | None = None
+    system: float | None = None
+    max_rss: int | None = None
+    io: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, float] | None = None
+
+
 def parse(
     workload: CommandWorkload,
     stdout: str,
+    used: ResourceUse,
     *,
-    wall: float,
-    user: float | None,
-    system: float | None,
-    max_rss: int | None,
-    io: Mapping[str, int] | None = None,
-    parts: Mapping[str, float] | None = None,
     files: Mapping[str, str] | None = None,
     difference: str | None = None,
 ) -> tuple[Row, ...]:
     """Return the rows of one run: those of used_rows, then the workload's own metrics. A metric of the
     workload replaces the row of used_rows with the same name.
 
-    parts: seconds within wall, by kind.
     files: contents of the files that the program wrote, by name.
     difference: first difference from the reference; '' if there is none, None if nothing was compared.
 
@@ -57,44 +69,31 @@ def parse(
     texts |= {name: text[:SEARCHED] for name, text in (files or {}).items()}
     values = {m.name: _value(m, texts) for m in workload.metrics}
     own = {m.name: _own_row(workload.name, m, values[m.name]) for m in workload.metrics}
-    used = used_rows(
-        workload.name, wall=wall, user=user, system=system, max_rss=max_rss, io=io, own=own, parts=parts
-    )
+    resources = used_rows(workload.name, used, own=own)
     checks = [_bounded(m, values[m.name]) for m in workload.metrics if m.bounds]
     if workload.verify is not None:
         checks += _verified(workload.verify, texts.get(workload.verify.file), difference)
-    return checked_rows(used + tuple(own.values()), checks)
+    return checked_rows(resources + tuple(own.values()), checks)
 
 
-def used_rows(
-    name: str,
-    *,
-    wall: float,
-    user: float | None,
-    system: float | None,
-    max_rss: int | None,
-    io: Mapping[str, int] | None = None,
-    own: Container[str] = (),
-    parts: Mapping[str, float] | None = None,
-) -> tuple[Row, ...]:
+def used_rows(name: str, used: ResourceUse, *, own: Container[str] = ()) -> tuple[Row, ...]:
     """Return the resources that a run used, as rows of the workload `name`.
 
     They are wall, user and system (seconds), max_rss, and read and written (bytes of system calls; no row if
     0). A value that was not measured has no row.
 
     own: names of metrics that the workload measures itself. They have no row here.
-    parts: as in parse.
     """
     measured: tuple[tuple[str, str, float | None], ...] = (
-        ("wall", "s", wall),
-        ("user", "s", user),
-        ("system", "s", system),
-        ("max_rss", "B", max_rss),
-        ("read", "B", (io or {}).get("rchar") or None),
-        ("written", "B", (io or {}).get("wchar") or None),
+        ("wall", "s", used.wall),
+        ("user", "s", used.user),
+        ("system", "s", used.system),
+        ("max_rss", "B", used.max_rss),
+        ("read", "B", used.io.get("rchar") or None),
+        ("written", "B", used.io.get("wchar") or None),
     )
     return tuple(
-        value_row(name, metric, unit, Better.LOWER, value, parts=parts if metric == "wall" else None)
+        value_row(name, metric, unit, Better.LOWER, value, parts=used.parts if metric == "wall" else None)
         for metric, unit, value in measured
         if value is not None and metric not in own
     )

@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
 Value = str | int | float
@@ -33,13 +33,13 @@ class Kind(StrEnum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Parameter:
     """One key of a kernel or an application.
 
-    default: a value of this kind, or 'auto' if that is allowed.
+    default: a value of this kind, or 'auto'.
     doc: one line of documentation.
-    auto: whether 'auto' is accepted too.
+    auto: whether 'auto' is accepted although it is not the default.
     least, most: limits of a number.
     multiple: a whole number must be divisible by it.
     words: accepted values of a WORD.
@@ -49,17 +49,23 @@ class Parameter:
     kind: Kind
     default: Value
     doc: str
+    _: KW_ONLY
     auto: bool = False
     least: float = 1
     most: float = 1 << 40
     multiple: int = 1
     words: tuple[str, ...] = ()
 
+    @property
+    def takes_auto(self) -> bool:
+        """Whether 'auto' is accepted."""
+        return self.auto or self.default == AUTO
+
     def problem(self, value: object) -> str | None:
         """Return why this value is not accepted; None if it is."""
-        if self.auto and value == AUTO:
+        if self.takes_auto and value == AUTO:
             return None
-        also = ", or auto" if self.auto else ""
+        also = ", or auto" if self.takes_auto else ""
         if self.kind is Kind.WORD:
             return None if value in self.words else f"{self.name} is one of {', '.join(self.words)}{also}"
         if self.kind is Kind.TEXT:

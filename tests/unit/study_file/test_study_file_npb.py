@@ -11,7 +11,7 @@ from nearmetal.model.record import Status
 from nearmetal.model.study import CommandWorkload
 from nearmetal.study_file import Catalog, dump_study, load_text
 from nearmetal.study_file.workloads.npb import Benchmark, Size, find_program, npb_command, ranks_of
-from nearmetal.workloads.command import parse
+from nearmetal.workloads.command import ResourceUse, parse
 
 STUDY = """\
 name: npb
@@ -209,10 +209,7 @@ def test_output_of_both_npb_versions_is_parsed(place: Path) -> None:
     program = find_program(place, Benchmark.IS, Size.S)
     assert program is not None
     workload = npb_command("theirs", program, env={}, time_limit=60)
-    new, old = (
-        {r.metric: r for r in parse(workload, text, wall=1.0, user=None, system=None, max_rss=None)}
-        for text in (NEW, OLD)
-    )
+    new, old = ({r.metric: r for r in parse(workload, text, ResourceUse(wall=1.0))} for text in (NEW, OLD))
     assert (new["rate"].values, new["seconds"].values) == ((1373.53e6,), (0.05,))
     assert all(r.status is Status.OK and r.verification["found"] == "SUCCESSFUL" for r in new.values())
     assert old["rate"].values == (67.11e6,), "what was measured is kept"
@@ -229,9 +226,6 @@ def test_an_output_without_a_verification_is_none(place: Path) -> None:
     rows = parse(
         npb_command("theirs", program, env={}, time_limit=60),
         text,
-        wall=1.0,
-        user=None,
-        system=None,
-        max_rss=None,
+        ResourceUse(wall=1.0),
     )
     assert all("expected SUCCESSFUL, found nothing like" in r.reason for r in rows)

@@ -26,7 +26,7 @@ CHEAPER = Attachment.MACVLAN
 _SLOWER_STORAGE = frozenset((StorageKind.OVERLAY, StorageKind.LOOP))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Remedy:
     """A change that may help against a cause.
 
@@ -94,75 +94,34 @@ def _dear_attachment(arm: Arm, baseline: Arm, _: Workload) -> bool:
 
 #: The first one that fits is suggested.
 REMEDIES: tuple[Remedy, ...] = (
+    Remedy("THROTTLED", _own_limit("cpu"), Change.CPU, "take the CPU quota out (limits: cpu)"),
+    Remedy("TIMEOUTS", _long_rto, Change.RTO_MIN, f"rto_min {SHORT_RTO * 1e3:.0f} ms (network: rto_min)"),
     Remedy(
-        cause="THROTTLED",
-        fits=_own_limit("cpu"),
-        change=Change.CPU,
-        words="take the CPU quota out (limits: cpu)",
+        "DELAY", _own_limit("cpu_shares"), Change.CPU_SHARES, "give it the usual weight (limits: cpu_shares)"
+    ),
+    Remedy("DELAY", _in_company, None, "other CPUs for its companion (beside: cpus)"),
+    Remedy("DELAY", _loose, Change.PINNING, "a CPU of its own for each rank (pinning: rank)"),
+    Remedy("DELAY", _oversubscribed, None, "no more ranks than CPUs (oversubscribe: false)"),
+    Remedy("MEMORY", _own_limit("memory"), Change.MEMORY, "take the memory limit out (limits: memory)"),
+    Remedy("DISK", _slow_storage, Change.STORAGE, "a directory of the machine for its files (storage: bind)"),
+    Remedy("TLB", _small_pages, None, "huge pages (pages: huge)"),
+    Remedy("FAULTS", _small_pages, None, "huge pages (pages: huge)"),
+    Remedy(
+        "leaves shared memory",
+        _divided,
+        Change.ONE_INSTANCE,
+        "all tasks in one instance, where they share memory",
     ),
     Remedy(
-        cause="TIMEOUTS",
-        fits=_long_rto,
-        change=Change.RTO_MIN,
-        words=f"rto_min {SHORT_RTO * 1e3:.0f} ms (network: rto_min)",
+        "communication", _divided, Change.ONE_INSTANCE, "all tasks in one instance, where they share memory"
     ),
     Remedy(
-        cause="DELAY",
-        fits=_own_limit("cpu_shares"),
-        change=Change.CPU_SHARES,
-        words="give it the usual weight (limits: cpu_shares)",
+        "communication",
+        _dear_attachment,
+        Change.ATTACHMENT,
+        f"a shorter way through the kernel (attachment: {CHEAPER.value})",
     ),
-    Remedy(cause="DELAY", fits=_in_company, change=None, words="other CPUs for its companion (beside: cpus)"),
-    Remedy(
-        cause="DELAY",
-        fits=_loose,
-        change=Change.PINNING,
-        words="a CPU of its own for each rank (pinning: rank)",
-    ),
-    Remedy(
-        cause="DELAY",
-        fits=_oversubscribed,
-        change=None,
-        words="no more ranks than CPUs (oversubscribe: false)",
-    ),
-    Remedy(
-        cause="MEMORY",
-        fits=_own_limit("memory"),
-        change=Change.MEMORY,
-        words="take the memory limit out (limits: memory)",
-    ),
-    Remedy(
-        cause="DISK",
-        fits=_slow_storage,
-        change=Change.STORAGE,
-        words="a directory of the machine for its files (storage: bind)",
-    ),
-    Remedy(
-        cause="TLB",
-        fits=_small_pages,
-        change=None,
-        words="huge pages (pages: huge)",
-    ),
-    Remedy(cause="FAULTS", fits=_small_pages, change=None, words="huge pages (pages: huge)"),
-    Remedy(
-        cause="leaves shared memory",
-        fits=_divided,
-        change=Change.ONE_INSTANCE,
-        words="all tasks in one instance, where they share memory",
-    ),
-    Remedy(
-        cause="communication",
-        fits=_divided,
-        change=Change.ONE_INSTANCE,
-        words="all tasks in one instance, where they share memory",
-    ),
-    Remedy(
-        cause="communication",
-        fits=_dear_attachment,
-        change=Change.ATTACHMENT,
-        words=f"a shorter way through the kernel (attachment: {CHEAPER.value})",
-    ),
-    Remedy(cause="DELAY", fits=_always, change=None, words="find out who else uses its CPUs"),
+    Remedy("DELAY", _always, None, "find out who else uses its CPUs"),
 )
 
 

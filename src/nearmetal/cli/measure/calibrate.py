@@ -14,8 +14,8 @@ from ...api.results import write_report
 from ...api.studies import study_from, study_text
 from ...errors import ExitCode
 from ...model.study import Mode
-from ..common import FailOn, complain, duration, print_json
-from ..options import DryRun, Force, Json, Margin, Parent, Seed
+from ..common import complain, duration, print_json
+from ..options import DryRun, Force, Json, Margin, Parent, RunOptions, Seed
 from ..plan_text import show_plan
 from ..view import View, analysed
 from .measuring import changed, finish, order_of
@@ -59,7 +59,7 @@ def calibrate(
             order = order_of(results, study_text(study), force=force)
             outcome = measured(study, order, view)
         if outcome.interrupted or outcome.directory is None:
-            return finish(outcome, json=json, fail_on=FailOn.NOTHING)
+            return finish(outcome, RunOptions(json=json))
         found = analysed(outcome.directory, quiet=json)
         write_report(found)
         outcome.directory.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
@@ -16,7 +16,7 @@ from ...records import ResultsDirectory
 from ...records.claims import LEASE
 from ...report.text import plural
 from ..common import complain, duration
-from ..options import Parent
+from ..options import Directory, Parent, RunOptions
 
 
 def lease_of(text: str | None) -> float:
@@ -24,30 +24,24 @@ def lease_of(text: str | None) -> float:
     return duration(text, "--lease") or LEASE
 
 
-def fleet_of(
-    engine: str | None,
-    workers: int | None,
-    options: Sequence[str],
-    lease: str | None,
-    nodes: str | None = None,
-) -> Fleet | None:
+def fleet_of(options: RunOptions) -> Fleet | None:
     """Return the workers that a command line asks for; None if this process runs the rounds itself.
 
-    workers: their number; None for one, or one on each node of an inventory.
-    nodes: an inventory, see inventory.load_inventory(); None without one.
+    Without --workers there is one, or one on each node of an inventory (inventory.load_inventory()).
 
     Raises UsageError for an unknown engine or option, and for an inventory with an engine that chooses the
     nodes itself, and the errors of load_inventory().
     """
+    engine, workers, nodes = options.engine, options.workers, options.nodes
     if engine is None:
-        if (workers or 1) > 1 or options or nodes is not None:
+        if (workers or 1) > 1 or options.engine_option or nodes is not None:
             raise UsageError(
                 "--workers, --nodes and --engine-option need an engine",
                 remedy=f"--engine, one of: {', '.join(engine_names())}",
             )
         return None
     loaded = load_engine(engine)
-    known = parse_options(engine, loaded, options)
+    known = parse_options(engine, loaded, options.engine_option)
     if nodes is not None:
         if not isinstance(loaded, NamesNodes):
             raise UsageError(
@@ -60,7 +54,7 @@ def fleet_of(
             )
         known = {**node_options(nodes, complain), **known}
         workers = workers or len(loaded.nodes(known))
-    return Fleet(engine=engine, workers=workers or 1, options=known, lease=lease_of(lease))
+    return Fleet(engine=engine, workers=workers or 1, options=known, lease=lease_of(options.lease))
 
 
 def workers_of(directory: ResultsDirectory) -> Mapping[str, State]:
@@ -69,9 +63,7 @@ def workers_of(directory: ResultsDirectory) -> Mapping[str, State]:
 
 
 def cancel(
-    directory: Path = typer.Argument(
-        None, metavar="DIR", help="A results directory; without one the newest below results/."
-    ),
+    directory: Path = Directory,
     results: Path = Parent,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the workers, and cancel none."),
 ) -> int:

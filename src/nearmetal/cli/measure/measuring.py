@@ -21,7 +21,7 @@ from ...records import completed_blocks
 from ...records.disk import resume_line
 from ...units import UnitError, parse_share
 from ..common import FailOn, duration
-from ..options import Require
+from ..options import RunOptions
 from ..plan_text import Begun, show_plan
 from ..read.present import print_result
 from ..view import View, analysed
@@ -91,70 +91,53 @@ def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) ->
 
 
 def measure(
-    study: Study,
-    results: Path,
-    max_blocks: int | None,
-    *,
-    json: bool,
-    fail_on: FailOn,
-    force: bool,
-    dry_run: bool,
-    overrun: bool = False,
-    require: Require | None = None,
-    everything: bool = False,
-    fleet: Fleet | None = None,
+    study: Study, options: RunOptions, max_blocks: int | None = None, fleet: Fleet | None = None
 ) -> int:
-    """Run a study to its end and show its result, or with dry_run its plan. Returns the exit code.
+    """Run a study to its end and show its result, or with --dry-run its plan. Returns the exit code.
 
     fleet: workers that run the rounds; None if this process does.
     """
-    if dry_run:
-        with View(quiet=json) as view:
-            study = checked(study, view, require_kvm=require is Require.KVM)
-        show_plan(bounded(study, max_blocks), json=json, blocks=None)
+    if options.dry_run:
+        with View(quiet=options.json) as view:
+            study = checked(study, view, require_kvm=options.require_kvm)
+        show_plan(bounded(study, max_blocks), json=options.json, blocks=None)
         return int(ExitCode.DONE)
-    order = order_of(results, study_text(study), force=force, overrun=overrun)
-    with View(quiet=json) as view:
+    order = order_of(options.results, study_text(study), force=options.force, overrun=options.overrun)
+    with View(quiet=options.json) as view:
         if fleet is not None:
             outcome = run_by_engine(study, order, fleet, view, max_blocks=max_blocks)
         else:
-            outcome = measured(study, order, view, max_blocks=max_blocks, require_kvm=require is Require.KVM)
-    return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+            outcome = measured(study, order, view, max_blocks=max_blocks, require_kvm=options.require_kvm)
+    return finish(outcome, options)
 
 
 def resume_measuring(
     found: ResultsDirectory,
-    results: Path,
+    options: RunOptions,
     max_blocks: int | None,
+    fleet: Fleet | None,
     *,
     time: str | None,
     margin: str | None,
-    json: bool,
-    fail_on: FailOn,
-    force: bool,
-    dry_run: bool,
-    overrun: bool,
-    everything: bool,
-    fleet: Fleet | None = None,
 ) -> int:
-    """Resume a run and show its result, or with dry_run its plan. Returns the exit code.
+    """Resume a run and show its result, or with --dry-run its plan. Returns the exit code.
 
     fleet: as in measure().
     """
     study = changed(frozen_study(found), time=time)
     _same_margin(study, margin, found)
-    if dry_run:
-        with View(quiet=json) as view:
+    if options.dry_run:
+        with View(quiet=options.json) as view:
             study = checked_again(study, found, view)
-        show_plan(bounded(study, max_blocks), json=json, blocks=None, begun=_begun(study, found))
+        show_plan(bounded(study, max_blocks), json=options.json, blocks=None, begun=_begun(study, found))
         return int(ExitCode.DONE)
-    with View(quiet=json) as view:
-        order = order_of(results, found.study_yaml, force=force, overrun=overrun)
+    with View(quiet=options.json) as view:
+        order = order_of(options.results, found.study_yaml, force=options.force, overrun=options.overrun)
         if fleet is None:
             outcome = resumed(study, found, order, view, max_blocks=max_blocks)
         else:
             outcome = resume_by_engine(study, found, order, fleet, view, max_blocks=max_blocks)
-    return finish(outcome, json=json, fail_on=fail_on, everything=everything)
+    return finish(outcome, options)
 
 
 def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
@@ -182,26 +165,26 @@ def _begun(study: Study, found: ResultsDirectory) -> Begun:
     )
 
 
-def finish(outcome: Outcome, *, json: bool, fail_on: FailOn, everything: bool = False) -> int:
+def finish(outcome: Outcome, options: RunOptions) -> int:
     """Analyse the records on disk, write the report, and print the result and how to continue. Returns the
     exit code."""
     directory = outcome.directory
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
-    found = analysed(directory, quiet=json)
+    found = analysed(directory, quiet=options.json)
     analysis = found.analysis
     if analysis.blocks:
         write_report(found)
-    if analysis.blocks or json:
-        print_result(found, json=json, everything=everything)
+    if analysis.blocks or options.json:
+        print_result(found, json=options.json, everything=options.everything)
     if not analysis.blocks and not outcome.interrupted:
         again = f"{resume_line(directory.path)} --time 10m"
         print(f"no round was measured in that time. Go on with:  {again}", file=sys.stderr)
     if not outcome.interrupted:
         directory.close()
         print(f"stopped: {outcome.stopped}", file=sys.stderr)
-        return int(exit_code(analysis, fail_on))
+        return int(exit_code(analysis, options.fail_on))
     saved = "1 round is" if analysis.blocks == 1 else f"{analysis.blocks} rounds are"
     print(
         f"interrupted; {saved} saved. Go on with:  {resume_line(directory.path)}",

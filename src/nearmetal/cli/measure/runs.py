@@ -12,28 +12,18 @@ from ...errors import UsageError
 from ...model.design import Mode
 from ...model.series import Scale
 from ...model.workloads.kernel import Pages
-from ..common import FailOn, complain, duration, in_parts
+from ..common import complain, duration, in_parts
 from ..options import (
-    All,
+    OF_ENGINES,
     Design,
-    DryRun,
-    Engine,
-    EngineOption,
-    Fail,
-    Force,
-    Json,
-    Lease,
+    Directory,
     Margin,
     MaxBlocks,
-    Nodes,
-    Overrun,
-    Parent,
-    Require,
-    RequireOption,
+    RunOptions,
     Seed,
     Time,
     Width,
-    Workers,
+    with_run_options,
 )
 
 InParts = "Of a study in parts: "
@@ -46,6 +36,7 @@ Backend = typer.Option(
 )
 
 
+@with_run_options(*OF_ENGINES)
 def quick(
     time: str = Time,
     max_blocks: int = MaxBlocks,
@@ -54,14 +45,8 @@ def quick(
     mode: Mode = Design,
     width: str = Width,
     margin: str = Margin,
-    results: Path = Parent,
-    json: bool = Json,
-    everything: bool = All,
-    fail_on: FailOn = Fail,
-    force: bool = Force,
-    overrun: bool = Overrun,
-    require: Require = RequireOption,
-    dry_run: bool = DryRun,
+    *,
+    options: RunOptions,
 ) -> int:
     from ...api.studies import study_from
     from ...host import LocalHost
@@ -77,20 +62,10 @@ def quick(
         )
     study = with_pages(study_from(name, seed, complain), pages)
     study = changed(study, time=time, mode=mode, width=width, margin=margin)
-    return measure(
-        study,
-        results,
-        max_blocks,
-        json=json,
-        fail_on=fail_on,
-        force=force,
-        dry_run=dry_run,
-        overrun=overrun,
-        require=require,
-        everything=everything,
-    )
+    return measure(study, options, max_blocks)
 
 
+@with_run_options()
 def run(
     study_file: str = typer.Argument(..., metavar="STUDY", help="A study file, or a built-in study."),
     time: str = Time,
@@ -101,121 +76,50 @@ def run(
     scale: Scale = ScaleOption,
     only: list[str] = Only,
     backend: str = Backend,
-    results: Path = Parent,
-    json: bool = Json,
-    everything: bool = All,
-    fail_on: FailOn = Fail,
-    force: bool = Force,
-    overrun: bool = Overrun,
-    require: Require = RequireOption,
-    engine: str = Engine,
-    workers: int = Workers,
-    nodes: str = Nodes,
-    engine_option: list[str] = EngineOption,
-    lease: str = Lease,
-    dry_run: bool = DryRun,
+    *,
+    options: RunOptions,
 ) -> int:
-    source = in_parts(study_file, scale=scale, only=only, backend=backend)
-    if source is not None:
-        from ..series.planning import SeriesOptions
+    series = in_parts(study_file, scale=scale, only=only, backend=backend, time=time, seed=seed)
+    if series is not None:
         from ..series.running import run_series
 
-        _no_margin_of_parts(margin)
-        _no_engine_of_parts(engine)
-        options = SeriesOptions(
-            source=source,
-            scale=scale,
-            only=only,
-            seconds=duration(time),
-            seed=seed,
-            backend=backend,
-        )
-        return run_series(
-            options,
-            results,
-            max_blocks,
-            shown=study_file,
-            json=json,
-            fail_on=fail_on,
-            force=force,
-            dry_run=dry_run,
-            require_kvm=require is Require.KVM,
-        )
+        _not_of_parts(margin, options)
+        return run_series(series, options, max_blocks, shown=study_file)
     from ...api.studies import study_from
     from .engines import fleet_of
     from .measuring import changed, measure
 
     study = changed(study_from(study_file, seed, complain), time=time, mode=mode, margin=margin)
-    return measure(
-        study,
-        results,
-        max_blocks,
-        json=json,
-        fail_on=fail_on,
-        force=force,
-        dry_run=dry_run,
-        overrun=overrun,
-        require=require,
-        everything=everything,
-        fleet=fleet_of(engine, workers, engine_option, lease, nodes),
-    )
+    return measure(study, options, max_blocks, fleet_of(options))
 
 
+@with_run_options("require")
 def resume(
-    directory: Path = typer.Argument(
-        None, metavar="DIR", help="A results directory; without one the newest below results/."
-    ),
+    directory: Path = Directory,
     time: str = Time,
     margin: str = Margin,
     max_blocks: int = MaxBlocks,
-    results: Path = Parent,
-    json: bool = Json,
-    everything: bool = All,
-    fail_on: FailOn = Fail,
-    force: bool = Force,
-    overrun: bool = Overrun,
-    engine: str = Engine,
-    workers: int = Workers,
-    nodes: str = Nodes,
-    engine_option: list[str] = EngineOption,
-    lease: str = Lease,
-    dry_run: bool = DryRun,
+    *,
+    options: RunOptions,
 ) -> int:
     from ...api.results import open_results, open_series
 
-    several = open_series(directory, results, complain)
+    several = open_series(directory, options.results, complain)
     if several is not None:
         from ..series.running import resume_series
 
-        _no_margin_of_parts(margin)
-        _no_engine_of_parts(engine)
-        return resume_series(
-            several, time, max_blocks, json=json, fail_on=fail_on, force=force, dry_run=dry_run
-        )
+        _not_of_parts(margin, options)
+        return resume_series(several, options, duration(time), max_blocks)
     from .engines import fleet_of
     from .measuring import resume_measuring
 
-    return resume_measuring(
-        open_results(directory, results, complain),
-        results,
-        max_blocks,
-        time=time,
-        margin=margin,
-        json=json,
-        fail_on=fail_on,
-        force=force,
-        dry_run=dry_run,
-        overrun=overrun,
-        everything=everything,
-        fleet=fleet_of(engine, workers, engine_option, lease, nodes),
-    )
+    found = open_results(directory, options.results, complain)
+    return resume_measuring(found, options, max_blocks, fleet_of(options), time=time, margin=margin)
 
 
-def _no_engine_of_parts(engine: str | None) -> None:
-    if engine is not None:
-        raise UsageError("--engine does not apply to a study in parts", remedy="run a part by its study file")
-
-
-def _no_margin_of_parts(margin: str | None) -> None:
+def _not_of_parts(margin: str | None, options: RunOptions) -> None:
+    """Check that no option is given that a study in parts does not have. Raises UsageError."""
     if margin is not None:
         raise UsageError("--margin does not apply to a study in parts: each part has its own")
+    if options.engine is not None:
+        raise UsageError("--engine does not apply to a study in parts", remedy="run a part by its study file")

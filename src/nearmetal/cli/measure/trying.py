@@ -16,7 +16,7 @@ from ...records.disk import TRY_SECONDS
 from ...report.forms.json_form import cell_json
 from ...units import show_effect
 from ..common import complain, duration, print_json
-from ..options import DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed
+from ..options import Directory, DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed
 from ..plan_text import show_plan
 from ..read.present import print_result, result_json
 from ..view import View, analysed
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 def try_(
-    directory: Path = typer.Argument(
-        None, metavar="DIR", help="A results directory; without one the newest below results/."
-    ),
+    directory: Path = Directory,
     cell: str = typer.Option(
         "",
         "--cell",

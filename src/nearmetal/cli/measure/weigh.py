@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 
 import typer
 
 from ...errors import UsageError
 from ...model.keys import did_you_mean
 from ...model.study import Attachment
-from ...units import UnitError, parse_size
-from ..common import FailOn, complain, duration
-from ..options import (
-    All,
-    DryRun,
-    Fail,
-    Force,
-    Json,
-    Overrun,
-    Parent,
-    Require,
-    RequireOption,
-    Seed,
-    Width,
-)
+from ...units import parse_size
+from ..common import complain, duration, quantity
+from ..options import OF_ENGINES, RunOptions, Seed, Width, with_run_options
 
 SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
 """Words that only a shell understands."""
 
 
+@with_run_options(*OF_ENGINES)
 def weigh(
     environments: list[str] = typer.Argument(
         ...,
@@ -87,16 +75,10 @@ def weigh(
         help="A run of a program that takes longer is ended, and has failed.",
     ),
     seed: int = Seed,
-    results: Path = Parent,
-    json: bool = Json,
-    everything: bool = All,
-    fail_on: FailOn = Fail,
-    force: bool = Force,
-    overrun: bool = Overrun,
-    require: Require = RequireOption,
-    dry_run: bool = DryRun,
+    *,
+    options: RunOptions,
 ) -> int:
-    from ...api.measuring import weighed
+    from ...api.measuring import WeighRequest, weighed
     from ...environments.registry import backend_names
     from ..separator import missing_separator
     from .measuring import changed, margin_of, measure
@@ -107,8 +89,8 @@ def weigh(
     if unknown and (line := missing_separator(sys.argv[1:])):
         raise UsageError(f"{unknown[0]} is not an environment", remedy=line)
     _warn_of_signs(command)
-    study = weighed(
-        names,
+    request = WeighRequest(
+        environments=names,
         workloads=workload,
         command=command,
         ranks=ranks,
@@ -118,36 +100,13 @@ def weigh(
         image=image,
         lifecycle=lifecycle,
         methods=methods,
-        memory=_size(memory),
+        memory=quantity("--memory", memory or None, parse_size, "256MiB"),
         margin=margin_of(margin),
         time=duration(time) or 90.0,
         time_limit=duration(time_limit, "--time-limit"),
         seed=seed,
     )
-    study = changed(study, time=None, width=width)
-    return measure(
-        study,
-        results,
-        None,
-        json=json,
-        fail_on=fail_on,
-        force=force,
-        dry_run=dry_run,
-        overrun=overrun,
-        require=require,
-        everything=everything,
-    )
-
-
-def _size(text: str) -> int | None:
-    """Return the option --memory in bytes; None if it is not given. Raises UsageError."""
-    try:
-        size = parse_size(text) if text else None
-    except UnitError as e:
-        raise UsageError(f"--memory: {e}") from e
-    if size is not None and size < 1:
-        raise UsageError("--memory: must be above zero")
-    return size
+    return measure(changed(weighed(request), time=None, width=width), options)
 
 
 def _warn_of_signs(command: list[str]) -> None:

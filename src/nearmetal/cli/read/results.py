@@ -22,10 +22,10 @@ from ...report.text import plural
 from ...studies import names, series_names
 from ...workloads.applications.registry import application_names
 from ...workloads.kernels.registry import kernel_names
-from ..common import FailOn, complain, print_json
+from ..common import FailOn, complain, print_json, show
 from ..measure.engines import workers_of
 from ..measure.measuring import exit_code
-from ..options import All, Json
+from ..options import All, Directory, Fail, Json
 from ..series import results as series
 from ..view import analysed
 from .present import print_result
@@ -33,9 +33,6 @@ from .present import print_result
 if TYPE_CHECKING:
     from ...records import Verification
 
-Directory = typer.Argument(
-    None, metavar="DIR", help="A results directory; without one the newest below results/."
-)
 Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories are.")
 
 
@@ -98,7 +95,7 @@ def analyze(
     results: Path = Parent,
     json: bool = Json,
     everything: bool = All,
-    fail_on: FailOn = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1."),
+    fail_on: FailOn = Fail,
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
@@ -127,18 +124,12 @@ def report(
         )
     if dry_run:
         paths = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
-        if json:
-            print_json(paths)
-        else:
-            print("\n".join(paths))
+        show(paths, paths, json=json)
         return int(ExitCode.DONE)
-    files = write_report(own, figures=figures)
+    files = [str(f) for f in write_report(own, figures=figures)]
     if found.closed:
         found.close()
-    if json:
-        print_json([str(f) for f in files])
-    else:
-        print("\n".join(map(str, files)))
+    show(files, files, json=json)
     return int(ExitCode.DONE)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,40 +13,19 @@ from ...api.studies import draw_seed
 from ...errors import NearmetalError, UnavailableError, UsageError
 from ...host import LocalHost
 from ...images.build import build_seconds
-from ...model.series import Part, Scale, Series
+from ...model.series import Part, Series
 from ...model.series_file import SeriesFiles
 from ...model.study import Study
 from ...plan.narrowing import MachineOffer, narrow
 from ...report.text import plural
 from ...run.estimate import estimate
-from ...studies import SeriesSource
 from ...units import show_clock
-from ..common import print_json
+from ..common import SeriesOptions, print_json
 from ..plan_text import foreseen, show_plan
 
 if TYPE_CHECKING:
     from ...node.machine import Machine
     from ...node.progress import Progress
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeriesOptions:
-    """The options of a series on the command line.
-
-    source: where its files are.
-    scale: scale of a built-in series; None for the default.
-    only: keys of parts, as given.
-    seconds: total time of all parts.
-    seed: seed of the series; drawn if None.
-    backend: backend of its instances; None for those that the series file prefers.
-    """
-
-    source: SeriesSource
-    scale: Scale | None
-    only: Sequence[str]
-    seconds: float | None
-    seed: int | None
-    backend: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from ...records import SeriesDirectory
 from ...records.disk import resume_line
 from ...samplers import GUESTS, read_sections
 from ...study_file import load_study
-from ..common import FailOn, print_json
+from ..common import FailOn, print_json, show
 from ..measure.measuring import exit_code
 from ..view import analysed
 
@@ -131,8 +131,5 @@ def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bo
             directory.path, series, part_results(directory, series), paper_of(directory, series.paper)
         )
     paths = [str(f) for f in files]
-    if json:
-        print_json(paths)
-    else:
-        print("\n".join(paths))
+    show(paths, paths, json=json)
     return int(ExitCode.DONE)

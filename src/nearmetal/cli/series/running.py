@@ -20,10 +20,11 @@ from ...model.study import Study
 from ...records import SeriesDirectory
 from ...records.disk import resume_line
 from ...study_file import dump_study
-from ..common import FailOn, duration
+from ..common import SeriesOptions
 from ..measure.measuring import order_of
+from ..options import RunOptions
 from ..view import View, analysed
-from .planning import SeriesOptions, checked_series, requested_series, show_series, with_time
+from .planning import checked_series, requested_series, show_series, with_time
 from .results import frozen_series, tell
 
 if TYPE_CHECKING:
@@ -46,94 +47,67 @@ def create(series: Series, results: Path, table: str) -> SeriesDirectory:
     return SeriesDirectory.create(results, series, texts, table)
 
 
-def run_series(
-    options: SeriesOptions,
-    results: Path,
-    max_blocks: int | None,
-    *,
-    shown: str,
-    json: bool,
-    fail_on: FailOn,
-    force: bool,
-    dry_run: bool,
-    require_kvm: bool,
-) -> int:
-    """Run a study in parts and show its result, or with dry_run its plan. Returns the exit code.
+def run_series(requested: SeriesOptions, options: RunOptions, max_blocks: int | None, *, shown: str) -> int:
+    """Run a study in parts and show its result, or with --dry-run its plan. Returns the exit code.
 
     shown: the series as named on the command line.
     """
     from ...run.series import able, offer_here
 
-    found = requested_series(options)
-    with View(quiet=json) as view:
+    found = requested_series(requested)
+    with View(quiet=options.json) as view:
         machine = machine_here(view, None)
-        series = found.narrowed(offer_here(found.files, machine, view, options.backend), able)
-        if dry_run:
-            series = checked_series(series, machine, view, require_kvm=require_kvm)
-    if dry_run:
-        show_series(series, json=json, blocks=None, shown=shown)
+        series = found.narrowed(offer_here(found.files, machine, view, requested.backend), able)
+        if options.dry_run:
+            series = checked_series(series, machine, view, require_kvm=options.require_kvm)
+    if options.dry_run:
+        show_series(series, json=options.json, blocks=None, shown=shown)
         return int(ExitCode.DONE)
-    return run_parts(
-        create(series, results, found.files.table),
-        series,
-        _part_runner(machine, max_blocks, json=json, force=force, require_kvm=require_kvm),
-        seconds=series.max_time,
-        json=json,
-        fail_on=fail_on,
-    )
+    directory = create(series, options.results, found.files.table)
+    start = _part_runner(machine, options, max_blocks)
+    return run_parts(directory, series, start, options, seconds=series.max_time)
 
 
 def resume_series(
-    directory: SeriesDirectory,
-    time: str | None,
-    max_blocks: int | None,
-    *,
-    json: bool,
-    fail_on: FailOn,
-    force: bool,
-    dry_run: bool,
+    directory: SeriesDirectory, options: RunOptions, seconds: float | None, max_blocks: int | None
 ) -> int:
-    """Resume a study in parts and show its result, or with dry_run its plan. Returns the exit code."""
+    """Resume a study in parts and show its result, or with --dry-run its plan. Returns the exit code.
+
+    seconds: time limit; None for that of the series.
+    """
     series = frozen_series(directory)
-    seconds = duration(time) or series.max_time
-    with View(quiet=json) as view:
+    seconds = seconds or series.max_time
+    with View(quiet=options.json) as view:
         machine = machine_here(view, None)
-        if dry_run:
+        if options.dry_run:
             series = checked_series(replace(series, max_time=seconds), machine, view)
-    if dry_run:
-        show_series(series, json=json, blocks=None)
+    if options.dry_run:
+        show_series(series, json=options.json, blocks=None)
         return int(ExitCode.DONE)
-    start = _part_runner(machine, max_blocks, json=json, force=force)
-    return run_parts(directory, series, start, seconds=seconds, json=json, fail_on=fail_on)
+    start = _part_runner(machine, options, max_blocks)
+    return run_parts(directory, series, start, options, seconds=seconds)
 
 
-def _part_runner(
-    machine: Machine,
-    max_blocks: int | None,
-    *,
-    json: bool,
-    force: bool,
-    require_kvm: bool = False,
-) -> Start:
+def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None) -> Start:
     """Return a function that runs or resumes one part of a series below its directory."""
     from ...run.run import resume_run, start_run
 
     def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
-        with View(quiet=json) as view:
-            fitting, study = fitted(machine, study, view, require_kvm=require_kvm)
+        with View(quiet=options.json) as view:
+            fitting, study = fitted(machine, study, view, require_kvm=options.require_kvm)
             if found is None:
-                order = order_of(into.path, study_text(study), force=force, overrun=False)
+                order = order_of(into.path, study_text(study), force=options.force)
                 return start_run(fitting, bounded(study, max_blocks), order, view)
             frozen = frozen_study(found)
             again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
-            order = order_of(into.path, found.study_yaml, force=force, overrun=False)
+            order = order_of(into.path, found.study_yaml, force=options.force)
             return resume_run(fitting, bounded(again, max_blocks), found, order, view)
 
     return start
 
 
 def run_parts(
-    directory: SeriesDirectory, series: Series, start: Start, *, seconds: float, json: bool, fail_on: FailOn
+    directory: SeriesDirectory, series: Series, start: Start, options: RunOptions, *, seconds: float
 ) -> int:
     """Run every part that is not done yet. If all are done, run those without a verdict again.
 
@@ -155,7 +129,7 @@ def run_parts(
             continue
         print(f"{part.key}: {part.title}", file=sys.stderr)
         try:
-            begin += _built(part.study, json=json)
+            begin += _built(part.study, json=options.json)
             outcome = start(study, directory, directory.part(part))
         except (BusyError, DiskFullError):
             raise
@@ -171,13 +145,13 @@ def run_parts(
             if not outcome.interrupted:
                 outcome.directory.close()
         if outcome.interrupted:
-            tell(directory, series, json=json, fail_on=fail_on)
+            tell(directory, series, json=options.json, fail_on=options.fail_on)
             print(
                 f"interrupted. Go on with:  {resume_line(directory.path)}",
                 file=sys.stderr,
             )
             return int(ExitCode.INTERRUPTED)
-    return int(tell(directory, series, json=json, fail_on=fail_on))
+    return int(tell(directory, series, json=options.json, fail_on=options.fail_on))
 
 
 def _built(study: Study, *, json: bool) -> float:

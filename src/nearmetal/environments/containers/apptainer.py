@@ -7,7 +7,7 @@ start) would outlive the process that started it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -43,10 +43,20 @@ class Apptainer:
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="apptainer", remedy=REMEDY)
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[BoxInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+        if request.user_namespace is not None and request.tree == Path("/"):
+            # Without root, the root directory is one overlay for each directory of /, and apptainer ignores
+            # what is mounted below a root directory.
+            raise UnavailableError(
+                f"environment {request.environment.name}: without root, apptainer cannot use image host",
+                remedy="run as root, or take a built image",
+            )
+        program = partial(container, lacking=lacking_here(host))
+        with started(host, tools, request, program, more=MORE) as one:
+            yield make_instance(
+                tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
+            )
 
 
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
@@ -84,19 +94,3 @@ def lacking_here(host: Host) -> tuple[str, ...]:
     """Return lacking_capabilities() of this process."""
     status = host.read("/proc/self/status")
     return lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
-    if request.user_namespace is not None and request.tree == Path("/"):
-        # Without root, the root directory is one overlay for each directory of /, and apptainer ignores what
-        # is mounted below a root directory.
-        raise UnavailableError(
-            f"environment {request.environment.name}: without root, apptainer cannot use image host",
-            remedy="run as root, or take a built image",
-        )
-    program = partial(container, lacking=lacking_here(host))
-    with started(host, tools, request, program, more=MORE) as one:
-        yield make_instance(
-            tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
-        )

@@ -6,7 +6,7 @@ It cannot enter a running sandbox, so commands enter through the namespaces of i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from ...host import Host
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
@@ -30,10 +30,12 @@ class Bubblewrap:
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="bwrap", remedy="apt-get install bubblewrap")
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[BoxInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+        with started(host, tools, request, container) as one:
+            yield make_instance(
+                tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
+            )
 
 
 def container(given: Wrapped) -> list[str]:
@@ -46,11 +48,3 @@ def container(given: Wrapped) -> list[str]:
     for path, writable in given.binds.items():
         argv += ["--bind" if writable else "--ro-bind", str(path), str(path)]
     return [*argv, "--", *given.report.argv]
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
-    with started(host, tools, request, container) as one:
-        yield make_instance(
-            tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
-        )

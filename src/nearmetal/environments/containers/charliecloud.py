@@ -6,7 +6,7 @@ nm-box sets up the network and the host name of an instance. Commands enter by c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from ...host import Host, cgroups
 from ...host.processes import labelled as processes
@@ -37,10 +37,24 @@ class Charliecloud:
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="ch-run", remedy="apt-get install charliecloud")
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[ProgramInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+        with started(
+            host, tools, request, container, more=("--hostname", request.hostname, "--fresh", "/run")
+        ) as one:
+            try:
+                yield ProgramInstance(
+                    label=request.label,
+                    hostname=request.hostname,
+                    pid=one.pid,
+                    phases=one.phases,
+                    cgroups=one.given.groups,
+                    enter=entered(tools, request, entrance(tools, one)),
+                )
+            finally:
+                if not one.given.groups:
+                    # Without PID namespace and control group, processes are found by their label only.
+                    processes.kill_labelled(request.label)
 
 
 def container(given: Wrapped) -> list[str]:
@@ -72,23 +86,3 @@ def entrance(tools: Tools, one: Started) -> list[str]:
         argv += ["--cgroup", str(group)]
     # ch-run requires an image directory here, but does not use it.
     return [*argv, "--", *CH_RUN, "--join-pid", pid, str(one.given.state), "--"]
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
-    with started(
-        host, tools, request, container, more=("--hostname", request.hostname, "--fresh", "/run")
-    ) as one:
-        try:
-            yield ProgramInstance(
-                label=request.label,
-                hostname=request.hostname,
-                pid=one.pid,
-                phases=one.phases,
-                cgroups=one.given.groups,
-                enter=entered(tools, request, entrance(tools, one)),
-            )
-        finally:
-            if not one.given.groups:
-                # Without PID namespace and control group, processes are found by their label only.
-                processes.kill_labelled(request.label)

@@ -71,10 +71,51 @@ class Docker:
         version = f"docker {answer.stdout.strip()}"
         return replace(found, version=version) if isinstance(found, Available) else found
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[ProgramInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+        begin = time.monotonic_ns()
+        require_root(host, request)
+        require_fitting(request)
+        binds = all_binds(tools, request)
+        by_parent = cgroup_driver(host) == "cgroupfs"
+        tree = look_at(request.tree)
+        with ExitStack() as stack:
+            groups: dict[str, Path] = {}
+            if by_parent:
+                groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
+                stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
+            seat = stack.enter_context(_seat(host, tools, request))
+            # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
+            state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+            inner = replace(request, scratch=state)
+            report = stack.enter_context(first_report(tools, inner))
+            image = skeleton_image(host, tree, state)
+            words = run_words(
+                request,
+                {**binds, report.directory: True},
+                image=image,
+                mounts=overlays(tree, state),
+                seat=seat,
+                groups=cgroups.path_from_top(groups, request.label) if groups else None,
+            )
+            clients: list[Process] = []
+            stack.callback(put_away, host, request.label, clients)
+            run = stack.enter_context(
+                running(
+                    host,
+                    inner,
+                    report,
+                    in_groups(tools, {}, request.label, ["docker", *words, *report.argv]),
+                    timeout=START_TIMEOUT,
+                    pid_of=lambda: _pid(host, request.label, groups),
+                )
+            )
+            clients.append(run.program)
+            stack.enter_context(end_payload(run))
+            enter = entered_by_call(
+                tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
+            )
+            yield started_instance(request, run, begin, groups or cgroups.of_process(run.pid), enter)
 
     def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[str]:
         return in_seat(host, tools, request)
@@ -125,53 +166,6 @@ def run_words(
     for path, writable in binds.items():
         words += ["--mount", f'type=bind,"src={path}","dst={path}"{"" if writable else ",readonly"}']
     return [*words, *mounts, image]
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
-    begin = time.monotonic_ns()
-    require_root(host, request)
-    require_fitting(request)
-    binds = all_binds(tools, request)
-    by_parent = cgroup_driver(host) == "cgroupfs"
-    tree = look_at(request.tree)
-    with ExitStack() as stack:
-        groups: dict[str, Path] = {}
-        if by_parent:
-            groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
-            stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
-        seat = stack.enter_context(_seat(host, tools, request))
-        # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
-        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
-        inner = replace(request, scratch=state)
-        report = stack.enter_context(first_report(tools, inner))
-        image = skeleton_image(host, tree, state)
-        words = run_words(
-            request,
-            {**binds, report.directory: True},
-            image=image,
-            mounts=overlays(tree, state),
-            seat=seat,
-            groups=cgroups.path_from_top(groups, request.label) if groups else None,
-        )
-        clients: list[Process] = []
-        stack.callback(put_away, host, request.label, clients)
-        run = stack.enter_context(
-            running(
-                host,
-                inner,
-                report,
-                in_groups(tools, {}, request.label, ["docker", *words, *report.argv]),
-                timeout=START_TIMEOUT,
-                pid_of=lambda: _pid(host, request.label, groups),
-            )
-        )
-        clients.append(run.program)
-        stack.enter_context(end_payload(run))
-        enter = entered_by_call(
-            tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
-        )
-        yield started_instance(request, run, begin, groups or cgroups.of_process(run.pid), enter)
 
 
 def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:

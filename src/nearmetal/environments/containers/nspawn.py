@@ -6,7 +6,7 @@ Commands enter through the namespaces of its first process, as those of machinec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from ...host import Host
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
@@ -30,10 +30,13 @@ class Nspawn:
             self, host, tools, program="systemd-nspawn", remedy="apt-get install systemd-container"
         )
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[BoxInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+        require_root(host, request)
+        with started(host, tools, request, container) as one:
+            yield make_instance(
+                tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
+            )
 
 
 def container(given: Wrapped) -> list[str]:
@@ -48,12 +51,3 @@ def container(given: Wrapped) -> list[str]:
         quoted = str(path).replace("\\", "\\\\").replace(":", "\\:")
         argv += [f"--bind{'' if writable else '-ro'}={quoted}:{quoted}"]
     return [*argv, "--", *given.report.argv]
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
-    require_root(host, request)
-    with started(host, tools, request, container) as one:
-        yield make_instance(
-            tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
-        )

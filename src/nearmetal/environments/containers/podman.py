@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,10 +50,60 @@ class Podman:
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         return check_program(self, host, tools, program="podman", remedy="apt-get install podman uidmap")
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[ProgramInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+        begin = time.monotonic_ns()
+        require_fitting(request)
+        rootless = not host.is_root()
+        if rootless and request.seat is not None:
+            raise UnavailableError(
+                f"environment {request.environment.name}: without root podman has a user namespace of its "
+                "own, which cannot join a network of another",
+                remedy="run as root, or attachment: host, none or loopback",
+            )
+        binds = all_binds(tools, request)
+        with ExitStack() as stack:
+            groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
+            # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
+            state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+            short = stack.enter_context(runtime.short_directory(f"{request.label}-podman", state))
+            # Includes hierarchies in which nearmetal counts nothing.
+            stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
+            # Podman's monitor, clean-up and pause processes are in none of nearmetal's groups.
+            stack.callback(processes.kill_labelled, request.label)
+            inner = replace(request, scratch=state)
+            report = stack.enter_context(first_report(tools, inner))
+            overlay, pid_file = state / "overlay", state / "pid"
+            (overlay / "root").mkdir(parents=True)
+            store = Store(directory=state, short=short, rootless=rootless)
+            store.prepare(request.label)
+            parent = cgroups.path_from_top(groups, request.label) if groups else None
+            words = run_words(
+                request, overlay / "root", {**binds, report.directory: True}, pid_file=pid_file, groups=parent
+            )
+            wrap = [tools / "nm-box", "wrap", "--root-overlay", str(overlay), "--tree", str(request.tree)]
+            # The user namespace comes first: an overlay mounted outside would not belong to its root.
+            around = [*store.command("unshare"), *wrap, "--rootless"] if rootless else wrap
+            run = stack.enter_context(
+                running(
+                    host,
+                    inner,
+                    report,
+                    [*around, "--", *store.command(*words), *report.argv],
+                    timeout=START_TIMEOUT,
+                    env=store.environment(),
+                    pid_of=lambda: read_pid(pid_file),
+                )
+            )
+            stack.enter_context(end_payload(run))
+            variables = [f"{name}={value}" for name, value in store.environment().items()]
+            enter = entered_by_call(
+                tools,
+                request,
+                report.directory,
+                ["env", *variables, *store.command("exec", "--interactive", request.label)],
+            )
+            yield started_instance(request, run, begin, groups, enter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,59 +195,3 @@ def run_words(
     for path, writable in binds.items():
         words += ["--volume", f"{path}:{path}:rbind,{'rw' if writable else 'ro'}"]
     return [*words, "--rootfs", str(root)]
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
-    begin = time.monotonic_ns()
-    require_fitting(request)
-    rootless = not host.is_root()
-    if rootless and request.seat is not None:
-        raise UnavailableError(
-            f"environment {request.environment.name}: without root podman has a user namespace of its own, "
-            "which cannot join a network of another",
-            remedy="run as root, or attachment: host, none or loopback",
-        )
-    binds = all_binds(tools, request)
-    with ExitStack() as stack:
-        groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
-        # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
-        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
-        short = stack.enter_context(runtime.short_directory(f"{request.label}-podman", state))
-        # Includes hierarchies in which nearmetal counts nothing.
-        stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
-        # Podman's monitor, clean-up and pause processes are in none of nearmetal's groups.
-        stack.callback(processes.kill_labelled, request.label)
-        inner = replace(request, scratch=state)
-        report = stack.enter_context(first_report(tools, inner))
-        overlay, pid_file = state / "overlay", state / "pid"
-        (overlay / "root").mkdir(parents=True)
-        store = Store(directory=state, short=short, rootless=rootless)
-        store.prepare(request.label)
-        parent = cgroups.path_from_top(groups, request.label) if groups else None
-        words = run_words(
-            request, overlay / "root", {**binds, report.directory: True}, pid_file=pid_file, groups=parent
-        )
-        wrap = [tools / "nm-box", "wrap", "--root-overlay", str(overlay), "--tree", str(request.tree)]
-        # The user namespace comes first: an overlay mounted outside would not belong to its root.
-        around = [*store.command("unshare"), *wrap, "--rootless"] if rootless else wrap
-        run = stack.enter_context(
-            running(
-                host,
-                inner,
-                report,
-                [*around, "--", *store.command(*words), *report.argv],
-                timeout=START_TIMEOUT,
-                env=store.environment(),
-                pid_of=lambda: read_pid(pid_file),
-            )
-        )
-        stack.enter_context(end_payload(run))
-        variables = [f"{name}={value}" for name, value in store.environment().items()]
-        enter = entered_by_call(
-            tools,
-            request,
-            report.directory,
-            ["env", *variables, *store.command("exec", "--interactive", request.label)],
-        )
-        yield started_instance(request, run, begin, groups, enter)

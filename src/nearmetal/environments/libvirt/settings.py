@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...model.capabilities import KeyPath, Misfits
 from ...model.environments.environment import Attachment, BackendSettings, Environment
 from ...model.environments.guest import GuestSettings, MachineType, StartFrom
-from ...model.keys import key, matching
+from ...model.keys import key_or, matching
 
 URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
 """Pattern of the URIs of libvirt daemons on this machine. All other transports run a command or connect to
@@ -28,14 +28,12 @@ class LibvirtSettings(BackendSettings):
     example = {"uri": "qemu:///system"}  # noqa: RUF012  a ClassVar of the base
     earlier = {("guest", "uri"): "uri"}  # noqa: RUF012  a ClassVar of the base
 
-    uri: str | None = field(
-        default=None,
-        metadata=key(
-            matching(URI, "the URI of a libvirt of this machine such as qemu:///system"),
-            "its daemon; if omitted qemu:///system for root and qemu:///session for others, where it answers,"
-            " else one of nearmetal's own",
-            "qemu:///system",
-        ),
+    uri: str | None = key_or(
+        None,
+        matching(URI, "the URI of a libvirt of this machine such as qemu:///system"),
+        "its daemon; if omitted qemu:///system for root and qemu:///session for others, where it answers,"
+        " else one of nearmetal's own",
+        "qemu:///system",
     )
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from ...model.capabilities import KeyPath, Misfits
 from ...model.environments.environment import BackendSettings, Environment
 from ...model.environments.image import HOST
-from ...model.keys import INTERFACE, SOME_TEXT, TRUTH, key, matching, one_of, whole
+from ...model.keys import INTERFACE, SOME_TEXT, TRUTH, key, key_or, matching, one_of, whole
 
 
 class XenType(StrEnum):
@@ -41,26 +41,21 @@ class XenDiskKind(StrEnum):
 class XenDisk:
     """Storage of a guest's writable disk and its swap on dom0."""
 
-    kind: XenDiskKind = field(
-        default=XenDiskKind.FILE,
-        metadata=key(
-            one_of(XenDiskKind),
-            "of guest: writable and swap; file: raw files; block: a device for writable;"
-            " lvm: volumes made for them",
-            "lvm",
-        ),
+    kind: XenDiskKind = key_or(
+        XenDiskKind.FILE,
+        one_of(XenDiskKind),
+        "of guest: writable and swap; file: raw files; block: a device for writable;"
+        " lvm: volumes made for them",
+        "lvm",
     )
-    path: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT,
-            "on dom0; file: a directory, /var/tmp if omitted; block: the device; lvm: the group",
-            "vg0",
-        ),
+    path: str | None = key_or(
+        None,
+        SOME_TEXT,
+        "on dom0; file: a directory, /var/tmp if omitted; block: the device; lvm: the group",
+        "vg0",
     )
-    overwrite: bool = field(
-        default=False,
-        metadata=key(TRUTH, "block: yes, destroy what the device holds; it is not touched otherwise", True),
+    overwrite: bool = key_or(
+        False, TRUTH, "block: yes, destroy what the device holds; it is not touched otherwise", True
     )
 
 
@@ -78,11 +73,8 @@ class Dom0:
             name="host",
         )
     )
-    config: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT, "a file for ssh -F; your own if omitted", "/home/me/.ssh/cluster", name="ssh_config"
-        ),
+    config: str | None = key_or(
+        None, SOME_TEXT, "a file for ssh -F; your own if omitted", "/home/me/.ssh/cluster", name="ssh_config"
     )
 
 
@@ -98,43 +90,34 @@ class XenSettings(BackendSettings):
     doc = "of a guest of Xen (backend xen): what only that has"
     example = {"type": "pv", "weight": 512}  # noqa: RUF012  a ClassVar of the base
 
-    type: XenType = field(
-        default=XenType.PVH,
-        metadata=key(
-            one_of(XenType),
-            "pv: paravirtual in all; pvh: the processor's virtualisation for memory and CPU;"
-            " hvm: with emulated devices for what has no drivers",
-            "pv",
-        ),
+    type: XenType = key_or(
+        XenType.PVH,
+        one_of(XenType),
+        "pv: paravirtual in all; pvh: the processor's virtualisation for memory and CPU;"
+        " hvm: with emulated devices for what has no drivers",
+        "pv",
     )
-    dom0: Dom0 | None = field(
-        default=None,
-        metadata=key(
-            Dom0,
-            "another machine, where xl runs; this one if omitted",
-            {"host": "root@node7"},
-            written_before="disk",
-        ),
+    dom0: Dom0 | None = key_or(
+        None,
+        Dom0,
+        "another machine, where xl runs; this one if omitted",
+        {"host": "root@node7"},
+        written_before="disk",
     )
-    scheduler: XenScheduler | None = field(
-        default=None,
-        metadata=key(one_of(XenScheduler), "that the hypervisor must run; any if omitted", "credit2"),
+    scheduler: XenScheduler | None = key_or(
+        None, one_of(XenScheduler), "that the hypervisor must run; any if omitted", "credit2"
     )
-    weight: int | None = field(
-        default=None,
-        metadata=key(whole(1, 65_535), "of its vCPUs against those of others; 256 is usual", 512),
+    weight: int | None = key_or(
+        None, whole(1, 65_535), "of its vCPUs against those of others; 256 is usual", 512
     )
-    cap: int | None = field(
-        default=None,
-        metadata=key(whole(0, 65_535), "most CPU time, in hundredths of one CPU; 0 is no cap", 50),
+    cap: int | None = key_or(
+        None, whole(0, 65_535), "most CPU time, in hundredths of one CPU; 0 is no cap", 50
     )
-    bridge: str | None = field(
-        default=None,
-        metadata=key(
-            INTERFACE,
-            "of dom0, for an interface of the guest; only by attachment none or loopback",
-            "xenbr0",
-        ),
+    bridge: str | None = key_or(
+        None,
+        INTERFACE,
+        "of dom0, for an interface of the guest; only by attachment none or loopback",
+        "xenbr0",
     )
     disk: XenDisk = field(
         default_factory=XenDisk,

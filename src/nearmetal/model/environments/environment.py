@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ...lifecycle import Method
 from ...units import Dimension
-from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, ListOf, key, one_of, quantity, whole
+from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, ListOf, key, key_or, one_of, quantity, whole
 from .guest import GuestSettings
 from .image import HOST
 from .network import NetworkSettings
@@ -110,24 +110,20 @@ class Limits:
     memory: bytes.
     """
 
-    cpu_quota: float | None = field(
-        default=None,
-        metadata=key(
-            quantity(Dimension.SHARE, 0, 65_536, open_ends=True),
-            "CPU time, as a share of one CPU: 150 % is one CPU and a half",
-            "80 %",
-            name="cpu",
-        ),
+    cpu_quota: float | None = key_or(
+        None,
+        quantity(Dimension.SHARE, 0, 65_536, open_ends=True),
+        "CPU time, as a share of one CPU: 150 % is one CPU and a half",
+        "80 %",
+        name="cpu",
     )
-    cpu_shares: int | None = field(
-        default=None,
-        metadata=key(
-            whole(2, 262_144),
-            "weight against others on the same CPU; every group has 1024 unless given another",
-            256,
-        ),
+    cpu_shares: int | None = key_or(
+        None,
+        whole(2, 262_144),
+        "weight against others on the same CPU; every group has 1024 unless given another",
+        256,
     )
-    memory: int | None = field(default=None, metadata=key(SIZE, "memory", "2 GiB"))
+    memory: int | None = key_or(None, SIZE, "memory", "2 GiB")
 
 
 class StorageKind(StrEnum):
@@ -160,31 +156,24 @@ class Storage:
     overwrite: whether the content of the device may be destroyed. Otherwise the device is never written to.
     """
 
-    kind: StorageKind = field(
-        default=StorageKind.OVERLAY,
-        metadata=key(
-            one_of(StorageKind),
-            "overlay: a directory in its own root file system; bind: a directory of the machine;"
-            " tmpfs: memory; loop: an ext4 in a file; block: an ext4 on a device; nfs: an export",
-            "loop",
-            always=True,
-        ),
+    kind: StorageKind = key_or(
+        StorageKind.OVERLAY,
+        one_of(StorageKind),
+        "overlay: a directory in its own root file system; bind: a directory of the machine;"
+        " tmpfs: memory; loop: an ext4 in a file; block: an ext4 on a device; nfs: an export",
+        "loop",
+        always=True,
     )
-    path: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT,
-            "bind: a directory to make one in for each instance; loop: where its file is made,"
-            " /var/tmp if omitted; block: the device; nfs: server:/directory",
-            "/dev/vdb",
-        ),
+    path: str | None = key_or(
+        None,
+        SOME_TEXT,
+        "bind: a directory to make one in for each instance; loop: where its file is made,"
+        " /var/tmp if omitted; block: the device; nfs: server:/directory",
+        "/dev/vdb",
     )
-    size: int | None = field(
-        default=None, metadata=key(SIZE, "of a loop file; of a tmpfs its most", "256 MiB")
-    )
-    overwrite: bool = field(
-        default=False,
-        metadata=key(TRUTH, "block: yes, destroy what the device holds; it is not touched otherwise", True),
+    size: int | None = key_or(None, SIZE, "of a loop file; of a tmpfs its most", "256 MiB")
+    overwrite: bool = key_or(
+        False, TRUTH, "block: yes, destroy what the device holds; it is not touched otherwise", True
     )
 
     @property
@@ -215,9 +204,7 @@ class Companion:
     limits: Limits = field(
         default_factory=Limits, metadata=key(Limits, "its limits; none if omitted", {"cpu": "10 %"})
     )
-    cpus: tuple[int, ...] = field(
-        default=(), metadata=key(ListOf(CPU), "CPUs that it may use; all of the ranks' if omitted", [1])
-    )
+    cpus: tuple[int, ...] = key_or((), ListOf(CPU), "CPUs that it may use; all of the ranks' if omitted", [1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,25 +238,21 @@ class Environment:
 
     name: str
     backend: str = field(metadata=key(NAME, "what wraps the work", "native", "namespaces"))
-    image: str = field(
-        default=HOST,
-        metadata=key(
-            NAME,
-            "root filesystem inside: host (this machine's own), or an image by name",
-            "host",
-            "debian-mpi",
-            always=True,
-        ),
+    image: str = key_or(
+        HOST,
+        NAME,
+        "root filesystem inside: host (this machine's own), or an image by name",
+        "host",
+        "debian-mpi",
+        always=True,
     )
-    attachment: Attachment = field(
-        default=Attachment.HOST,
-        metadata=key(
-            one_of(Attachment),
-            "how an instance meets the network; several instances need one that is built for them,"
-            " such as veth-bridge",
-            "veth-bridge",
-            always=True,
-        ),
+    attachment: Attachment = key_or(
+        Attachment.HOST,
+        one_of(Attachment),
+        "how an instance meets the network; several instances need one that is built for them,"
+        " such as veth-bridge",
+        "veth-bridge",
+        always=True,
     )
     network: NetworkSettings = field(
         default_factory=NetworkSettings,
@@ -283,111 +266,84 @@ class Environment:
         default_factory=Limits,
         metadata=key(Limits, "limits of each instance; none if omitted", {"cpu": "80 %", "memory": "2 GiB"}),
     )
-    guest: GuestSettings | None = field(
-        default=None,
-        metadata=key(
-            GuestSettings,
-            "of a virtual machine (backends qemu, libvirt and xen): what it is made of",
-            {"memory": "2 GiB", "nic": "e1000"},
-        ),
+    guest: GuestSettings | None = key_or(
+        None,
+        GuestSettings,
+        "of a virtual machine (backends qemu, libvirt and xen): what it is made of",
+        {"memory": "2 GiB", "nic": "e1000"},
     )
-    inside: str | None = field(
-        default=None,
-        metadata=key(
-            NAME,
-            "an environment of virtual machines, in whose guest its one instance runs: a container"
-            " on that kernel, in that image; backend namespaces",
-            "vm",
-        ),
+    inside: str | None = key_or(
+        None,
+        NAME,
+        "an environment of virtual machines, in whose guest its one instance runs: a container"
+        " on that kernel, in that image; backend namespaces",
+        "vm",
     )
-    own: BackendSettings | None = field(
-        default=None, metadata=key(BackendSettings, "settings that only its backend has")
+    own: BackendSettings | None = key_or(None, BackendSettings, "settings that only its backend has")
+    storage: Storage | None = key_or(
+        None,
+        Storage,
+        f"a directory for files of its own, which workloads get as {STORAGE} and {STORAGE_VARIABLE}",
+        {"kind": "tmpfs", "size": "256 MiB"},
     )
-    storage: Storage | None = field(
-        default=None,
-        metadata=key(
-            Storage,
-            f"a directory for files of its own, which workloads get as {STORAGE} and {STORAGE_VARIABLE}",
-            {"kind": "tmpfs", "size": "256 MiB"},
-        ),
+    beside: Companion | None = key_or(
+        None,
+        Companion,
+        "an instance of another kind beside its own in every trial; mode plain only",
+        {"backend": "namespaces", "command": ["vmstat", "1"]},
+        written_before="storage",
     )
-    beside: Companion | None = field(
-        default=None,
-        metadata=key(
-            Companion,
-            "an instance of another kind beside its own in every trial; mode plain only",
-            {"backend": "namespaces", "command": ["vmstat", "1"]},
-            written_before="storage",
-        ),
+    placements: tuple[str, ...] = key_or(
+        (),
+        ListOf(NAME, least=1),
+        "placements it takes part in; every one that its attachment can serve if omitted",
+        ["1x2", "2x1"],
+        always=True,
     )
-    placements: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(NAME, least=1),
-            "placements it takes part in; every one that its attachment can serve if omitted",
-            ["1x2", "2x1"],
-            always=True,
-        ),
+    workloads: tuple[str, ...] = key_or(
+        (), ListOf(NAME), "workloads it runs, where not all; the first baseline runs all", ["cg", "latency"]
     )
-    workloads: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(NAME), "workloads it runs, where not all; the first baseline runs all", ["cg", "latency"]
-        ),
+    transport: TransportWish = key_or(
+        TransportWish.AUTO,
+        one_of(TransportWish),
+        "what carries messages between its ranks; auto: tcp between instances and over loopback,"
+        " else shm (shared memory)",
+        "tcp",
     )
-    transport: TransportWish = field(
-        default=TransportWish.AUTO,
-        metadata=key(
-            one_of(TransportWish),
-            "what carries messages between its ranks; auto: tcp between instances and over loopback,"
-            " else shm (shared memory)",
-            "tcp",
-        ),
+    share: tuple[Shared, ...] = key_or(
+        (),
+        ListOf(one_of(Shared)),
+        "namespaces that its instances keep of the machine: both are needed for transport shm"
+        " between instances",
+        ["ipc", "pid"],
     )
-    share: tuple[Shared, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(one_of(Shared)),
-            "namespaces that its instances keep of the machine: both are needed for transport shm"
-            " between instances",
-            ["ipc", "pid"],
-        ),
+    method: Method | None = key_or(
+        None,
+        one_of(Method),
+        "subjects checkpoint and migrate: how its instances are written to files or moved by workloads"
+        " without a method of their own",
+        "postcopy",
     )
-    method: Method | None = field(
-        default=None,
-        metadata=key(
-            one_of(Method),
-            "subjects checkpoint and migrate: how its instances are written to files or moved by workloads"
-            " without a method of their own",
-            "postcopy",
-        ),
+    movable: bool = key_or(
+        False,
+        TRUTH,
+        "its instances are made ready to be written to files or moved, and stay where they are, to"
+        " measure what this costs: their writable root is kept outside of them, and guests have the"
+        " capabilities of QEMU's migration set",
+        True,
     )
-    movable: bool = field(
-        default=False,
-        metadata=key(
-            TRUTH,
-            "its instances are made ready to be written to files or moved, and stay where they are, to"
-            " measure what this costs: their writable root is kept outside of them, and guests have the"
-            " capabilities of QEMU's migration set",
-            True,
-        ),
+    extra_work: float = key_or(
+        0.0,
+        quantity(Dimension.SHARE, 0, 10),
+        "work planted in every time share, as a fraction; backend handicap only",
+        "3 %",
     )
-    extra_work: float = field(
-        default=0.0,
-        metadata=key(
-            quantity(Dimension.SHARE, 0, 10),
-            "work planted in every time share, as a fraction; backend handicap only",
-            "3 %",
-        ),
-    )
-    emulated: str = field(
-        default="",
-        metadata=key(
-            TEXT,
-            "by what its machine is, or in what its hypervisor runs; written by nearmetal, into the"
-            " study of a results directory",
-            "Xen in TCG: QEMU Standard PC",
-        ),
+    emulated: str = key_or(
+        "",
+        TEXT,
+        "by what its machine is, or in what its hypervisor runs; written by nearmetal, into the"
+        " study of a results directory",
+        "Xen in TCG: QEMU Standard PC",
     )
 
     @property

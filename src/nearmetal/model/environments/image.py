@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..keys import ListOf, key, matching, one_of
+from ..keys import ListOf, key, key_or, matching, one_of
 
 #: Name of the image that is the machine's own root, and of the suite that is the machine's own release.
 HOST = "host"
@@ -58,43 +58,32 @@ class ImageDefinition:
             "trixie",
         )
     )
-    packages: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(_PACKAGE),
-            "packages in it; kernels need a C compiler, make, CMake and an MPI with its headers",
-            ["gcc", "libc6-dev", "make", "cmake", "libopenmpi-dev", "openmpi-bin"],
-        ),
+    packages: tuple[str, ...] = key_or(
+        (),
+        ListOf(_PACKAGE),
+        "packages in it; kernels need a C compiler, make, CMake and an MPI with its headers",
+        ["gcc", "libc6-dev", "make", "cmake", "libopenmpi-dev", "openmpi-bin"],
     )
-    variant: Variant = field(
-        default=Variant.MINBASE,
-        metadata=key(
-            one_of(Variant),
-            "what it holds besides those, in the words of mmdebstrap",
-            "minbase",
-            always=True,
-        ),
+    variant: Variant = key_or(
+        Variant.MINBASE,
+        one_of(Variant),
+        "what it holds besides those, in the words of mmdebstrap",
+        "minbase",
+        always=True,
     )
-    mirror: str | None = field(
-        default=None,
-        metadata=key(
-            _MIRROR, "package archive; the one of the machine's own apt if omitted", "file:/srv/debian"
-        ),
+    mirror: str | None = key_or(
+        None, _MIRROR, "package archive; the one of the machine's own apt if omitted", "file:/srv/debian"
     )
-    sources: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(_SOURCE),
-            "further package archives, as lines of sources.list",
-            ["deb [trusted=yes] file:/srv/own ./"],
-        ),
+    sources: tuple[str, ...] = key_or(
+        (),
+        ListOf(_SOURCE),
+        "further package archives, as lines of sources.list",
+        ["deb [trusted=yes] file:/srv/own ./"],
     )
-    expired: Expired = field(
-        default=Expired.REFUSE,
-        metadata=key(
-            one_of(Expired),
-            "if lists of packages have expired; their signatures are always verified",
-            "refuse",
-            always=True,
-        ),
+    expired: Expired = key_or(
+        Expired.REFUSE,
+        one_of(Expired),
+        "if lists of packages have expired; their signatures are always verified",
+        "refuse",
+        always=True,
     )

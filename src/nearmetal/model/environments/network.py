@@ -18,6 +18,7 @@ from ..keys import (
     ValueMistake,
     ValueType,
     key,
+    key_or,
     matching,
     quantity,
     scalar,
@@ -55,9 +56,9 @@ SUBNET = ValueType(_read_subnet, {"type": "string"}, plain=False)
 class Offloads:
     """Offloads of a network device; None leaves an offload as it is."""
 
-    tso: bool | None = field(default=None, metadata=key(SWITCH, "segmentation of TCP by the device", "off"))
-    gso: bool | None = field(default=None, metadata=key(SWITCH, "segmentation just before the device", "off"))
-    gro: bool | None = field(default=None, metadata=key(SWITCH, "merging of segments on receipt", "off"))
+    tso: bool | None = key_or(None, SWITCH, "segmentation of TCP by the device", "off")
+    gso: bool | None = key_or(None, SWITCH, "segmentation just before the device", "off")
+    gro: bool | None = key_or(None, SWITCH, "merging of segments on receipt", "off")
 
     def requested(self) -> dict[str, bool]:
         """Return the offloads that must be set, by their names in ethtool."""
@@ -72,49 +73,36 @@ class NetworkSettings:
     rate: B/s.
     """
 
-    mode: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT,
-            "of macvlan and macvtap: bridge (the default), private, vepa or passthru; of ipvlan: l2"
-            " (the default) or l3",
-            "vepa",
-        ),
+    mode: str | None = key_or(
+        None,
+        SOME_TEXT,
+        "of macvlan and macvtap: bridge (the default), private, vepa or passthru; of ipvlan: l2"
+        " (the default) or l3",
+        "vepa",
     )
-    devices: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(INTERFACE),
-            "devices of the machine: for phys one for each instance, for sriov the physical functions",
-            ["eth1", "eth2"],
-        ),
+    devices: tuple[str, ...] = key_or(
+        (),
+        ListOf(INTERFACE),
+        "devices of the machine: for phys one for each instance, for sriov the physical functions",
+        ["eth1", "eth2"],
     )
-    subnet: str | None = field(
-        default=None,
-        metadata=key(
-            SUBNET, "IPv4 network of the addresses; a /24 below 10.99.0.0/16 if omitted", "192.168.7.0/24"
-        ),
+    subnet: str | None = key_or(
+        None, SUBNET, "IPv4 network of the addresses; a /24 below 10.99.0.0/16 if omitted", "192.168.7.0/24"
     )
-    mtu: int | None = field(default=None, metadata=key(whole(68, 65_535), "largest packet, in bytes", 9000))
-    rto_min: float | None = field(
-        default=None,
-        metadata=key(RTO_MIN, "least retransmission time-out of TCP, on the route; whole ms", "2 ms"),
+    mtu: int | None = key_or(None, whole(68, 65_535), "largest packet, in bytes", 9000)
+    rto_min: float | None = key_or(
+        None, RTO_MIN, "least retransmission time-out of TCP, on the route; whole ms", "2 ms"
     )
-    congestion_control: str | None = field(
-        default=None,
-        metadata=key(
-            matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic", shown=False),
-            "of TCP, on the route: one that the kernel has",
-            "cubic",
-        ),
+    congestion_control: str | None = key_or(
+        None,
+        matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic", shown=False),
+        "of TCP, on the route: one that the kernel has",
+        "cubic",
     )
-    rate: float | None = field(
-        default=None,
-        metadata=key(WIRE_RATE, "what each instance may send, by a token bucket (tbf)", "1 Gbit/s"),
+    rate: float | None = key_or(
+        None, WIRE_RATE, "what each instance may send, by a token bucket (tbf)", "1 Gbit/s"
     )
-    queue_length: int | None = field(
-        default=None, metadata=key(COUNT_OR_NONE, "transmit queue in packets (txqueuelen)", 100)
-    )
+    queue_length: int | None = key_or(None, COUNT_OR_NONE, "transmit queue in packets (txqueuelen)", 100)
     offloads: Offloads = field(
         default_factory=Offloads,
         metadata=key(

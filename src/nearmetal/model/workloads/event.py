@@ -14,6 +14,7 @@ from ..keys import (
     COUNT,
     SIZE,
     key,
+    key_or,
     keys_of,
     one_of,
     quantity,
@@ -92,14 +93,12 @@ class EventSubject(WorkloadBase):
 
     name: str
     facts: SubjectFacts
-    count: int | None = field(
-        default=None,
-        metadata=key(
-            COUNT,
-            "how often in each round, as many times as slices (in mode plain: runs) if omitted;"
-            " density: how many idle instances, 10 if omitted",
-            20,
-        ),
+    count: int | None = key_or(
+        None,
+        COUNT,
+        "how often in each round, as many times as slices (in mode plain: runs) if omitted;"
+        " density: how many idle instances, 10 if omitted",
+        20,
     )
     method: Method | None = field(
         default=None,
@@ -119,43 +118,34 @@ class EventSubject(WorkloadBase):
             "256 MiB",
         ),
     )
-    load: Load | None = field(
-        default=None,
-        metadata=key(
-            one_of(Load),
-            "checkpoint, migrate: what a program in the instance does meanwhile: dirty, writes to memory, if"
-            " omitted; idle",
-            "idle",
-        ),
+    load: Load | None = key_or(
+        None,
+        one_of(Load),
+        "checkpoint, migrate: what a program in the instance does meanwhile: dirty, writes to memory, if"
+        " omitted; idle",
+        "idle",
     )
-    working_set: int | None = field(
-        default=None,
-        metadata=key(SIZE, "checkpoint, migrate: what load dirty writes to; 16 MiB if omitted", "100 MiB"),
+    working_set: int | None = key_or(
+        None, SIZE, "checkpoint, migrate: what load dirty writes to; 16 MiB if omitted", "100 MiB"
     )
-    dirty_rate: float | None = field(
-        default=None,
-        metadata=key(
-            quantity(Dimension.RATE, 0, 2**60),
-            "checkpoint, migrate: 4 KiB for each page that load dirty writes to; 0 B/s: as fast as it can;"
-            " 16 MiB/s if omitted",
-            "64 MiB/s",
-        ),
+    dirty_rate: float | None = key_or(
+        None,
+        quantity(Dimension.RATE, 0, 2**60),
+        "checkpoint, migrate: 4 KiB for each page that load dirty writes to; 0 B/s: as fast as it can;"
+        " 16 MiB/s if omitted",
+        "64 MiB/s",
     )
-    bandwidth: float | None = field(
-        default=None,
-        metadata=key(
-            quantity(Dimension.RATE, 1e3, 2**60),
-            "migrate: the most that a move of a guest may use; no limit if omitted",
-            "128 MiB/s",
-        ),
+    bandwidth: float | None = key_or(
+        None,
+        quantity(Dimension.RATE, 1e3, 2**60),
+        "migrate: the most that a move of a guest may use; no limit if omitted",
+        "128 MiB/s",
     )
-    downtime_limit: float | None = field(
-        default=None,
-        metadata=key(
-            quantity(Dimension.TIME, 1e-3, 2000),
-            "migrate: most downtime of a guest, for precopy, multifd and auto; 300 ms if omitted",
-            "100 ms",
-        ),
+    downtime_limit: float | None = key_or(
+        None,
+        quantity(Dimension.TIME, 1e-3, 2000),
+        "migrate: most downtime of a guest, for precopy, multifd and auto; 300 ms if omitted",
+        "100 ms",
     )
 
     @property

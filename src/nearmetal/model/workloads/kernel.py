@@ -12,6 +12,7 @@ from ..keys import (
     NAME,
     ListOf,
     key,
+    key_or,
     one_of,
 )
 from .base import KERNELS, WorkloadBase
@@ -50,13 +51,10 @@ class KernelWorkload(WorkloadBase):
     name: str
     kernel: str = field(metadata=key(NAME, "which kernel", "stream", "cg"))
     params: Mapping[str, str | int | float]
-    pages: Pages = field(
-        default=Pages.HUGE,
-        metadata=key(one_of(Pages), "page size asked for by madvise: huge, or 4k", "4k", always=True),
+    pages: Pages = key_or(
+        Pages.HUGE, one_of(Pages), "page size asked for by madvise: huge, or 4k", "4k", always=True
     )
-    metrics: tuple[str, ...] = field(
-        default=(), metadata=key(ListOf(NAME, least=1), "metrics to keep; all if omitted", ["triad"])
-    )
+    metrics: tuple[str, ...] = key_or((), ListOf(NAME, least=1), "metrics to keep; all if omitted", ["triad"])
 
     @property
     def mpi(self) -> bool:

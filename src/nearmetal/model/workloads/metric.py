@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..keys import SOME_TEXT, ValueType, beside, factor, key, matching, one_of
+from ..keys import SOME_TEXT, ValueType, beside, factor, key, key_or, matching, one_of
 from .script import ANYWHERE, FILE_NAME, Bounds
 
 
@@ -41,37 +41,30 @@ class MetricSpec:
     """
 
     name: str
-    regex: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT,
-            "regular expression (Python's) with one group: the number; the first match counts",
-            r"Loop time of ([\d.]+)",
-        ),
+    regex: str | None = key_or(
+        None,
+        SOME_TEXT,
+        "regular expression (Python's) with one group: the number; the first match counts",
+        r"Loop time of ([\d.]+)",
     )
-    json_path: str | None = field(
-        default=None,
-        metadata=key(_JSON_PATH, "dotted path of the number in JSON output", "jobs.0.read.bw"),
+    json_path: str | None = key_or(
+        None, _JSON_PATH, "dotted path of the number in JSON output", "jobs.0.read.bw"
     )
-    file: str | None = field(
-        default=None,
-        metadata=key(
-            FILE_NAME,
-            "a file that it writes, with the number; its standard output if omitted",
-            "log.lammps",
-        ),
+    file: str | None = key_or(
+        None,
+        FILE_NAME,
+        "a file that it writes, with the number; its standard output if omitted",
+        "log.lammps",
     )
     unit: str = field(
         metadata=key(SOME_TEXT, "unit of the number; s, B, B/s, op/s and FLOP/s are scaled when shown", "s")
     )
-    scale: float = field(
-        default=1.0,
-        metadata=key(
-            _SCALE,
-            "what the printed number is multiplied by to be in that unit: 1e6 for Mop/s in op/s",
-            1_000_000,
-            usual=1,
-        ),
+    scale: float = key_or(
+        1.0,
+        _SCALE,
+        "what the printed number is multiplied by to be in that unit: 1e6 for Mop/s in op/s",
+        1_000_000,
+        usual=1,
     )
     better: Better = field(metadata=key(one_of(Better), "which way it improves", "lower"))
     bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))

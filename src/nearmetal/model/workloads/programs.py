@@ -17,6 +17,7 @@ from ..keys import (
     Named,
     Pairs,
     key,
+    key_or,
     matching,
     whole,
 )
@@ -54,24 +55,20 @@ class CommandWorkload(WorkloadBase):
     program: ClassVar[bool] = True
 
     name: str
-    argv: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(TEXT, least=1),
-            f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
-            f" the placement's number of ranks, {STORAGE} the path of its instance's storage, {IDS} who runs"
-            " it there",
-            ["lmp", "-in", "in.lj"],
-            name="command",
-        ),
+    argv: tuple[str, ...] = key_or(
+        (),
+        ListOf(TEXT, least=1),
+        f"the program and its arguments, one item each; no shell reads them; {RANKS} in them is"
+        f" the placement's number of ranks, {STORAGE} the path of its instance's storage, {IDS} who runs"
+        " it there",
+        ["lmp", "-in", "in.lj"],
+        name="command",
     )
-    script: str | None = field(
-        default=None,
-        metadata=key(
-            TEXT,
-            "instead of a command: a text that the interpreter on its first line runs",
-            "#!/bin/sh\ngzip -k input.txt\n",
-        ),
+    script: str | None = key_or(
+        None,
+        TEXT,
+        "instead of a command: a text that the interpreter on its first line runs",
+        "#!/bin/sh\ngzip -k input.txt\n",
     )
     files: Mapping[str, str] = field(
         default_factory=dict,
@@ -82,39 +79,29 @@ class CommandWorkload(WorkloadBase):
             {"./data/large.txt": "input.txt"},
         ),
     )
-    mpi: bool = field(
-        default=False,
-        metadata=key(TRUTH, "started by mpirun, one rank per task", True, always=True),
-    )
-    per_task: bool = field(
-        default=False,
-        metadata=key(
-            TRUTH,
-            "a process for each task without MPI, all begun at one moment: wall is until the last has"
-            " ended, instance_wall the median over instances",
-            True,
-        ),
+    mpi: bool = key_or(False, TRUTH, "started by mpirun, one rank per task", True, always=True)
+    per_task: bool = key_or(
+        False,
+        TRUTH,
+        "a process for each task without MPI, all begun at one moment: wall is until the last has"
+        " ended, instance_wall the median over instances",
+        True,
     )
     env: Mapping[str, str] = field(default_factory=dict, metadata=ENVIRONMENT)
-    metrics: tuple[MetricSpec, ...] = field(
-        default=(),
-        metadata=key(
-            Named(MetricSpec),
-            "numbers read from its output, besides the time and memory it takes",
-            {"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}},
-        ),
+    metrics: tuple[MetricSpec, ...] = key_or(
+        (),
+        Named(MetricSpec),
+        "numbers read from its output, besides the time and memory it takes",
+        {"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}},
     )
-    verify: VerifySpec | None = field(
-        default=None,
-        metadata=key(
-            VerifySpec,
-            "what its output must hold; a run without it counts as failed",
-            {"regex": "^converged after"},
-        ),
+    verify: VerifySpec | None = key_or(
+        None,
+        VerifySpec,
+        "what its output must hold; a run without it counts as failed",
+        {"regex": "^converged after"},
     )
-    exit_codes: tuple[int, ...] = field(
-        default=(0,),
-        metadata=key(ListOf(whole(0, 255), least=1), "exit codes of a run that ended well", [0, 3]),
+    exit_codes: tuple[int, ...] = key_or(
+        (0,), ListOf(whole(0, 255), least=1), "exit codes of a run that ended well", [0, 3]
     )
     time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, factor, key, scalar
+from ..keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, factor, key, key_or, scalar
 
 #: Name of a script in its working directory.
 SCRIPT = "script"
@@ -31,15 +31,10 @@ class Reference:
             name="reference",
         )
     )
-    tolerance: float | None = field(
-        default=None,
-        metadata=key(
-            _FRACTION, "numbers may differ from the reference by this share, and white space may", 1e-6
-        ),
+    tolerance: float | None = key_or(
+        None, _FRACTION, "numbers may differ from the reference by this share, and white space may", 1e-6
     )
-    absolute: float | None = field(
-        default=None, metadata=key(REAL, "numbers may differ from the reference by this amount", 1e-12)
-    )
+    absolute: float | None = key_or(None, REAL, "numbers may differ from the reference by this amount", 1e-12)
 
     @property
     def numeric(self) -> bool:
@@ -50,12 +45,8 @@ class Reference:
 class Bounds:
     """Interval in which a number must lie, ends included. None means no limit."""
 
-    least: float | None = field(
-        default=None, metadata=key(REAL, "a run with a smaller number counts as failed", 0.1, name="min")
-    )
-    most: float | None = field(
-        default=None, metadata=key(REAL, "a run with a larger number counts as failed", 60, name="max")
-    )
+    least: float | None = key_or(None, REAL, "a run with a smaller number counts as failed", 0.1, name="min")
+    most: float | None = key_or(None, REAL, "a run with a larger number counts as failed", 60, name="max")
 
     def hold(self, value: float) -> bool:
         """Return whether a value is in the interval; False for NaN."""
@@ -135,27 +126,20 @@ class VerifySpec:
     reference: file that the output must equal.
     """
 
-    file: str | None = field(
-        default=None,
-        metadata=key(
-            FILE_NAME,
-            "a file that it writes, which is looked at; its standard output if omitted",
-            "result.txt",
-        ),
+    file: str | None = key_or(
+        None,
+        FILE_NAME,
+        "a file that it writes, which is looked at; its standard output if omitted",
+        "result.txt",
     )
-    regex: str | None = field(
-        default=None,
-        metadata=key(
-            SOME_TEXT,
-            "regular expression (Python's) that the output must match; ^ and $ mean lines",
-            "^converged after",
-        ),
+    regex: str | None = key_or(
+        None,
+        SOME_TEXT,
+        "regular expression (Python's) that the output must match; ^ and $ mean lines",
+        "^converged after",
     )
-    expected: str | None = field(
-        default=None,
-        metadata=key(
-            TEXT, "what its one group must hold; that it matches is enough if omitted", "SUCCESSFUL"
-        ),
+    expected: str | None = key_or(
+        None, TEXT, "what its one group must hold; that it matches is enough if omitted", "SUCCESSFUL"
     )
     bounds: Bounds = field(default=ANYWHERE, metadata=beside(Bounds))
     reference: Reference | None = field(default=None, metadata=beside(Reference))

@@ -14,6 +14,7 @@ from ...model.result import Analysis, Attribution, Cell, Interval, Verdict
 from ...model.study import Pinning, Placement, Study
 from ...records.disk import TRY_SECONDS, resume_line, try_line
 from ...study_file.environments.backends import capabilities_of
+from ...study_file.environments.backends import is_bare as is_bare
 from ...units import show, show_effect
 from ...workloads.kernels.registry import workload_title
 from ..text import enumerated, more_time, one_line, plural, show_length
@@ -141,12 +142,6 @@ def side(study: Study, arm_name: str) -> ArmLabel:
                 network=arm.environment.attachment.value,
             )
     return ArmLabel(arm=arm_name, environment=one_line(arm_name), shape="", network="")
-
-
-def is_bare(backend: str) -> bool:
-    """Return whether the backend is bare metal; False for an unknown one, as in old results."""
-    can = capabilities_of(backend)
-    return can is not None and can.bare
 
 
 def bare_metal_text(study: Study) -> str:

@@ -12,7 +12,7 @@ from ...model.record import JsonValue
 from ...model.result import Verdict
 from ...units import show, show_effect, show_overhead
 from ..forms.json_form import to_json
-from ..text import one_line, plural
+from ..text import first_of, one_line, plural
 from .cells import SYMBOLS, counted_by_reason, emulation_sentences, label_text
 
 if TYPE_CHECKING:
@@ -179,9 +179,8 @@ def sentence(u: Upgrade) -> str:
     """Return whether it hurt, what, and how much; and what else may be the reason."""
     other = ", ".join(one_line(c.name) for c in _other(u)[:MOST_EFFECTS])
     beside = f" The sides differ in more than the upgrade: {other}." if other else ""
-    lost = ", ".join(one_line(name) for name in u.lost[:MOST_EFFECTS])
-    more = f" and {len(u.lost) - MOST_EFFECTS} more" if len(u.lost) > MOST_EFFECTS else ""
-    gone = f" Measured before, but not after: {lost}{more}." if lost else ""
+    lost = first_of([one_line(name) for name in u.lost], MOST_EFFECTS)
+    gone = f" Measured before, but not after: {lost}." if lost else ""
     return f"{_answer(u)}{gone}{beside}"
 
 
@@ -234,9 +233,8 @@ def _effects(cells: Iterable[StateCell]) -> str:
         groups.setdefault(subject(c), []).append(c)
     words = []
     for name, own in groups.items():
-        shown = ", ".join(f"{metric(c)} {show_overhead(c.overhead)}" for c in own[:MOST_EFFECTS])
-        more = f" and {len(own) - MOST_EFFECTS} more" if len(own) > MOST_EFFECTS else ""
-        words.append(f"{name}: {shown}{more}")
+        effects = [f"{metric(c)} {show_overhead(c.overhead)}" for c in own]
+        words.append(f"{name}: {first_of(effects, MOST_EFFECTS)}")
     return "; ".join(words)
 
 
@@ -260,9 +258,7 @@ def changes_text(changes: Sequence[SystemChange]) -> str:
 
 
 def _values(values: Sequence[str]) -> str:
-    shown = ", ".join(one_line(_short(v)) for v in values[:MOST_EFFECTS])
-    more = f" and {len(values) - MOST_EFFECTS} more" if len(values) > MOST_EFFECTS else ""
-    return f"{shown}{more}" if values else "unknown"
+    return first_of([one_line(_short(v)) for v in values], MOST_EFFECTS) or "unknown"
 
 
 def _short(value: str) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from ...model.capabilities import Capabilities
 from ...model.keys import did_you_mean
 from ...model.study import Attachment, Environment
-from ..problems import Path, Problems
-from ..tree import MapNode, Node, mark_of
+from ..problems import Path
+from ..tree import Located
 from .backends import backends_that, capabilities_of
 
 _NOT_OF_GUESTS = {
@@ -24,20 +24,18 @@ _INSTEAD = {
 }
 
 
-def check_attachment(section: Environment, node: Node, path: Path, problems: Problems) -> None:
+def check_attachment(section: Environment, found: Located) -> None:
     """Check the attachment of an environment against its backend, and the section `network` against the
     attachment."""
     attachment, can = section.attachment, capabilities_of(section.backend)
     if can is not None and attachment not in can.attachments:
-        at: Path = ("attachment",)
-        problems.add(mark_of(node, at), path + at, _refusal(section.backend, can, attachment))
+        found.mistake(("attachment",), _refusal(section.backend, can, attachment))
         return
-    if (*path, "network") in problems.unread:
+    if found.unread("network"):
         return
-    own = node.get("network") if isinstance(node, MapNode) else None
-    for at, what in _misfits(section, given=isinstance(own, MapNode) and bool(own.entries)):
-        key = at == ("network",)
-        problems.add(mark_of(node, at, key=key), path + at, what)
+    own = found.get("network")
+    for at, what in _misfits(section, given=own is not None and bool(own.entries)):
+        found.mistake(at, what, key=at == ("network",))
 
 
 def _misfits(section: Environment, *, given: bool) -> Iterator[tuple[Path, str]]:

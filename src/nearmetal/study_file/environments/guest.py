@@ -17,8 +17,8 @@ from ...model.environments.guest import (
 from ...model.environments.image import HOST
 from ...model.study import Environment, StorageKind
 from ...units import Dimension, exact
-from ..problems import Path, Problems
-from ..tree import MapNode, Node, mark_of
+from ..problems import Path
+from ..tree import Located
 from .backends import backends_that, capabilities_of
 
 LEAST_MEMORY = 48 * MIB
@@ -29,7 +29,7 @@ _MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 Found = Iterator[tuple[Path, str]]
 
 
-def check_guest(section: Environment, node: Node, path: Path, problems: Problems) -> None:
+def check_guest(section: Environment, found: Located) -> None:
     """Check the keys of an environment: those that a virtual machine cannot have, and `guest`, which only a
     virtual machine can have."""
     can = capabilities_of(section.backend)
@@ -37,24 +37,19 @@ def check_guest(section: Environment, node: Node, path: Path, problems: Problems
         return
     if not can.virtual:
         if section.guest is not None:
-            at: Path = ("guest",)
             takers = ", ".join(backends_that(lambda c: c.virtual))
             what = f"{section.backend} has no virtual machines; guest is for {takers}"
-            problems.add(mark_of(node, at, key=True), path + at, what)
+            found.mistake(("guest",), what, key=True)
         return
-    given = node.get("guest") if isinstance(node, MapNode) else None
-    own = frozenset(given.entries) if isinstance(given, MapNode) else frozenset[str]()
-    found = list(_around(section))
-    found += [
-        (("guest", *at), what) for at, what in (_inside(section, section.guest, own) if section.guest else ())
-    ]
-    for at, what in found:
-        if (*path, str(at[0])) not in problems.unread:
-            problems.add(mark_of(node, at), path + at, what)
+    given = found.get("guest")
+    own = frozenset(given.entries) if given is not None else frozenset[str]()
+    inside = _inside(section, section.guest, own) if section.guest is not None else ()
+    for at, what in (*_around(section), *((("guest", *below), what) for below, what in inside)):
+        if not found.unread(at[0]):
+            found.mistake(at, what)
     for key in sorted(own & can.not_of_guest.keys()):
-        at = ("guest", key)
-        if (*path, "guest") not in problems.unread:
-            problems.add(mark_of(node, at, key=True), path + at, can.not_of_guest[key])
+        if not found.unread("guest"):
+            found.mistake(("guest", key), can.not_of_guest[key], key=True)
 
 
 def _around(section: Environment) -> Found:

@@ -6,27 +6,23 @@ from collections.abc import Iterator, Mapping
 
 from ...model.keys import did_you_mean
 from ...model.study import Attachment, Environment, Limits, StorageKind
-from ..problems import Path, Problems
-from ..tree import MapNode, entries_of, mark_of
+from ..tree import Located
 from .backends import backends_that, capabilities_of
 
 
-def check_inside(root: MapNode, environments: Mapping[str, Environment | None], problems: Problems) -> None:
-    """Check every environment that names another one to run in. Mistakes are added to problems."""
-    for name, (_, node) in entries_of(root, "environments").items():
+def check_inside(top: Located, environments: Mapping[str, Environment | None]) -> None:
+    """Check every environment of a study file that names another one to run in."""
+    for name, entry in top.each("environments"):
         section = environments[name]
         if section is None or section.inside is None:
             continue
-        path: Path = ("environments", name)
-        given = isinstance(node, MapNode) and "image" in node.entries
-        has_image = given and (*path, "image") not in problems.unread
+        has_image = "image" in entry.entries and not entry.unread("image")
         found = _misfits(name, section, environments) or _not_inside(
             section, environments[section.inside], has_image=has_image
         )
         for key, what in found.items():
-            at: Path = (key,)
-            if (*path, key) not in problems.unread:
-                problems.add(mark_of(node, at), path + at, what)
+            if not entry.unread(key):
+                entry.mistake((key,), what)
 
 
 def _misfits(

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from ...model.capabilities import KeyPath
 from ...model.environments.environment import BackendSettings, Environment
 from ...model.keys import keys_of
-from ..problems import Path, Problems
-from ..tree import MapNode, Node, Scalar, entries_of, mark_of
+from ..tree import Located, MapNode, Node, Scalar
 from .backends import backends_that, capabilities_of, every_settings
 
 
@@ -29,10 +28,11 @@ def settings_for(node: Node) -> tuple[type[BackendSettings], ...]:
     return own if entries.keys() <= known else every_settings()
 
 
-def move_keys(root: MapNode) -> None:
+def move_keys(top: Located) -> None:
     """Move keys of backends' settings to their current place. In older files they are elsewhere
     (BackendSettings.earlier)."""
-    for _, node in entries_of(root, "environments").values():
+    for _, entry in top.each("environments"):
+        node = entry.node
         if not isinstance(node, MapNode):
             continue
         for settings in _own_settings(node):
@@ -43,29 +43,24 @@ def move_keys(root: MapNode) -> None:
                     node.entries[settings.section] = (own.mark, own)
 
 
-def check_own(section: Environment, node: Node, path: Path, problems: Problems) -> None:
+def check_own(section: Environment, found: Located) -> None:
     """Check that an environment has no settings of another backend, and that its backend accepts its keys."""
     can = capabilities_of(section.backend)
     if can is None:
         return
-    entries = node.entries if isinstance(node, MapNode) else {}
-    for settings in settings_for(node):
-        _, given = entries.get(settings.section, (None, None))
-        read = isinstance(given, MapNode) and (*path, settings.section) not in problems.unread
+    for settings in settings_for(found.node):
+        _, given = found.entries.get(settings.section, (None, None))
+        read = isinstance(given, MapNode) and not found.unread(settings.section)
         if read and settings is not can.settings:
-            _tell_owner(settings, section, node, path, problems)
-    for at, what in can.misfits(section, frozenset(_paths(node))):
-        if (*path, at[0]) not in problems.unread:
-            problems.add(mark_of(node, at), path + at, what)
+            what = f"backend {section.backend} is not {settings.title}; write backend: {_owners(settings)}, "
+            found.mistake((settings.section,), f"{what}or take this out", key=True)
+    for at, what in can.misfits(section, frozenset(_paths(found.node))):
+        if not found.unread(at[0]):
+            found.mistake(at, what)
 
 
-def _tell_owner(
-    settings: type[BackendSettings], section: Environment, node: Node, path: Path, problems: Problems
-) -> None:
-    owners = " or ".join(backends_that(lambda c: c.settings is settings))
-    what = f"backend {section.backend} is not {settings.title}; write backend: {owners}, or take this out"
-    at: Path = (settings.section,)
-    problems.add(mark_of(node, at, key=True), path + at, what)
+def _owners(settings: type[BackendSettings]) -> str:
+    return " or ".join(backends_that(lambda c: c.settings is settings))
 
 
 def _paths(node: Node | None) -> Iterator[KeyPath]:

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ...model.study import CommandWorkload, Environment, KernelWorkload, Storage, StorageKind, Workload
-from ..problems import Path, Problems
-from ..tree import MapNode, Node, mark_of
+from ..tree import Located
 
 #: By kind of storage: the required keys, and the optional ones.
 _STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -21,41 +20,36 @@ _STORAGE_KEYS: Mapping[StorageKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def check_storage(section: Storage, node: Node, path: Path, problems: Problems) -> None:
+def check_storage(section: Storage, found: Located) -> None:
     """Check that a storage has the keys of its kind and a valid path."""
     must, may = _STORAGE_KEYS[section.kind]
-    storage = node.get("storage") if isinstance(node, MapNode) else None
-    given = storage.entries if isinstance(storage, MapNode) else {}
+    storage = found.get("storage")
+    given = storage.entries if storage is not None else {}
     for key in given:
         if key in ("path", "size", "overwrite") and key not in (*must, *may):
-            at: Path = ("storage", key)
-            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} has no {key}")
+            found.mistake(("storage", key), f"storage {section.kind} has no {key}", key=True)
     for key in must:
         if key not in given:
-            at = ("storage",)
-            problems.add(mark_of(node, at, key=True), path + at, f"storage {section.kind} needs its {key}")
+            found.mistake(("storage",), f"storage {section.kind} needs its {key}", key=True)
     if section.path is not None and "path" in (*must, *may):
         export = section.kind is StorageKind.NFS
         if not re.fullmatch(r"[^-/\s,][^/\s,]*:/[^\s,]*" if export else r"/[^,\n]*", section.path):
             wanted = "server:/directory" if export else "an absolute path without a comma"
-            at = ("storage", "path")
-            problems.add(mark_of(node, at), path + at, f'"{section.path[:60]}" is not {wanted}')
+            found.mistake(("storage", "path"), f'"{section.path[:60]}" is not {wanted}')
 
 
 def check_storage_references(
     section: Environment,
-    node: Node,
-    path: Path,
+    found: Located,
     workloads: Iterable[Workload | None],
     writers: frozenset[str],
-    problems: Problems,
 ) -> None:
     """Check that an environment has storage if one of its programs refers to the storage, or a kernel needs
     it.
 
     writers: kernels that need storage.
     """
-    if section.storage is not None or (*path, "storage") in problems.unread:
+    if section.storage is not None or found.unread("storage"):
         return
     for w in workloads:
         taken = not section.workloads or (w is not None and w.name in section.workloads)
@@ -67,7 +61,5 @@ def check_storage_references(
             why = "writes to storage"
         else:
             continue
-        problems.add(
-            mark_of(node, ()), path, f'"{w.name}" {why}; write storage: {{kind: overlay}}, or another'
-        )
+        found.mistake((), f'"{w.name}" {why}; write storage: {{kind: overlay}}, or another')
         return

@@ -8,42 +8,35 @@ from dataclasses import replace
 from ...model.keys import did_you_mean
 from ...model.study import ApplicationWorkload, Study, Workload
 from ..catalog import Catalog
-from ..problems import Path, Problems
-from ..tree import MapNode, mark_of
+from ..tree import mark_of
 from ..validate import validate
 from .kernels import read_params
 from .sweep import ExpandedWorkload
 
 
-def read_application(
-    piece: ExpandedWorkload, catalog: Catalog | None, problems: Problems
-) -> ApplicationWorkload | None:
-    """Return the workload of an entry; None if the entry has mistakes, which are added to problems."""
+def read_application(piece: ExpandedWorkload, catalog: Catalog | None) -> ApplicationWorkload | None:
+    """Return the workload of an entry; None if the entry has mistakes."""
     from ..sections import ApplicationSection, made
 
-    before = problems.added
-    section = validate(ApplicationSection, piece.node, piece.path, problems)
-    if section is None or not isinstance(piece.node, MapNode):
+    before = piece.problems.added
+    section = validate(ApplicationSection, piece)
+    if section is None:
         return None
     workload: ApplicationWorkload = made(section, name=piece.name)
     application = workload.application
     entry = None if catalog is None else catalog.applications.get(application)
     if catalog is not None and entry is None:
-        at: Path = ("application",)
         hint = did_you_mean(application, catalog.applications)
-        what = f'unknown application "{application}"{hint}'
-        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        piece.mistake(("application",), f'unknown application "{application}"{hint}')
         return None
     params = read_params(
         application,
-        piece.node,
+        piece,
         tuple(section.model_extra or ()),
-        piece.path,
         None if entry is None else entry.parameters,
         (lambda _name, _value: None) if entry is None else entry.misfit,
-        problems,
     )
-    return None if problems.added > before else replace(workload, params=params)
+    return None if piece.problems.added > before else replace(workload, params=params)
 
 
 def check_applications(
@@ -51,10 +44,8 @@ def check_applications(
     pieces: Iterable[ExpandedWorkload],
     workloads: Mapping[str, Workload | None],
     catalog: Catalog,
-    problems: Problems,
 ) -> None:
-    """Check that every application can run on its placements, and has storage if it needs it. Mistakes are
-    added to problems.
+    """Check that every application can run on its placements, and has storage if it needs it.
 
     frame: the study; its workloads may be missing.
     """
@@ -65,9 +56,9 @@ def check_applications(
         entry = catalog.applications[w.application]
         mark = mark_of(piece.node, ("application",))
         for what in entry.misplaced(w, frame):
-            problems.add(mark, piece.path, what)
+            piece.problems.add(mark, piece.path, what)
         bare = [e.name for e in frame.environments if e.takes(w.name) and e.storage is None]
         if bare and entry.needs_storage(w):
             names = ", ".join(bare)
             what = f"{w.application} needs storage; give {names} storage: {{kind: overlay}}, or another"
-            problems.add(mark, piece.path, what)
+            piece.problems.add(mark, piece.path, what)

@@ -11,8 +11,8 @@ from ...lifecycle import Method
 from ...model.keys import did_you_mean
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
 from ..catalog import COMMAND, Catalog
-from ..problems import Path, Problems
-from ..tree import MapNode, entries_of, mark_of
+from ..problems import Path
+from ..tree import Located, mark_of
 from ..validate import validate
 from .applications import read_application
 from .kernels import read_params
@@ -23,13 +23,15 @@ from .subjects import subject_facts
 from .sweep import ExpandedWorkload, expand
 
 
-def workload_pieces(root: MapNode, problems: Problems) -> tuple[ExpandedWorkload, ...]:
+def workload_pieces(top: Located) -> tuple[ExpandedWorkload, ...]:
     """Return all workloads with sweeps expanded. If two have the same name, the first is kept."""
     out: dict[str, ExpandedWorkload] = {}
-    for name, (mark, node) in entries_of(root, "workloads").items():
-        for piece in expand(name, mark, with_methods_apart(name, node, problems), problems):
+    for name, entry in top.each("workloads"):
+        mark = mark_of(top.node, entry.path, key=True)
+        for piece in expand(name, mark, with_methods_apart(entry)):
             if piece.name in out:
-                problems.add(mark, ("workloads", name), f'the sweep makes a second workload "{piece.name}"')
+                what = f'the sweep makes a second workload "{piece.name}"'
+                top.mistake(entry.path, what, key=True)
             else:
                 out[piece.name] = piece
     return tuple(out.values())
@@ -44,42 +46,39 @@ def read_workload(
     catalog: Catalog | None,
     programs: dict[str, NasProgram],
     methods: dict[str, tuple[Method, ...]],
-    problems: Problems,
 ) -> Workload | None:
-    """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
+    """Return the workload of an entry; None if the entry has mistakes.
 
     programs: filled with the binary of each `npb` workload, by name.
     methods: filled with the methods that workloads compare, by name.
     """
-    here = [k for k in piece.node.entries if k in _KINDS] if isinstance(piece.node, MapNode) else []
+    here = [k for k in piece.entries if k in _KINDS]
     if not here:
         what = (
             "a workload has one of kernel: stream, application: hpcc, command: [program], script: text, "
             "npb: {bin: …} or subject: start"
         )
-        problems.add(piece.mark, piece.path, what)
+        piece.problems.add(piece.mark, piece.path, what)
         return None
     if len(here) > 1:
         mark = mark_of(piece.node, (here[1],), key=True)
-        problems.add(mark, piece.path, f"{' and '.join(here)}: a workload is one of them")
+        piece.problems.add(mark, piece.path, f"{' and '.join(here)}: a workload is one of them")
         return None
     if here[0] == "kernel":
-        return _kernel(piece, catalog, problems)
+        return _kernel(piece, catalog)
     if here[0] == "application":
-        return read_application(piece, catalog, problems)
+        return read_application(piece, catalog)
     if here[0] in ("command", "script"):
-        return read_program(piece, catalog, problems)
+        return read_program(piece, catalog)
     if here[0] == "npb":
-        return _npb(piece, programs, problems)
-    return _event(piece, methods, problems)
+        return _npb(piece, programs)
+    return _event(piece, methods)
 
 
-def _event(
-    piece: ExpandedWorkload, methods: dict[str, tuple[Method, ...]], problems: Problems
-) -> EventSubject | None:
+def _event(piece: ExpandedWorkload, methods: dict[str, tuple[Method, ...]]) -> EventSubject | None:
     from ..sections import EventSection, made
 
-    section = validate(EventSection, piece.node, piece.path, problems)
+    section = validate(EventSection, piece)
     if section is None:
         return None
     subject: str = getattr(section, SUBJECT)
@@ -87,7 +86,7 @@ def _event(
     compared: list[Method] | None = getattr(section, METHODS)
 
     def mistake(key: str, what: str) -> None:
-        problems.add(mark_of(piece.node, (key,), key=True), (*piece.path, key), what)
+        piece.mistake((key,), what, key=True)
 
     for key in event.given:
         if key not in event.facts.keys:
@@ -106,50 +105,45 @@ def _event(
     return event
 
 
-def _kernel(piece: ExpandedWorkload, catalog: Catalog | None, problems: Problems) -> KernelWorkload | None:
+def _kernel(piece: ExpandedWorkload, catalog: Catalog | None) -> KernelWorkload | None:
     from ..sections import KernelSection, made
 
-    before = problems.added
-    section = validate(KernelSection, piece.node, piece.path, problems)
-    if section is None or not isinstance(piece.node, MapNode):
+    before = piece.problems.added
+    section = validate(KernelSection, piece)
+    if section is None:
         return None
     workload: KernelWorkload = made(section, name=piece.name, params={})
     kernel = workload.kernel
     if catalog is not None:
-        check_kernel(kernel, workload.metrics, piece, catalog, problems)
-    if problems.added > before:
+        check_kernel(kernel, workload.metrics, piece, catalog)
+    if piece.problems.added > before:
         return None
     names = tuple(section.model_extra or ())
     known = None if catalog is None else catalog.kernels[kernel]
     misfit = (lambda _name, _value: None) if catalog is None else partial(catalog.misfit, kernel)
-    params = read_params(kernel, piece.node, names, piece.path, known, misfit, problems)
-    return None if problems.added > before else replace(workload, params=params)
+    params = read_params(kernel, piece, names, known, misfit)
+    return None if piece.problems.added > before else replace(workload, params=params)
 
 
-def _npb(
-    piece: ExpandedWorkload, programs: dict[str, NasProgram], problems: Problems
-) -> CommandWorkload | None:
+def _npb(piece: ExpandedWorkload, programs: dict[str, NasProgram]) -> CommandWorkload | None:
     from ..sections import NpbWorkloadSection, made
 
-    before = problems.added
-    section = validate(NpbWorkloadSection, piece.node, piece.path, problems)
-    if section is None or problems.added > before:
+    before = piece.problems.added
+    section = validate(NpbWorkloadSection, piece)
+    if section is None or piece.problems.added > before:
         return None
     entry: NpbEntry = made(section)
     npb = entry.npb
-    at: Path = ("npb", "bin")
     directory = FilePath(npb.bin).absolute()  # a run may be resumed from elsewhere
     try:
         program = find_program(directory, npb.benchmark, npb.size)
     except OSError as e:
-        what = f"{directory} cannot be read: {e.strerror or e}"
-        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        piece.mistake(("npb", "bin"), f"{directory} cannot be read: {e.strerror or e}")
         return None
     if program is None:
-        at = ("npb", "benchmark")
         name = f"{npb.benchmark}.{npb.size}"
         what = f"neither {name}.x nor {name}.<number of ranks> is in {directory}"
-        problems.add(mark_of(piece.node, at), piece.path + at, what)
+        piece.mistake(("npb", "benchmark"), what)
         return None
     programs[piece.name] = program
     return npb_command(piece.name, program, env=entry.env, time_limit=entry.time_limit)
@@ -174,32 +168,27 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
             return workload.facts.metrics
 
 
-def check_kernel(
-    kernel: str, metrics: Iterable[str], piece: ExpandedWorkload, catalog: Catalog, problems: Problems
-) -> None:
+def check_kernel(kernel: str, metrics: Iterable[str], piece: ExpandedWorkload, catalog: Catalog) -> None:
     """Check that the kernel exists and has the requested metrics."""
     if kernel not in catalog.kernels:
-        what = f'unknown kernel "{kernel}"{did_you_mean(kernel, catalog.kernels)}'
-        problems.add(mark_of(piece.node, ("kernel",)), (*piece.path, "kernel"), what)
+        piece.mistake(("kernel",), f'unknown kernel "{kernel}"{did_you_mean(kernel, catalog.kernels)}')
         return
     known = catalog.metrics.get(kernel)
     seen: set[str] = set()
     for number, metric in enumerate(metrics):
         at: Path = ("metrics", number)
         if known is not None and metric not in known:
-            what = f'{kernel} has no metric "{metric}"{did_you_mean(metric, known)}'
-            problems.add(mark_of(piece.node, at), piece.path + at, what)
+            piece.mistake(at, f'{kernel} has no metric "{metric}"{did_you_mean(metric, known)}')
         elif metric in seen:
-            problems.add(mark_of(piece.node, at), piece.path + at, f'"{metric}" given twice')
+            piece.mistake(at, f'"{metric}" given twice')
         seen.add(metric)
 
 
 def check_programs(
-    frame: Study, pieces: Iterable[ExpandedWorkload], programs: Mapping[str, NasProgram], problems: Problems
+    frame: Study, pieces: Iterable[ExpandedWorkload], programs: Mapping[str, NasProgram]
 ) -> None:
     """Check that every NAS benchmark can run on the numbers of ranks of its placements."""
-    at: Path = ("npb", "benchmark")
     for piece in pieces:
         program = programs.get(piece.name)
         for what in misfits(piece.name, program, frame.arms()) if program is not None else ():
-            problems.add(mark_of(piece.node, at), piece.path + at, what)
+            piece.mistake(("npb", "benchmark"), what)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from ...model.keys import did_you_mean
 from ...units import UnitError, parse_rate, parse_share, parse_size, parse_time
 from ..catalog import ParamType, ParamValue
-from ..problems import Path, Problems
-from ..tree import MapNode, Scalar
+from ..tree import Located, Scalar
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -22,15 +21,9 @@ Misfit = Callable[[str, ParamValue], str | None]
 
 
 def read_params(
-    owner: str,
-    node: MapNode,
-    names: tuple[str, ...],
-    path: Path,
-    known: Known | None,
-    misfit: Misfit,
-    problems: Problems,
+    owner: str, found: Located, names: tuple[str, ...], known: Known | None, misfit: Misfit
 ) -> dict[str, ParamValue]:
-    """Return the parameters of a node in base units. Mistakes are added to problems.
+    """Return the parameters of a node in base units.
 
     owner: name of the kernel or application, for messages.
     names: names of the parameters to read.
@@ -39,23 +32,23 @@ def read_params(
     """
     out: dict[str, ParamValue] = {}
     for name in names:
-        key_mark, value = node.entries[name]
+        _, value = found.entries[name]
         if known is not None and name not in known:
-            hint = did_you_mean(name, known) if len(problems.found) < 100 else ""
-            problems.add(key_mark, (*path, name), f"unknown parameter of {owner}{hint}")
+            hint = did_you_mean(name, known) if len(found.problems.found) < 100 else ""
+            found.mistake((name,), f"unknown parameter of {owner}{hint}", key=True)
         elif not isinstance(value, Scalar):
-            problems.add(value.mark, (*path, name), "one value is wanted here, not a list or keys")
+            found.mistake((name,), "one value is wanted here, not a list or keys")
         elif value.null:
-            problems.add(value.mark, (*path, name), "a value is missing here")
+            found.mistake((name,), "a value is missing here")
         else:
             try:
                 out[name] = ParamType.of(known[name][0]).read(value.text) if known else frozen_value(value)
             except UnitError as e:
-                problems.add(value.mark, (*path, name), str(e))
+                found.mistake((name,), str(e))
                 continue
             wrong = misfit(name, out[name]) if known is not None else None
             if wrong is not None:
-                problems.add(value.mark, (*path, name), wrong)
+                found.mistake((name,), wrong)
     return out
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from ...lifecycle import Method
 from ...model.keys import Key, ListOf, one_of
 from ...model.study import Environment, Study, Workload
-from ..problems import Problems
-from ..tree import ListNode, MapNode, Node, mark_of
+from ..tree import ListNode, Located, MapNode
 
 METHOD, METHODS = "method", "methods"
 
@@ -27,24 +26,25 @@ Methods = Mapping[str, Sequence[Method]]
 """Methods to compare, by name of the workload."""
 
 
-def with_methods_apart(name: str, node: Node, problems: Problems) -> Node:
+def with_methods_apart(entry: Located) -> Located:
     """Move `method` from the matrix of a subject to the key `methods`: a sweep makes workloads, which are not
     compared with each other, while methods are."""
+    node, sweep = entry.node, entry.get("matrix")
     if not isinstance(node, MapNode) or "subject" not in node.entries:
-        return node
-    matrix = node.get("matrix")
+        return entry
+    matrix = None if sweep is None else sweep.node
     if not isinstance(matrix, MapNode) or METHOD not in matrix.entries:
-        return node
+        return entry
     mark, values = matrix.entries[METHOD]
     if not isinstance(values, ListNode):
-        return node
-    rest = {key: entry for key, entry in matrix.entries.items() if key != METHOD}
-    entries = {key: entry for key, entry in node.entries.items() if key != "matrix"}
+        return entry
+    rest = {key: found for key, found in matrix.entries.items() if key != METHOD}
+    entries = {key: found for key, found in node.entries.items() if key != "matrix"}
     if rest:
         entries["matrix"] = (node.entries["matrix"][0], MapNode(mark=matrix.mark, entries=rest))
     if METHODS in entries:
-        problems.add(mark, ("workloads", name, "matrix", METHOD), f"given as {METHODS} too")
-    return MapNode(mark=node.mark, entries={METHODS: (mark, values)} | entries)
+        entry.mistake(("matrix", METHOD), f"given as {METHODS} too", key=True)
+    return replace(entry, node=MapNode(mark=node.mark, entries={METHODS: (mark, values)} | entries))
 
 
 def by_method(study: Study, methods: Methods) -> Study:
@@ -83,7 +83,7 @@ def compared_methods(
     return tuple(dict.fromkeys(method for own in taken for method in own))
 
 
-def check_methods(study: Study, methods: Methods, root: MapNode, problems: Problems) -> None:
+def check_methods(study: Study, methods: Methods, top: Located) -> None:
     """Check that the environments for methods can have their names, and that none stands inside another."""
     names = {e.name for e in study.environments}
     around = {e.inside: e.name for e in study.environments if e.inside is not None}
@@ -95,5 +95,4 @@ def check_methods(study: Study, methods: Methods, root: MapNode, problems: Probl
             elif e.name in around:
                 what = f'"{around[e.name]}" stands inside it, and it cannot become one for each of {METHODS}'
             if what:
-                at = ("environments", e.name)
-                problems.add(mark_of(root, at, key=True), at, what)
+                top.mistake(("environments", e.name), what, key=True)

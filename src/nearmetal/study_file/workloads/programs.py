@@ -9,16 +9,13 @@ from ...model.expression import mistake
 from ...model.study import Bounds, CommandWorkload, MetricSpec, VerifySpec
 from ...model.workloads.script import SCRIPT, interpreter_of, meets
 from ..catalog import Catalog
-from ..problems import Path, Problems
-from ..tree import MapNode, mark_of
+from ..problems import Path
 from ..validate import validate
 from .sweep import ExpandedWorkload
 
 
-def read_program(
-    piece: ExpandedWorkload, catalog: Catalog | None, problems: Problems
-) -> CommandWorkload | None:
-    """Return the workload of an entry; None if the entry has mistakes, which are added to problems.
+def read_program(piece: ExpandedWorkload, catalog: Catalog | None) -> CommandWorkload | None:
+    """Return the workload of an entry; None if the entry has mistakes.
 
     Paths are relative to the current directory and are made absolute, since a run may be resumed from another
     directory.
@@ -26,19 +23,19 @@ def read_program(
     """
     from ..sections import CommandSection, made
 
-    before = problems.added
-    section = validate(CommandSection, piece.node, piece.path, problems)
-    if section is None or problems.added > before:
+    before = piece.problems.added
+    section = validate(CommandSection, piece)
+    if section is None or piece.problems.added > before:
         return None
     written: CommandWorkload = made(section, name=piece.name)
-    checks = _Checks(written, piece, problems)
+    checks = _Checks(written, piece)
     checks.start()
     checks.files(look=catalog is not None)
     for metric in written.metrics:
         checks.metric(metric, ("metrics", metric.name))
     if written.verify is not None:
         checks.verify(written.verify, look=catalog is not None)
-    if problems.added > before:
+    if piece.problems.added > before:
         return None
     return replace(
         written,
@@ -75,28 +72,25 @@ def _absolute(path: str) -> str:
 
 
 class _Checks:
-    """The checks of one program. Every mistake is added to problems with its position."""
+    """The checks of one program."""
 
-    def __init__(self, written: CommandWorkload, piece: ExpandedWorkload, problems: Problems) -> None:
-        self._written, self._piece, self._problems = written, piece, problems
+    def __init__(self, written: CommandWorkload, piece: ExpandedWorkload) -> None:
+        self._written, self._piece = written, piece
         self._brought = [*written.files.values(), *([SCRIPT] if written.script is not None else [])]
-
-    def _add(self, at: Path, what: str, *, key: bool = False) -> None:
-        self._problems.add(mark_of(self._piece.node, at, key=key), self._piece.path + at, what)
 
     def start(self) -> None:
         """Check the command, or the interpreter of the script."""
         command, script = self._written.argv, self._written.script
         if command and not command[0].strip():
-            self._add(("command", 0), "an empty text is no program")
+            self._piece.mistake(("command", 0), "an empty text is no program")
         elif command and "/" not in command[0] and meets(command[0], self._written.files.values()):
             what = f"without a / it is looked for on PATH; write ./{command[0]} for the one among files"
-            self._add(("command", 0), what)
+            self._piece.mistake(("command", 0), what)
         if script is not None and interpreter_of(script) is None:
-            self._add(("script",), "its first line names no interpreter, such as #!/bin/sh")
+            self._piece.mistake(("script",), "its first line names no interpreter, such as #!/bin/sh")
         if self._written.mpi and self._written.per_task:
             what = "mpi starts a process for each task already; one of mpi and per_task"
-            self._add(("per_task",), what, key=True)
+            self._piece.mistake(("per_task",), what, key=True)
 
     def files(self, *, look: bool) -> None:
         """Check that every file exists, and that no two files have the same place.
@@ -108,17 +102,17 @@ class _Checks:
             at: Path = ("files", path)
             other = meets(name, seen)
             if other is not None:
-                self._add(at, f'"{name}" meets "{other}", which is put there too')
+                self._piece.mistake(at, f'"{name}" meets "{other}", which is put there too')
             seen.append(name)
             why = _unreadable(path, directory=True) if look else ""
             if why:
-                self._add(at, why, key=True)
+                self._piece.mistake(at, why, key=True)
 
     def metric(self, metric: MetricSpec, at: Path) -> None:
         """Check that a metric has exactly one way to find its number."""
         if (metric.regex is None) == (metric.json_path is None):
             many = "both are given" if metric.regex is not None else "neither is given"
-            self._add(at, f"one of regex and json_path finds the number; {many}", key=True)
+            self._piece.mistake(at, f"one of regex and json_path finds the number; {many}", key=True)
         if metric.regex is not None:
             self._regex(metric.regex, "the number", (*at, "regex"))
         self._bounds(metric.bounds, at)
@@ -132,42 +126,46 @@ class _Checks:
         at: Path = ("verify",)
         bounded, reference = bool(verify.bounds), verify.reference
         if verify.regex is None and (bounded or verify.expected is not None):
-            self._add(at, "expected, min and max are of what a regex finds; write regex: ^error (.*)$")
+            self._piece.mistake(
+                at, "expected, min and max are of what a regex finds; write regex: ^error (.*)$"
+            )
         elif verify.regex is None and reference is None:
-            self._add(at, "nothing to hold it against; write regex: ^converged after, or reference: a file")
+            self._piece.mistake(
+                at, "nothing to hold it against; write regex: ^converged after, or reference: a file"
+            )
         if bounded and verify.expected is not None:
-            self._add((*at, "expected"), "one of expected and min or max", key=True)
+            self._piece.mistake((*at, "expected"), "one of expected and min or max", key=True)
         if verify.regex is not None:
             one = "what is expected" if verify.expected is not None else "the number" if bounded else None
             self._regex(verify.regex, one, (*at, "regex"))
         self._bounds(verify.bounds, at)
         self._output(verify.file, (*at, "file"))
         if reference is None:
-            node = self._piece.node.get("verify") if isinstance(self._piece.node, MapNode) else None
+            given = self._piece.get("verify")
             for key in ("tolerance", "absolute"):
-                if isinstance(node, MapNode) and key in node.entries:
-                    self._add((*at, key), "of a reference, and there is none", key=True)
+                if given is not None and key in given.entries:
+                    self._piece.mistake((*at, key), "of a reference, and there is none", key=True)
             return
         if reference.absolute is not None and reference.absolute < 0:
-            self._add((*at, "absolute"), "a difference is not below 0")
+            self._piece.mistake((*at, "absolute"), "a difference is not below 0")
         why = _unreadable(reference.path, directory=False) if look else ""
         if why:
-            self._add((*at, "reference"), why)
+            self._piece.mistake((*at, "reference"), why)
 
     def _regex(self, expression: str, held: str | None, at: Path) -> None:
         what = mistake(expression, held)
         if what:
-            self._add(at, what)
+            self._piece.mistake(at, what)
 
     def _bounds(self, bounds: Bounds, at: Path) -> None:
         if bounds.least is not None and bounds.most is not None and bounds.least > bounds.most:
-            self._add((*at, "min"), f"{bounds.least:g} is more than max, {bounds.most:g}")
+            self._piece.mistake((*at, "min"), f"{bounds.least:g} is more than max, {bounds.most:g}")
 
     def _output(self, name: str | None, at: Path) -> None:
         """Check that an output file of the program is not one of the files that are copied into its
         directory."""
         if name is not None and meets(name, self._brought):
-            self._add(at, f'"{name}" is put there by us; name a file that the program writes')
+            self._piece.mistake(at, f'"{name}" is put there by us; name a file that the program writes')
 
 
 def _unreadable(path: str, *, directory: bool) -> str:

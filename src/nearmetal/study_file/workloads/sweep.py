@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from ...errors import Mark
 from ..problems import Path, Problems
-from ..tree import ListNode, MapNode, Node, Scalar
+from ..tree import ListNode, Located, MapNode, Node, Scalar
 
 MAX_COMBINATIONS = 1000
 _FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # keys that a sweep must not vary
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpandedWorkload:
+class ExpandedWorkload(Located):
     """One workload after the expansion.
 
     mark: position of its key in the file.
@@ -28,73 +28,70 @@ class ExpandedWorkload:
 
     name: str
     mark: Mark
-    node: Node
-
-    @property
-    def path(self) -> Path:
-        return ("workloads", self.name)
 
 
 Row = tuple[tuple[str, Mark, Scalar], ...]
 
 
-def expand(name: str, mark: Mark, node: Node, problems: Problems) -> tuple[ExpandedWorkload, ...]:
-    """Return the workloads of one entry; the entry itself if it has no sweep. Mistakes are added to
-    problems."""
-    whole = ExpandedWorkload(name=name, mark=mark, node=node)
+def expand(name: str, mark: Mark, entry: Located) -> tuple[ExpandedWorkload, ...]:
+    """Return the workloads of one entry; the entry itself if it has no sweep.
+
+    mark: position of its key in the file.
+    """
+    node = entry.node
+    whole = ExpandedWorkload(name=name, mark=mark, node=node, path=entry.path, problems=entry.problems)
     if not isinstance(node, MapNode):
         return (whole,)
     if "kernel" in node.entries or "subject" in node.entries:
-        return _expand(whole, node, ("workloads", name), problems)
-    inner = node.get("npb")
-    if not isinstance(inner, MapNode):
+        return _expand(whole, node, entry)
+    inner = entry.get("npb")
+    if inner is None or not isinstance(inner.node, MapNode):
         return (whole,)
     key_mark = node.entries["npb"][0]
     return tuple(
         replace(p, node=MapNode(mark=node.mark, entries=node.entries | {"npb": (key_mark, p.node)}))
-        for p in _expand(replace(whole, node=inner), inner, ("workloads", name, "npb"), problems)
+        for p in _expand(replace(whole, node=inner.node), inner.node, inner)
     )
 
 
-def _expand(
-    whole: ExpandedWorkload, node: MapNode, path: Path, problems: Problems
-) -> tuple[ExpandedWorkload, ...]:
+def _expand(whole: ExpandedWorkload, node: MapNode, swept: Located) -> tuple[ExpandedWorkload, ...]:
     """Expand the sweep in a node.
 
     node: node of the whole piece, which contains the sweep.
-    path: path of the node.
+    swept: the same node with its path.
     """
-    name, mark = whole.name, whole.mark
-    swept = [key for key in ("matrix", "zip") if key in node.entries]
-    if not swept:
+    problems = whole.problems
+    keys = [key for key in ("matrix", "zip") if key in node.entries]
+    if not keys:
         return (whole,)
     before = problems.added
-    rest = {k: v for k, v in node.entries.items() if k not in swept}
+    rest = {k: v for k, v in node.entries.items() if k not in keys}
     axes: list[list[Row]] = []
     taken = set(rest)
-    for key in swept:
-        columns = _columns(node.entries[key][1], (*path, key), taken, problems)
+    for key in keys:
+        columns = _columns(node.entries[key][1], (*swept.path, key), taken, problems)
         taken |= {c[0][0] for c in columns if c}
         if key == "matrix":
             axes += [[(cell,) for cell in column] for column in columns]
         else:
-            axes.append(_rows(columns, node.entries[key], (*path, key), problems))
+            axes.append(_rows(columns, key, swept))
     count = math.prod(len(axis) for axis in axes)
     if count > MAX_COMBINATIONS:
-        sweep_mark = node.entries[swept[0]][0]
-        problems.add(sweep_mark, ("workloads", name), f"{count} combinations; {MAX_COMBINATIONS} at most")
+        sweep_mark = node.entries[keys[0]][0]
+        problems.add(sweep_mark, whole.path, f"{count} combinations; {MAX_COMBINATIONS} at most")
     if problems.added > before:
         return ()
-    return tuple(_piece(name, mark, node.mark, rest, rows) for rows in itertools.product(*axes))
+    return tuple(_piece(whole, node.mark, rest, rows) for rows in itertools.product(*axes))
 
 
 def _piece(
-    name: str, mark: Mark, node_mark: Mark, rest: dict[str, tuple[Mark, Node]], rows: tuple[Row, ...]
+    whole: ExpandedWorkload, node_mark: Mark, rest: dict[str, tuple[Mark, Node]], rows: tuple[Row, ...]
 ) -> ExpandedWorkload:
     cells = [cell for row in rows for cell in row]
     entries = rest | {key: (key_mark, value) for key, key_mark, value in cells}
-    full = "-".join([name, *(_part(value.text) for _, _, value in cells)])
-    return ExpandedWorkload(name=full, mark=mark, node=MapNode(mark=node_mark, entries=entries))
+    full = "-".join([whole.name, *(_part(value.text) for _, _, value in cells)])
+    node = MapNode(mark=node_mark, entries=entries)
+    return replace(whole, name=full, path=(*whole.path[:-1], full), node=node)
 
 
 def _part(text: str) -> str:
@@ -130,12 +127,10 @@ def _columns(
     return out
 
 
-def _rows(
-    columns: list[list[tuple[str, Mark, Scalar]]], entry: tuple[Mark, Node], path: Path, problems: Problems
-) -> list[Row]:
+def _rows(columns: list[list[tuple[str, Mark, Scalar]]], key: str, swept: Located) -> list[Row]:
     lengths = {len(c) for c in columns}
     if len(lengths) > 1:
         named = ", ".join(f"{c[0][0]} {len(c)}" for c in columns if c)
-        problems.add(entry[0], path, f"the lists differ in length: {named}")
+        swept.mistake((key,), f"the lists differ in length: {named}", key=True)
         return []
     return list(zip(*columns, strict=True))

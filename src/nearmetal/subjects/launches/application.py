@@ -18,7 +18,7 @@ from ...records import safe_name
 from ...workloads.applications.contract import Invocation, Output, Place
 from ...workloads.applications.registry import application, choices, rows
 from .launching import LaunchedProgram, ProgramOutput, run_program
-from .reports import io_together
+from .reports import resources_of
 from .staging import fill, read_outputs
 
 
@@ -55,17 +55,7 @@ def run_application(metered: MeteredArm, workload: ApplicationWorkload) -> tuple
     if found.ok is False or any(m.value is None for m in found.metrics):
         _keep(trial, workload, output.files)
     trial.found.facts[workload.name] = dict(found.facts)
-    return rows(
-        workload,
-        found,
-        wall=ran.wall,
-        user=ran.user,
-        system=ran.system,
-        max_rss=ran.max_rss,
-        io=io_together(ran.reports),
-        parts=ran.parts,
-        accounts=ran.accounts,
-    )
+    return rows(workload, found, resources_of(ran.reports, parts=ran.parts), accounts=ran.accounts)
 
 
 def _keep(trial: Trial, workload: ApplicationWorkload, files: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from ...model.study import CommandWorkload
 from ...workloads.command import parse
 from .copies import run_copies
 from .launching import LaunchedProgram, run_program
-from .reports import io_together, record_disk_writes
+from .reports import record_disk_writes, resources_of
 from .staging import compared, own_directory, read_outputs
 
 
@@ -37,12 +37,7 @@ def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ..
         return parse(
             workload,
             ran.stdout,
-            wall=ran.wall,
-            user=ran.user,
-            system=ran.system,
-            max_rss=ran.max_rss,
-            io=io_together(ran.reports),
-            parts=ran.parts or ran.accounts,
+            resources_of(ran.reports, parts=ran.parts or ran.accounts),
             files=read_outputs(directory, workload.outputs) if directory is not None else {},
             difference=compared(workload, directory, ran.stdout),
         )

@@ -29,7 +29,7 @@ from ...workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
 from .launching import check_network, record_places
 from .rank_argv import Report, rank_argv, storage_of_ranks
-from .reports import forget_reports, io_together, read_reports, record_disk_writes
+from .reports import forget_reports, read_reports, record_disk_writes, resources_of
 from .staging import KEPT, compared, own_directory, read_outputs
 
 ARRIVE_LIMIT = 60.0
@@ -105,11 +105,7 @@ def rows_of_copies(
         parse(
             workload,
             output.stdout,
-            wall=max(walls),
-            user=sum(r.user for r in reports),
-            system=sum(r.system for r in reports),
-            max_rss=max(r.max_rss for r in reports),
-            io=io_together(reports),
+            resources_of(reports, wall=max(walls)),
             files=output.files,
             difference=output.difference,
         )

@@ -55,30 +55,12 @@ class ProgramOutput:
 
     reports: one for each rank.
     profiles: one for each rank; empty if none was requested.
-    The wall time is that of the slowest rank, memory that of the largest rank, and CPU time the sum over all
-    ranks.
     """
 
     stdout: str
     stderr: str
     reports: tuple[RankReport, ...]
     profiles: tuple[RankProfile, ...]
-
-    @property
-    def wall(self) -> float:
-        return max(r.wall for r in self.reports)
-
-    @property
-    def user(self) -> float:
-        return sum(r.user for r in self.reports)
-
-    @property
-    def system(self) -> float:
-        return sum(r.system for r in self.reports)
-
-    @property
-    def max_rss(self) -> int:
-        return max(r.max_rss for r in self.reports)
 
     @property
     def parts(self) -> dict[str, float] | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import TrialFailedError
 from ...host.counters.files import whole_file
 from ...node.trial import DiskWrites, Trial
+from ...workloads.command import ResourceUse
 from ...workloads.protocol import RankReport, parse_report
 
 
@@ -56,6 +57,24 @@ def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
     """Return the bytes that all ranks read and wrote, by kind, for the kinds that every rank reports."""
     kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
     return {kind: sum(r.io[kind] for r in reports) for kind in kinds}
+
+
+def resources_of(
+    reports: Sequence[RankReport], *, wall: float | None = None, parts: Mapping[str, float] | None = None
+) -> ResourceUse:
+    """Return what all ranks used together: the CPU time of all, and the memory of the largest one.
+
+    wall: seconds; None for the wall time of the slowest rank.
+    parts: parts of this time, in seconds by kind.
+    """
+    return ResourceUse(
+        wall=max(r.wall for r in reports) if wall is None else wall,
+        user=sum(r.user for r in reports),
+        system=sum(r.system for r in reports),
+        max_rss=max(r.max_rss for r in reports),
+        io=io_together(reports),
+        parts=parts,
+    )
 
 
 def record_disk_writes(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:

@@ -25,57 +25,39 @@ FILE, RESULT = "nearmetal.data", "fio.json"
 
 PARAMETERS = (
     Parameter(
-        name="mode",
-        kind=Kind.WORD,
-        default="direct",
+        "mode",
+        Kind.WORD,
+        "direct",
+        "direct: past the page cache (O_DIRECT); buffered: through it",
         words=("direct", "buffered"),
-        doc="direct: past the page cache (O_DIRECT); buffered: through it",
     ),
+    Parameter("pattern", Kind.WORD, "all", "order of the blocks", words=("all", "sequential", "random")),
+    Parameter("operation", Kind.WORD, "all", "what is done", words=("all", "read", "write")),
     Parameter(
-        name="pattern",
-        kind=Kind.WORD,
-        default="all",
-        words=("all", "sequential", "random"),
-        doc="order of the blocks",
-    ),
-    Parameter(
-        name="operation", kind=Kind.WORD, default="all", words=("all", "read", "write"), doc="what is done"
-    ),
-    Parameter(
-        name="block",
-        kind=Kind.TEXT,
-        default=AUTO,
-        auto=True,
-        doc="bytes of a request, or a range in steps of 4 (4 KiB..1 MiB); auto: 1 MiB in sequence, 4 KiB "
+        "block",
+        Kind.TEXT,
+        AUTO,
+        "bytes of a request, or a range in steps of 4 (4 KiB..1 MiB); auto: 1 MiB in sequence, 4 KiB "
         "at random",
     ),
     Parameter(
-        name="size",
-        kind=Kind.BYTES,
-        default=256 << 20,
+        "size",
+        Kind.BYTES,
+        256 << 20,
+        "of the file; auto: twice the memory of an instance",
         auto=True,
         least=MOST_BLOCK,
         most=1 << 44,
-        doc="of the file; auto: twice the memory of an instance",
     ),
+    Parameter("seconds", Kind.SECONDS, 1.0, "length of each measurement", least=0.1, most=3600),
     Parameter(
-        name="seconds",
-        kind=Kind.SECONDS,
-        default=1.0,
-        least=0.1,
-        most=3600,
-        doc="length of each measurement",
-    ),
-    Parameter(
-        name="engine",
-        kind=Kind.WORD,
-        default="psync",
+        "engine",
+        Kind.WORD,
+        "psync",
+        "how requests are made: by pread and pwrite, or asynchronously",
         words=("psync", "libaio", "io_uring"),
-        doc="how requests are made: by pread and pwrite, or asynchronously",
     ),
-    Parameter(
-        name="depth", kind=Kind.WHOLE, default=1, most=1024, doc="requests at a time, of asynchronous engines"
-    ),
+    Parameter("depth", Kind.WHOLE, 1, "requests at a time, of asynchronous engines", most=1024),
 )
 
 

@@ -67,7 +67,7 @@ class Hpcc(Application):
     doc = "HPC Challenge: HPL, PTRANS, RandomAccess, FFT, STREAM, DGEMM, random ring"
     parameters: tuple[Parameter, ...] = (
         *hpcc_input.PARAMETERS,
-        Parameter(name="nb", kind=Kind.WHOLE, default=128, most=100_000, doc="block size of HPL and PTRANS"),
+        Parameter("nb", Kind.WHOLE, 128, "block size of HPL and PTRANS", most=100_000),
         *blas.PARAMETERS,
     )
 

@@ -27,17 +27,12 @@ class Hpl(Application):
     doc = "HPL at one or several block sizes in one run: a rate for each, and the best"
     parameters: tuple[Parameter, ...] = (
         *hpcc_input.PARAMETERS,
+        Parameter("nb", Kind.TEXT, "128", "block sizes: 128, '64 96 128', or 32..512 in doubling steps"),
         Parameter(
-            name="nb",
-            kind=Kind.TEXT,
-            default="128",
-            doc="block sizes: 128, '64 96 128', or 32..512 in doubling steps",
-        ),
-        Parameter(
-            name="program",
-            kind=Kind.TEXT,
-            default=_HPCC,
-            doc="hpcc, whose other parts run too, or your own xhpl: on PATH, or its absolute path",
+            "program",
+            Kind.TEXT,
+            _HPCC,
+            "hpcc, whose other parts run too, or your own xhpl: on PATH, or its absolute path",
         ),
         *blas.PARAMETERS,
     )

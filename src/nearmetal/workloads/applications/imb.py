@@ -37,20 +37,14 @@ class Imb(Application):
     parameters: tuple[Parameter, ...] = (
         program_parameter("IMB-MPI1"),
         Parameter(
-            name="benchmark",
-            kind=Kind.WORD,
-            default="PingPong",
+            "benchmark",
+            Kind.WORD,
+            "PingPong",
+            "which of them",
             words=(*_SINGLE, *_PARALLEL, *_COLLECTIVE, _BARRIER),
-            doc="which of them",
         ),
         SIZES,
-        Parameter(
-            name="repetitions",
-            kind=Kind.WHOLE,
-            default=1000,
-            most=10_000_000,
-            doc="messages per size, at most",
-        ),
+        Parameter("repetitions", Kind.WHOLE, 1000, "messages per size, at most", most=10_000_000),
     )
 
     def needs(self, choices: Choices) -> Needs:

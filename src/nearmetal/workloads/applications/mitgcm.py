@@ -42,30 +42,16 @@ class Mitgcm(Application):
     name = "mitgcm"
     doc = "ocean model: your executable in a copy of your run directory, section times, mean temperature"
     parameters: tuple[Parameter, ...] = (
+        Parameter("executable", Kind.TEXT, "", "absolute path of mitgcmuv as you built it"),
+        Parameter("run", Kind.TEXT, "", "absolute path of a run directory: data, eedata, input"),
+        Parameter("mpi", Kind.WORD, "no", "built with MPI", words=("no", "yes")),
         Parameter(
-            name="executable", kind=Kind.TEXT, default="", doc="absolute path of mitgcmuv as you built it"
+            "theta",
+            Kind.TEXT,
+            "any",
+            "mean potential temperature that it must end with, in degrees; any: that of sea water",
         ),
-        Parameter(
-            name="run",
-            kind=Kind.TEXT,
-            default="",
-            doc="absolute path of a run directory: data, eedata, input",
-        ),
-        Parameter(name="mpi", kind=Kind.WORD, default="no", words=("no", "yes"), doc="built with MPI"),
-        Parameter(
-            name="theta",
-            kind=Kind.TEXT,
-            default="any",
-            doc="mean potential temperature that it must end with, in degrees; any: that of sea water",
-        ),
-        Parameter(
-            name="tolerance",
-            kind=Kind.SHARE,
-            default=1e-6,
-            least=0,
-            most=1,
-            doc="how far the mean may be from theta",
-        ),
+        Parameter("tolerance", Kind.SHARE, 1e-6, "how far the mean may be from theta", least=0, most=1),
     )
 
     def needs(self, choices: Choices) -> Needs:

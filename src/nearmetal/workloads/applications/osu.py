@@ -25,7 +25,7 @@ class Osu(Application):
     parameters: tuple[Parameter, ...] = (
         program_parameter("osu_latency"),
         SIZES,
-        Parameter(name="iterations", kind=Kind.WHOLE, default=1000, most=10_000_000, doc="messages per size"),
+        Parameter("iterations", Kind.WHOLE, 1000, "messages per size", most=10_000_000),
     )
 
     def needs(self, choices: Choices) -> Needs:

@@ -65,19 +65,16 @@ class Perftest(Application):
     name = "perftest"
     doc = "RDMA between two ranks: perftest's ib_write_bw, ib_write_lat and their like"
     parameters: tuple[Parameter, ...] = (
-        Parameter(name="test", kind=Kind.WORD, default=_TESTS[0], words=_TESTS, doc="which of them"),
+        Parameter("test", Kind.WORD, _TESTS[0], "which of them", words=_TESTS),
+        Parameter("device", Kind.TEXT, AUTO, "the RDMA device; auto: the first"),
         Parameter(
-            name="device", kind=Kind.TEXT, default=AUTO, auto=True, doc="the RDMA device; auto: the first"
-        ),
-        Parameter(
-            name="size",
-            kind=Kind.BYTES,
-            default=AUTO,
-            auto=True,
+            "size",
+            Kind.BYTES,
+            AUTO,
+            "of a message; auto: 64 KiB for bandwidth, 2 B for latency",
             most=1 << 30,
-            doc="of a message; auto: 64 KiB for bandwidth, 2 B for latency",
         ),
-        Parameter(name="iterations", kind=Kind.WHOLE, default=5000, least=5, most=10_000_000, doc="messages"),
+        Parameter("iterations", Kind.WHOLE, 5000, "messages", least=5, most=10_000_000),
     )
 
     def needs(self, choices: Choices) -> Needs:

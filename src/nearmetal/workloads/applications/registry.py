@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from ... import plugins
 from ...errors import UsageError
+from ...model.change import replace
 from ...model.record import Row
 from ...model.study import ApplicationWorkload
-from ..command import used_rows, value_row, verified_rows
+from ..command import ResourceUse, used_rows, value_row, verified_rows
 from ..parameter import Choices, Parameter
 from .contract import Application, Parsed
 
@@ -54,35 +55,21 @@ def metric_names(workload: ApplicationWorkload) -> tuple[str, ...]:
 def rows(
     workload: ApplicationWorkload,
     found: Parsed,
+    used: ResourceUse,
     *,
-    wall: float,
-    user: float | None,
-    system: float | None,
-    max_rss: int | None,
-    io: Mapping[str, int] | None = None,
-    parts: Mapping[str, float] | None = None,
     accounts: Mapping[str, float] | None = None,
 ) -> tuple[Row, ...]:
     """Return the rows of a run: the resources that it used, and the results that it reported.
 
     If the verification of the results failed, every row is FAILED.
-    parts: parts of the time of a profiled run; they replace those that the application reports.
+    used: its parts of the time, if there are any, replace those that the application reports.
     accounts: parts of the time as counted by the kernel, used if the application reports none.
     """
     own = {
         m.name: value_row(workload.name, m.name, m.unit, m.better, m.value, m.reason) for m in found.metrics
     }
-    used = used_rows(
-        workload.name,
-        wall=wall,
-        user=user,
-        system=system,
-        max_rss=max_rss,
-        io=io,
-        own=own,
-        parts=parts or found.parts or accounts,
-    )
-    every = used + tuple(own.values())
+    parts = used.parts or found.parts or accounts
+    every = used_rows(workload.name, replace(used, parts=parts), own=own) + tuple(own.values())
     if found.ok is None:
         return every
     return verified_rows(every, ok=found.ok, expected=found.expected, found=found.found)

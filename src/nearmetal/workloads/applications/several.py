@@ -14,16 +14,14 @@ _SWEEP = re.compile(r"([0-9]{1,12})\.\.([0-9]{1,12})")
 
 def program_parameter(default: str) -> Parameter:
     """Return the parameter for the user's own build of a program: a name on PATH, or an absolute path."""
-    return Parameter(
-        name="program", kind=Kind.TEXT, default=default, doc="your own build: on PATH, or its absolute path"
-    )
+    return Parameter("program", Kind.TEXT, default, "your own build: on PATH, or its absolute path")
 
 
 SIZES = Parameter(
-    name="sizes",
-    kind=Kind.TEXT,
-    default="8 4096 1048576",
-    doc="message sizes in bytes: 8, '8 1024 65536', or 8..1048576 in doubling steps",
+    "sizes",
+    Kind.TEXT,
+    "8 4096 1048576",
+    "message sizes in bytes: 8, '8 1024 65536', or 8..1048576 in doubling steps",
 )
 
 

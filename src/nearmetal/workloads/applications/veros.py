@@ -44,7 +44,7 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
 
 
 def _number(name: str, default: int, most: int, doc: str, least: int = 1) -> Parameter:
-    return Parameter(name=name, kind=Kind.WHOLE, default=default, least=least, most=most, doc=doc)
+    return Parameter(name, Kind.WHOLE, default, doc, least=least, most=most)
 
 
 class Veros(Application):
@@ -53,9 +53,7 @@ class Veros(Application):
     name = "veros"
     doc = "ocean model: an idealised global ocean, section times, snapshots and checkpoints"
     parameters: tuple[Parameter, ...] = (
-        Parameter(
-            name="python", kind=Kind.TEXT, default="python3", doc="the interpreter that has the package veros"
-        ),
+        Parameter("python", Kind.TEXT, "python3", "the interpreter that has the package veros"),
         _number("nx", GRID[0], 3600, "cells from west to east", least=8),
         _number("ny", GRID[1], 1600, "cells from south to north", least=8),
         _number("nz", GRID[2], 500, "layers", least=4),

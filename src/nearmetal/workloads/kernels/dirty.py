@@ -34,30 +34,20 @@ _KERNEL = Kernel(
     kind=WorkKind.MEMORY,
     doc="memory dirtied at a set rate, for studies of migration",
     parameters=(
+        Parameter("bytes", Kind.BYTES, 64 << 20, "working set, over all ranks", least=PAGE),
         Parameter(
-            name="bytes", kind=Kind.BYTES, default=64 << 20, least=PAGE, doc="working set, over all ranks"
-        ),
-        Parameter(
-            name="rate",
-            kind=Kind.RATE,
-            default=0,
+            "rate",
+            Kind.RATE,
+            0,
+            "4 KiB for each page written to, over all ranks; 0 B/s: as fast as it can",
             least=0,
-            doc="4 KiB for each page written to, over all ranks; 0 B/s: as fast as it can",
         ),
+        Parameter("write", Kind.WORD, "word", "one word of each page, or all of it", words=("word", "page")),
         Parameter(
-            name="write",
-            kind=Kind.WORD,
-            default="word",
-            words=("word", "page"),
-            doc="one word of each page, or all of it",
-        ),
-        Parameter(
-            name="writes",
-            kind=Kind.WHOLE,
-            default=AUTO,
-            auto=True,
-            doc="pages written per time share, over all ranks; auto: as many as fill 1 ms, at a set rate "
-            "10 ms",
+            "writes",
+            Kind.WHOLE,
+            AUTO,
+            "pages written per time share, over all ranks; auto: as many as fill 1 ms, at a set rate 10 ms",
         ),
     ),
     keys=_keys,

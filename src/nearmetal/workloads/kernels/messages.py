@@ -33,31 +33,21 @@ def message_metrics(choices: Choices, *, unusable: str = KernelMetric.unusable) 
 
 
 def bytes_parameter(doc: str, *, least: int = 0, most: int = 1 << 30, multiple: int = 1) -> Parameter:
-    return Parameter(
-        name="bytes", kind=Kind.BYTES, default=8, least=least, most=most, multiple=multiple, doc=doc
-    )
+    return Parameter("bytes", Kind.BYTES, 8, doc, least=least, most=most, multiple=multiple)
 
 
 def count_parameter(name: str, doc: str) -> Parameter:
     """Return the parameter that sets the number of operations in a slice."""
-    return Parameter(
-        name=name,
-        kind=Kind.WHOLE,
-        default=AUTO,
-        auto=True,
-        most=1 << 30,
-        doc=f"{doc}; auto: as many as fill about 1 ms",
-    )
+    return Parameter(name, Kind.WHOLE, AUTO, f"{doc}; auto: as many as fill about 1 ms", most=1 << 30)
 
 
 def measure_parameter(latency: str) -> Parameter:
     return Parameter(
-        name="measure",
-        kind=Kind.WORD,
-        default=AUTO,
-        auto=True,
+        "measure",
+        Kind.WORD,
+        AUTO,
+        f"latency ({latency}) or bandwidth; auto: latency below 64 KiB",
         words=("latency", "bandwidth"),
-        doc=f"latency ({latency}) or bandwidth; auto: latency below 64 KiB",
     )
 
 

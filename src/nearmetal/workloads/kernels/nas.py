@@ -26,16 +26,13 @@ def nas_kernel(
         kind=WorkKind.COMPUTE,
         doc=doc,
         parameters=(
+            Parameter("class", Kind.WORD, "S", f"size: {', '.join(CLASSES)}", words=CLASSES),
             Parameter(
-                name="class", kind=Kind.WORD, default="S", words=CLASSES, doc=f"size: {', '.join(CLASSES)}"
-            ),
-            Parameter(
-                name=count,
-                kind=Kind.WHOLE,
-                default=AUTO,
-                auto=True,
+                count,
+                Kind.WHOLE,
+                AUTO,
+                f"{count_doc} per time share; auto: as many as fill about 1 ms",
                 most=1 << 20,
-                doc=f"{count_doc} per time share; auto: as many as fill about 1 ms",
             ),
         ),
         keys=lambda choices, _: {"class": choices.word("class")},

@@ -32,31 +32,22 @@ _KERNEL = Kernel(
     kind=WorkKind.FILES,
     doc="output of an ocean model: records of 200 B into files of 1 MiB, and checkpoints; needs storage",
     parameters=(
+        Parameter("record", Kind.BYTES, 200, "of one write to a file", least=16, most=1 << 20),
+        Parameter("file", Kind.BYTES, 1 << 20, "of a file, then comes the next", least=16),
         Parameter(
-            name="record", kind=Kind.BYTES, default=200, least=16, most=1 << 20, doc="of one write to a file"
+            "files", Kind.WHOLE, 32, "files of each rank, then the first is written anew", most=1 << 20
         ),
         Parameter(
-            name="file", kind=Kind.BYTES, default=1 << 20, least=16, doc="of a file, then comes the next"
+            "checkpoint",
+            Kind.BYTES,
+            4 << 20,
+            "of a checkpoint of each rank, forced to the medium at the end of a time share",
         ),
         Parameter(
-            name="files",
-            kind=Kind.WHOLE,
-            default=32,
-            most=1 << 20,
-            doc="files of each rank, then the first is written anew",
-        ),
-        Parameter(
-            name="checkpoint",
-            kind=Kind.BYTES,
-            default=4 << 20,
-            doc="of a checkpoint of each rank, forced to the medium at the end of a time share",
-        ),
-        Parameter(
-            name="records",
-            kind=Kind.WHOLE,
-            default=AUTO,
-            auto=True,
-            doc="written per time share, over all ranks; auto: as many as fill about 1 ms",
+            "records",
+            Kind.WHOLE,
+            AUTO,
+            "written per time share, over all ranks; auto: as many as fill about 1 ms",
         ),
     ),
     keys=_keys,

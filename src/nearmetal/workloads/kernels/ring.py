@@ -13,13 +13,7 @@ _KERNEL = Kernel(
     doc="MPI between all ranks at once: random rings of HPC Challenge (8 B latency, 2 MB bandwidth per rank)",
     parameters=(
         bytes_parameter("size of a message", most=1 << 28),
-        Parameter(
-            name="patterns",
-            kind=Kind.WHOLE,
-            default=8,
-            most=1 << 16,
-            doc="rings of random order in a time share",
-        ),
+        Parameter("patterns", Kind.WHOLE, 8, "rings of random order in a time share", most=1 << 16),
         count_parameter("steps", "times that each ring passes its messages on"),
         measure_parameter("half a step: a rank sends two messages in it"),
     ),

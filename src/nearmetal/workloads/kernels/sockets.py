@@ -10,11 +10,11 @@ from .contract import WorkKind
 from .messages import pingpong_kernel
 
 WAIT = Parameter(
-    name="wait",
-    kind=Kind.WORD,
-    default="block",
+    "wait",
+    Kind.WORD,
+    "block",
+    "how a message is waited for: in the kernel, or by asking again and again as MPI libraries do",
     words=("block", "spin"),
-    doc="how a message is waited for: in the kernel, or by asking again and again as MPI libraries do",
 )
 
 

@@ -41,19 +41,18 @@ _SAID = re.compile(r"^Core: ([A-Za-z0-9_]{1,40})\s*$", re.MULTILINE)
 
 PARAMETERS = (
     Parameter(
-        name="blas",
-        kind=Kind.WORD,
-        default=Blas.OPENBLAS,
+        "blas",
+        Kind.WORD,
+        Blas.OPENBLAS,
+        "libblas.so.3 that is loaded; as-found: the one that the loader finds",
         words=tuple(Blas),
-        doc="libblas.so.3 that is loaded; as-found: the one that the loader finds",
     ),
     Parameter(
-        name="core",
-        kind=Kind.WORD,
-        default=AUTO,
-        auto=True,
+        "core",
+        Kind.WORD,
+        AUTO,
+        "OpenBLAS's kernels in every environment; auto: by the CPU flags of the machine",
         words=_WORDS,
-        doc="OpenBLAS's kernels in every environment; auto: by the CPU flags of the machine",
     ),
 )
 

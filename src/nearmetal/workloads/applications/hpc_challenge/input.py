@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...parameter import Choices, Kind, Parameter
+from ...parameter import AUTO, Choices, Kind, Parameter
 from ..contract import Place
 
 DOUBLE = 8  # bytes
@@ -16,46 +16,22 @@ _LEAST_N, _STEP_N = 100, 100
 
 PARAMETERS = (
     Parameter(
-        name="n",
-        kind=Kind.WHOLE,
-        default=2000,
+        "n",
+        Kind.WHOLE,
+        2000,
+        "order of HPL's matrix, from which every size follows; auto: by memory and share",
         auto=True,
         least=_LEAST_N,
         most=10_000_000,
-        doc="order of HPL's matrix, from which every size follows; auto: by memory and share",
     ),
     Parameter(
-        name="memory",
-        kind=Kind.BYTES,
-        default="auto",
-        auto=True,
-        least=1 << 20,
-        doc="for n auto, of each CPU; auto: what the instances may use",
+        "memory", Kind.BYTES, AUTO, "for n auto, of each CPU; auto: what the instances may use", least=1 << 20
     ),
     Parameter(
-        name="share",
-        kind=Kind.SHARE,
-        default=0.8,
-        least=0.01,
-        most=1,
-        doc="for n auto: how much of that memory the matrix takes",
+        "share", Kind.SHARE, 0.8, "for n auto: how much of that memory the matrix takes", least=0.01, most=1
     ),
-    Parameter(
-        name="p",
-        kind=Kind.WHOLE,
-        default="auto",
-        auto=True,
-        most=1 << 20,
-        doc="rows of the process grid; auto: the most square grid",
-    ),
-    Parameter(
-        name="q",
-        kind=Kind.WHOLE,
-        default="auto",
-        auto=True,
-        most=1 << 20,
-        doc="its columns; auto: ranks / p",
-    ),
+    Parameter("p", Kind.WHOLE, AUTO, "rows of the process grid; auto: the most square grid", most=1 << 20),
+    Parameter("q", Kind.WHOLE, AUTO, "its columns; auto: ranks / p", most=1 << 20),
 )
 
 
