@@ -99,7 +99,7 @@ PAGES_OF_USERS = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("index", "guide", "ten-minutes", "study-file", "errors", "workloads", "benchmarks")
+        for name in ("index", "ten-minutes", "study-file", "errors", "workloads", "benchmarks")
     ),
     *sorted((ROOT / "docs").glob("add-a-*.md")),
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
