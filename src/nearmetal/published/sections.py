@@ -138,10 +138,36 @@ class ShownNumber(ShownSection):
     baseline: str = Field(default="", description="the paper's name of the baseline")
 
 
+class FactSection(PaperFileSection):
+    """A row on how an application ran, such as its problem size."""
+
+    fact: Text = Field(description="name of what the application reports about its run")
+    printed: tuple[str, ...] = Field(description="the printed cells, one for each column; empty for none")
+
+
 class ShownTable(ShownSection):
-    rows: Literal["environment", "benchmark", "workload"] = Field(
-        description="what the names of the rows are; if workload, those of the columns are environments"
+    rows: Literal["environment", "benchmark", "workload", "metric"] = Field(
+        description="what the names of the rows are; if workload, those of the columns are environments; if"
+        " metric, the table is shown in the paper's layout"
     )
+    metrics: dict[Name, Text] = Field(
+        default_factory=dict, description="if rows are metrics: the metric of each row"
+    )
+    totals: tuple[Name, ...] = Field(
+        default=(), description="rows that are the sum over all processes of their metric"
+    )
+    facts: dict[Name, FactSection] = Field(
+        default_factory=dict, description="if rows are metrics: rows before them, on how the program ran"
+    )
+    environments: dict[Name, Text] = Field(
+        default_factory=dict,
+        description="if rows are metrics: the paper's name of the environment of each column that you"
+        " measure",
+    )
+    overheads: tuple[Name, ...] = Field(
+        default=(), description="those of these columns that are overheads against the baseline"
+    )
+    baseline: str = Field(default="", description="the paper's name of the baseline of the overheads")
     ran: dict[Name, Text] = Field(
         default_factory=dict,
         description="if rows are workloads: the kernel, application or event of each row",

@@ -25,7 +25,7 @@ from .charts.steps import steps_charts
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
-from .page.curves import swept_figures
+from .page.curves import curves, figure_of, swept_figures
 from .page.lines import LinesFigure
 from .page.markup import join, tag
 from .page.whole import Drawings, framed
@@ -33,10 +33,13 @@ from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, times_grid
+from .tables.boot import boot_blocks, printed_boots
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.clients import clients_grid
+from .tables.guest_gains import gains_grid, gains_json, gains_of
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
+from .tables.layout import LaidOutTable, laid_out
 from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
 from .tables.sweeps import sweeps_json
@@ -164,11 +167,15 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "places": dict(r.part.places),
         "result": own,
         "instances": instances_json(counted),
+        "guest_gains": []
+        if r.study is None or r.analysis is None
+        else gains_json(gains_of(r.study, r.analysis, counted)),
         "whole_runs": whole_runs_json(() if r.study is None else whole_runs(r.study, records)),
         "published": [
             *(b.as_json() for b in _beside(r, figures, records)),
             *printed_json(figures, r.part.places, counted),
         ],
+        "tables": [t.as_json() for t in _tables(r, paper, records)],
         "claims": [c.as_json() for c in _claims_of(r, paper)],
         "paper_method": [] if paper is None else method_json(paper.paper, r.analysis),
     }
@@ -233,10 +240,15 @@ def _claims_of(r: PartResult, paper: Published | None) -> tuple[ClaimHere, ...]:
     return claims_here(claims, r.part, r.study, r.analysis, r.provenance, r.why)
 
 
+def _tables(r: PartResult, paper: Published | None, records: RecordIndex) -> tuple[LaidOutTable, ...]:
+    tables = paper.tables_of(r.part.key) if paper is not None else ()
+    return laid_out(tables, r.part.places, r.study, r.analysis, records)
+
+
 def _beside(
     r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex
 ) -> tuple[PrintedComparison, ...]:
-    elsewhere = (Quantity.INSTANCES, Quantity.BOOT)  # boot times: in the report of the part, by step
+    elsewhere = (Quantity.INSTANCES, Quantity.BOOT)  # in tables of their own
     figures = [f for f in figures if f.quantity not in elsewhere]
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
@@ -257,11 +269,16 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks += _grids(r.study, r.analysis)
         blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
         blocks += _clients(r.study, records)
+        if gains := gains_grid(r.study, gains_of(r.study, r.analysis, counted)):
+            blocks.append(gains)
         blocks += instances_blocks(r.study, counted)
         blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.study is not None and r.analysis is not None:
         blocks.append(times_grid(r.study, r.part.places, times, records))
+    if paper is not None and (printed_times := printed_boots(paper, _figures(r, paper))):
+        blocks += [*(() if r.study is None else boot_blocks(r.study, records)), *printed_times]
+    blocks += [t.grid() for t in _tables(r, paper, records)]
     marks = _marks(r)
     claims = _claims_of(r, paper)
     if claims:
@@ -290,7 +307,7 @@ def _charts(
         Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs], PAGE),),
         Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
         Figure.RELATIVE: lambda: (relative(cells, title, PAGE),),
-        Figure.CURVE: lambda: swept_figures(study, cells),
+        Figure.CURVE: lambda: (*swept_figures(study, cells), *map(figure_of, curves(cells))),
         Figure.STEPS: lambda: steps_charts(study, records, title),
     }
     return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]
