@@ -55,6 +55,8 @@ class MeasurementConditions:
 
     ranks: smallest and largest number of processes.
     classes: class of a NAS benchmark, by its name in lower case.
+    computation: share of computation in computation and communication of the baseline, as a range of
+        fractions, by benchmark. If ours is far from it, the question is another one.
     link: rate of the links between nodes, in bytes per second.
     kernel: version of Linux.
     environment: what the processes ran in ('LXC', 'Xen 3.0.4').
@@ -63,6 +65,7 @@ class MeasurementConditions:
     ranks: tuple[int, int] = (0, 0)
     nodes: int = 0
     classes: Mapping[str, str] = field(default_factory=dict)
+    computation: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     link: float = 0.0
     kernel: str = ""
     environment: str = ""

@@ -45,6 +45,14 @@ def _ranks(value: object) -> tuple[int, int]:
     return int(low), int(high)
 
 
+def _share(value: object) -> tuple[float, float]:
+    """Return a range in percent as fractions."""
+    low, high = _range(value)
+    if low < 0 or high > 100:
+        raise ValueError("must be a share between 0 and 100 %, or a range of two")
+    return float(low / 100), float(high / 100)
+
+
 def _rate(value: object) -> float:
     if not isinstance(value, str):
         raise ValueError('must be a rate, such as "10 Gbit/s"')
@@ -72,6 +80,11 @@ Ranks = Annotated[
         }
     ),
 ]
+Share = Annotated[
+    tuple[float, float],
+    BeforeValidator(_share),
+    WithJsonSchema({"anyOf": [_NUMBER, _PAIR]}),
+]
 Rate = Annotated[float, BeforeValidator(_rate), WithJsonSchema({"type": "string"})]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Name = Annotated[str, Field(pattern=r"^[^{}/]{1,80}$")]
@@ -89,6 +102,11 @@ class ConditionsSection(PaperFileSection):
     nodes: int = Field(default=0, ge=1, le=10**7, description="number of machines")
     classes: dict[str, Text] = Field(
         default_factory=dict, description="class of each NAS benchmark, by its name in lower case"
+    )
+    computation: dict[str, Share] = Field(
+        default_factory=dict,
+        description="share of computation in computation and communication of the baseline, in percent, or a"
+        " range, by benchmark: a claim is asked only of benchmarks whose share is near it",
     )
     link: Rate = Field(default=0.0, description='rate of the links between nodes, such as "10 Gbit/s"')
     kernel: str = Field(default="", description='version of Linux, such as "4.0"')

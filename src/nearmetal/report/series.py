@@ -28,6 +28,7 @@ from .page.bundle import vega_bundle
 from .page.curves import curves, figure_of, swept_figures
 from .page.lines import LinesFigure
 from .page.markup import join, tag
+from .page.rank_curves import rank_figures
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
@@ -176,7 +177,7 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
             *printed_json(figures, r.part.places, counted),
         ],
         "tables": [t.as_json() for t in _tables(r, paper, records)],
-        "claims": [c.as_json() for c in _claims_of(r, paper)],
+        "claims": [c.as_json() for c in _claims_of(r, paper, records)],
         "paper_method": [] if paper is None else method_json(paper.paper, r.analysis),
     }
 
@@ -235,9 +236,9 @@ def _figures(r: PartResult, paper: Published | None) -> tuple[PublishedFigure, .
     return paper.of_part(r.part.key) if paper is not None else ()
 
 
-def _claims_of(r: PartResult, paper: Published | None) -> tuple[ClaimHere, ...]:
+def _claims_of(r: PartResult, paper: Published | None, records: RecordIndex) -> tuple[ClaimHere, ...]:
     claims = paper.claims_of(r.part.key) if paper is not None else ()
-    return claims_here(claims, r.part, r.study, r.analysis, r.provenance, r.why)
+    return claims_here(claims, r.part, r.study, r.analysis, r.provenance, records, r.why)
 
 
 def _tables(r: PartResult, paper: Published | None, records: RecordIndex) -> tuple[LaidOutTable, ...]:
@@ -280,7 +281,7 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks += [*(() if r.study is None else boot_blocks(r.study, records)), *printed_times]
     blocks += [t.grid() for t in _tables(r, paper, records)]
     marks = _marks(r)
-    claims = _claims_of(r, paper)
+    claims = _claims_of(r, paper, records)
     if claims:
         blocks.append(claims_grid(claims))
     told = {c.answer.claim.what for c in claims}
@@ -308,6 +309,7 @@ def _charts(
         Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
         Figure.RELATIVE: lambda: (relative(cells, title, PAGE),),
         Figure.CURVE: lambda: (*swept_figures(study, cells), *map(figure_of, curves(cells))),
+        Figure.RANKS: lambda: rank_figures(study, cells),
         Figure.STEPS: lambda: steps_charts(study, records, title),
     }
     return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]
