@@ -318,45 +318,15 @@ def test_two_series_are_compared_part_by_part(
     assert first.upgrade is not None and first.upgrade.boots == (8, 8)
     assert first.upgrade.answer is UpgradeAnswer.YES
     assert second.upgrade is None and second.why == "not measured before"
-    code = comparing.compare(
-        before=[old],
-        after=[new],
-        margin=None,
-        fail_on=FailOn.MATERIAL,
-        against=[],
-        html=None,
-        everything=False,
-        json=True,
-        unnamed=[],
-    )
+    assert run(old, new, fail_on=FailOn.MATERIAL, json=True) == 1
     told = json.loads(capsys.readouterr().out)
-    assert code == 1 and [p["part"] for p in told["parts"]] == ["first", "second"]
+    assert [p["part"] for p in told["parts"]] == ["first", "second"]
     assert told["parts"][1]["result"] is None
-    code = comparing.compare(
-        before=[old],
-        after=[new],
-        margin=None,
-        fail_on=FailOn.NOTHING,
-        against=[],
-        html=None,
-        everything=False,
-        json=False,
-        unnamed=[],
-    )
+    assert run(old, new) == 0
     text = capsys.readouterr().out
-    assert code == 0 and "first: First" in text and "not compared: not measured before" in text
+    assert "first: First" in text and "not compared: not measured before" in text
     with pytest.raises(UsageError, match="a page shows one part"):
-        comparing.compare(
-            before=[old],
-            after=[new],
-            margin=None,
-            fail_on=FailOn.NOTHING,
-            against=[],
-            html=tmp_path / "x.html",
-            everything=False,
-            json=False,
-            unnamed=[],
-        )
+        run(old, new, html=tmp_path / "x.html")
     single = next(old.glob("*/upgrade-*"))
     with pytest.raises(UsageError, match="is not the results directory of a study in parts"):
         compare_series([old], [single])

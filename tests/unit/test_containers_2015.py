@@ -38,6 +38,8 @@ BLOCKS = 12
 
 NAME = "containers-2015"
 KEYS = ("q1", "q2", "q3", "rto", "cures", "nodes", "ovs", "kernels", "appendix")
+COMPUTING = {"cg": 0.547, "ep": 0.968, "ft": 0.679, "is": 0.742, "lu": 0.842, "mg": 0.825}
+"""Share of computation in computation and communication of the paper's baseline."""
 NO_CARD = Omission(what="sriov", reason="no network card with virtual functions", remedy="another card")
 
 
@@ -256,15 +258,14 @@ def results(asked: Series) -> tuple[PartResult, ...]:
         planted = {p.places[w]: 0.25 for w in ("packed", "container") if w in p.places}
         records = simulate(p.study, plan, metrics=metrics, overheads=planted, spread=Spread())
         if p.study.design.profile:
-            records = [
-                replace(
-                    r,
-                    profile={
-                        m.workload: tuple(profile(k, 0.5 + 0.25 * k) for k in range(2)) for m in metrics
-                    },
+            shares = COMPUTING if p.key == "q1" else {}
+            profiles = {
+                m.workload: tuple(
+                    profile(k, 2 / shares[m.workload] - 2 if shares else 0.5 + 0.25 * k) for k in range(2)
                 )
-                for r in records
-            ]
+                for m in metrics
+            }
+            records = [replace(r, profile=profiles) for r in records]
         analysis = analyse(p.study, plan, records)
         out.append(
             PartResult(

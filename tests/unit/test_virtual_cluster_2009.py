@@ -64,12 +64,12 @@ def study(of: Series, key: str) -> Study:
     return found
 
 
-def hpcc(overheads: dict[str, float], key: str = "machines", **clocks: float) -> PartResult:
+def hpcc(overheads: dict[str, float], clocks: dict[str, float] | None = None) -> PartResult:
     """A part measured with planted overheads, by arm.
 
     clocks: what each guest counted of its clock.
     """
-    own = part(series(), key)
+    own = part(series(), "machines")
     assert own.study is not None
     plan = make_plan(own.study, blocks=BLOCKS)
     metrics = [
@@ -120,8 +120,8 @@ def test_machines_run_as_many_guests_as_the_paper_where_they_fit() -> None:
 
 def test_what_needs_a_cluster_is_named_among_what_is_left_out() -> None:
     left_out = [str(o) for o in part(series(), "machines").left_out]
-    assert left_out[0].startswith("the pool of jobs and its gatekeeper: ")
-    assert left_out[1].startswith("many small jobs: ")
+    assert left_out[0].startswith("pool-and-gatekeeper: ")
+    assert left_out[1].startswith("many-small-jobs: ")
 
 
 def test_the_problem_size_follows_from_both_equations() -> None:
@@ -205,7 +205,7 @@ def test_a_guest_that_beats_bare_metal_is_asked_for_its_clock(tmp_path: Path) ->
         ({"clock_drift": -0.001, "clock_error": 0.001, "clock_span": 10.0}, "not explained"),
         ({}, "its clock was not compared"),
     ):
-        found = hpcc(faster, **clocks)
+        found = hpcc(faster, clocks)
         form: Any = series_json(series(), [found], None, results_dir="r", report="r")
         gains = form["parts"][0]["guest_gains"]
         assert {(g["arm"], g["answer"], g["beyond_bound"]) for g in gains} == {("one-vm/1x2", answer, False)}
@@ -217,9 +217,18 @@ def test_a_guest_that_beats_bare_metal_is_asked_for_its_clock(tmp_path: Path) ->
 
 
 def test_a_guest_beyond_a_bound_is_asked_too() -> None:
-    found = hpcc({"one-vm/1x2": -0.5}, clock_drift=0.0, clock_error=1e-4, clock_span=10.0)
+    found = hpcc({"one-vm/1x2": -0.5}, {"clock_drift": 0.0, "clock_error": 1e-4, "clock_span": 10.0})
     assert found.study is not None and found.analysis is not None
-    roof = MeasuredRoof(name=DGEMM, ranks=2, transport="", value=50e9, unit="FLOP/s", measured=1.0)
+    roof = MeasuredRoof(
+        name=DGEMM,
+        ranks=2,
+        transport="",
+        value=50e9,
+        unit="FLOP/s",
+        better=Better.HIGHER,
+        measured=1.0,
+        how="planted",
+    )
     cells = with_roofs(found.study, found.analysis.cells, [roof], {"physical"})
     beyond = {(c.arm, c.metric) for c in cells if c.beyond is not None}
     assert beyond == {("one-vm/1x2", "G-HPL")}
@@ -231,7 +240,7 @@ def test_a_guest_beyond_a_bound_is_asked_too() -> None:
 
 
 def test_a_clock_rate_is_the_drift_over_the_time_between_two_comparisons() -> None:
-    found = hpcc({}, clock_drift=0.01, clock_error=0.001, clock_span=5.0)
+    found = hpcc({}, {"clock_drift": 0.01, "clock_error": 0.001, "clock_span": 5.0})
     assert found.study is not None
     arm = next(a for a in found.study.arms() if a.name == "one-vm/1x2")
     own = [r for r in found.records if r.arm == arm.name]

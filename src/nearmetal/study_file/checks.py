@@ -160,7 +160,7 @@ def check_beside(
     if section.beside is None:
         return
     at: Path = ("beside", "backend")
-    if not section.beside.backend:
+    if section.beside.backend is None:
         _check_lodger(section.beside, node, path, problems)
     elif catalog is not None and section.beside.backend not in catalog.backends:
         what = f'unknown backend "{section.beside.backend}"'

@@ -210,11 +210,11 @@ class Companion:
     """A command that runs for as long as the trial runs, in an instance of its own with the image of the arm,
     or in the first instance of the arm.
 
-    backend: backend of its instance; '' if it runs in the first instance of the arm.
+    backend: backend of its instance; None if it runs in the first instance of the arm.
     """
 
-    backend: str = field(
-        default="",
+    backend: str | None = field(
+        default=None,
         metadata=key(
             NAME,
             "what wraps the companion; the first instance of the environment if omitted",

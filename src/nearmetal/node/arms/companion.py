@@ -56,9 +56,9 @@ def companion(trial: Trial, wanted: Companion, instances: Sequence[Instance]) ->
     host, tools = node.machine.host, node.software_of(trial.arm).tools
     with ExitStack() as stack:
         own: Instance | None = None
-        if wanted.backend:
-            backend = node.backends[wanted.backend]
-            own = stack.enter_context(backend.start(host, tools, _request(trial, wanted)))
+        if wanted.backend is not None:
+            request = _request(trial, wanted, wanted.backend)
+            own = stack.enter_context(node.backends[wanted.backend].start(host, tools, request))
         command = (own or instances[0]).command(wanted.argv)
         stdout, stderr = (trial.log / f"beside.{name}.txt" for name in ("stdout", "stderr"))
         process = host.start(command, stdout=stdout, stderr=stderr, cwd=Path("/"))
@@ -66,10 +66,10 @@ def companion(trial: Trial, wanted: Companion, instances: Sequence[Instance]) ->
         yield RunningCompanion(instance=own, process=process, program=wanted.argv[0], stderr=stderr)
 
 
-def _request(trial: Trial, wanted: Companion) -> InstanceRequest:
+def _request(trial: Trial, wanted: Companion, backend: str) -> InstanceRequest:
     arm, node = trial.arm, trial.node
     software = node.software_of(arm)
-    own_network = "net" in node.backends[wanted.backend].capabilities.own
+    own_network = "net" in node.backends[backend].capabilities.own
     label, hostname, scratch = request_name(trial, "beside")
     numbers = range(arm.placement.all_instances)
     every = sorted({cpu for i in numbers for cpu in node.instance_cpus(arm, i)})
@@ -78,7 +78,7 @@ def _request(trial: Trial, wanted: Companion) -> InstanceRequest:
         hostname=hostname,
         environment=Environment(
             name=f"{arm.environment.name}, beside",
-            backend=wanted.backend,
+            backend=backend,
             image=arm.environment.image,
             attachment=Attachment.NONE if own_network else Attachment.HOST,
             limits=wanted.limits,
