@@ -144,8 +144,11 @@ def test_without_delay_the_kernel_alone_forwards(tools: Tools, tmp_path: Path) -
         assert isinstance(told, dict) and told["delay_by"] == "bridge"
 
 
-def test_containers_of_both_nodes_reach_each_other(tools: Tools, tmp_path: Path) -> None:
-    with standing(tools, tmp_path, attachment=Attachment.VETH_BRIDGE) as (network, _, emulation):
+@pytest.mark.parametrize("attachment", [Attachment.VETH_BRIDGE, Attachment.MACVLAN])
+def test_containers_of_both_nodes_reach_each_other(
+    tools: Tools, tmp_path: Path, attachment: Attachment
+) -> None:
+    with standing(tools, tmp_path, attachment=attachment) as (network, _, emulation):
         seats = network.seats
         assert len({s.address for s in seats} | set(emulation.addresses)) == 6
         for a, b in ((0, 1), (0, 2), (1, 3)):  # one node, then two

@@ -25,11 +25,13 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
-    done = nearmetal(*RUN, "--time", "20m", "--max-blocks", "1", "--json", cwd=here, timeout=3000)
+    keys = ["q1", "q2", "q3", "rto", "cures", "nodes", "ovs", "appendix"]  # kernels need an image
+    only = ("--only", ",".join(keys))
+    done = nearmetal(*RUN, *only, "--time", "20m", "--max-blocks", "1", "--json", cwd=here, timeout=3000)
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)
     parts = {p["part"]: p for p in form["parts"]}
-    assert list(parts) == ["q1", "q2", "q3", "rto", "cures", "ovs", "appendix"]
+    assert list(parts) == keys
     for key, p in parts.items():
         assert p["why"] == "1 round is done, too few for an interval", (key, p["why"], done.stderr)
         assert p["result"]["blocks"] == 1 and p["result"]["failed_trials"] == 0, key

@@ -30,6 +30,11 @@ environments:
     storage: {kind: tmpfs, size: 16 MiB}
     limits: {cpu: 90 %, cpu_shares: 512, memory: 256 MiB}
     beside: {backend: namespaces, command: [sh, -c, 'while :; do :; done'], limits: {cpu: 10 %}}
+  watched: # by a command in its own instance
+    backend: namespaces
+    placements: [1x2]
+    storage: {}
+    beside: {command: [sh, -c, 'readlink /proc/self/ns/mnt; while :; do sleep 0.1; done']}
 placements:
   1x2: {instances: 1, tasks: 2, pinning: instance}
   2x1: {instances: 2, tasks: 1}
@@ -91,6 +96,11 @@ def test_packed_limited_and_with_a_companion(here: Path) -> None:
     assert [len(p["cpus"]) for p in records["box/1x2"]["places"]] == [2, 2]
     assert four["counters"]["beside"]["cpu"] > 0
     assert "beside" not in records["native/1x4"]["counters"]
+    inside = records["watched/1x2"]
+    assert "beside" not in inside["counters"], "its time is that of the instance"
+    (told,) = (here / result["results_dir"]).glob(f"logs/*{inside['trial']}*/beside.stdout.txt")
+    own = {p["namespaces"]["mnt"] for p in inside["places"]}
+    assert told.read_text() == f"mnt:[{own.pop()}]\n" and not own
     provenance = json.loads((here / result["results_dir"] / "provenance.json").read_text())
     held = {"cpu_quota": 0.9, "cpu_shares": 512, "memory": 256 << 20}
     assert provenance["limits"]["box/2x1"]["found"] == held

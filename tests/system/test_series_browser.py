@@ -16,6 +16,8 @@ from nearmetal.report.series import write_series
 pytestmark = [pytest.mark.no_run, pytest.mark.more, pytest.mark.beside]
 
 browser = single.browser
+LARGEST = 2_500_000
+"""Largest size of a summary, in bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> str:
     page, _ = write_series(
         tmp_path_factory.mktemp("series"), asked, sample.results(asked), published(asked.paper)
     )
+    assert page.stat().st_size < LARGEST
     return page.as_uri()
 
 
@@ -33,8 +36,8 @@ def test_the_summary_draws_fits_and_is_legible(
     browser: Browser, summary: str, width: int, scheme: Literal["light", "dark"], tmp_path: Path
 ) -> None:
     with single.opened(browser, summary, width=width, scheme=scheme) as page:
-        assert page.locator("main section").count() == 9, "overview, seven parts, the paper"
-        assert single.drawn(page, "main") == 7
+        assert page.locator("main section").count() == 11, "overview, nine parts, the paper"
+        assert single.drawn(page, "main") == 9
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [f for f in page.evaluate(single.CONTRAST) if f[0] < 4.5] == []
         claims = page.locator("#part-q2 table", has_text="at most 13.04").first

@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 
 from nearmetal.api.comparing import compare
+from nearmetal.api.comparing_series import compare_series
 from nearmetal.cli.commands import COMMANDS
 from nearmetal.cli.common import FailOn
 from nearmetal.cli.read import comparing
 from nearmetal.errors import UsageError
+from nearmetal.model.change import replace
+from nearmetal.model.series import Part, Series
 from nearmetal.model.study import Better
 from nearmetal.plan import make_plan
-from nearmetal.records import ResultsDirectory
+from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.tables.upgrade import Upgrade, UpgradeAnswer, sentence
 from nearmetal.study_file import load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -286,3 +289,45 @@ def test_an_option_takes_several_values() -> None:
         *("--after", "c", "--after", "d", "--json"),
     ]
     assert COMMANDS[0].spread(["quick", "--before", "a", "b"]) == ["quick", "--before", "a", "b"]
+
+
+def a_series(parent: Path, made: Make, side: str, boot: str, **planted: Any) -> Path:
+    """A series of two parts, the second without results."""
+    study = load_text(STUDY, "study.yaml", None, seed=1)
+    parts = tuple(
+        Part(key=key, title=key.title(), share=0.5, study=replace(study, name=name), places={})
+        for key, name in (("first", "upgrade"), ("second", "never-run"))
+    )
+    asked = Series(name="two", title="Two", scale=None, paper="", seed=1, max_time=60.0, parts=parts)
+    directory = SeriesDirectory.create(
+        parent / side, asked, {p.key: STUDY.replace("upgrade", p.study.name) for p in parts if p.study}
+    )
+    run = made(side, boot, **planted)
+    run.rename(directory.path / "upgrade-2026-01-01T00-00-00Z")
+    return directory.path
+
+
+def test_two_series_are_compared_part_by_part(
+    made: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(8):
+        a_series(tmp_path, made, "old", f"old {i}")
+        a_series(tmp_path, made, "new", f"new {i}", cost=0.08)
+    old, new = tmp_path / "old", tmp_path / "new"
+    first, second = compare_series([old], [new])
+    assert first.upgrade is not None and first.upgrade.boots == (8, 8)
+    assert first.upgrade.answer is UpgradeAnswer.YES
+    assert second.upgrade is None and second.why == "not measured before"
+    assert run(old, new, fail_on=FailOn.MATERIAL, json=True) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [p["part"] for p in told["parts"]] == ["first", "second"]
+    assert told["parts"][1]["result"] is None
+    assert run(old, new) == 0
+    text = capsys.readouterr().out
+    assert "first: First" in text and "not compared: not measured before" in text
+    with pytest.raises(UsageError, match="a page shows one part"):
+        run(old, new, html=tmp_path / "x.html")
+    single = next(old.glob("*/upgrade-*"))
+    with pytest.raises(UsageError, match="is not the results directory of a study in parts"):
+        compare_series([old], [single])
+    assert compare_series([single], [single]) == ()

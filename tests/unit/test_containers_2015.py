@@ -25,6 +25,7 @@ from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
+from nearmetal.report.page.rank_curves import rank_figures
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
 from nearmetal.run.series import budget, offer_planned
 from nearmetal.studies import find_series
@@ -36,7 +37,9 @@ BLOCKS = 12
 
 
 NAME = "containers-2015"
-KEYS = ("q1", "q2", "q3", "rto", "cures", "ovs", "appendix")
+KEYS = ("q1", "q2", "q3", "rto", "cures", "nodes", "ovs", "kernels", "appendix")
+COMPUTING = {"cg": 0.547, "ep": 0.968, "ft": 0.679, "is": 0.742, "lu": 0.842, "mg": 0.825}
+"""Share of computation in computation and communication of the paper's baseline."""
 NO_CARD = Omission(what="sriov", reason="no network card with virtual functions", remedy="another card")
 
 
@@ -56,7 +59,7 @@ def series(
     offer = MachineOffer(
         cpus=tuple(range(cpus)),
         cores=cpus,
-        stand_ins={"lxc": StandIn(backend="namespaces")},
+        stand_ins={"lxc": StandIn(backend="namespaces"), "qemu": StandIn(backend="qemu", own_kernel=True)},
         lacking={a: replace(NO_CARD, what=a.value) for a in lacking},
     )
     return narrow(files(scale), offer, seed=7, max_time=900.0, only=only)
@@ -139,6 +142,46 @@ def test_cures_are_those_that_can_be_built_and_the_others_are_named() -> None:
     assert study(bare, "cures").design.baselines == ("native",)
 
 
+def test_time_is_asked_over_every_number_of_ranks_and_without_binding() -> None:
+    asked = study(series(8), "q3")
+    ranks = {
+        e.name: sorted({a.placement.ranks for a in asked.arms() if a.environment is e})
+        for e in asked.environments
+    }
+    assert ranks == {"native": [1, 2, 4, 8], "native-unbound": [2, 4, 8], "container": [1, 2, 4, 8]}
+    unbound = [c.baseline for c in asked.comparisons() if c.arm.startswith("native-unbound")]
+    assert unbound == ["native/1x8", "native/1x4", "native/1x2"]
+    assert part(series(1), "q3").study is not None
+
+
+def test_macvlan_joins_containers_of_two_nodes() -> None:
+    arms = study(series(8), "nodes").arms()
+    assert {(a.environment.attachment, a.placement.nodes, a.placement.tasks) for a in arms} == {
+        (Attachment.HOST, 2, 4),
+        (Attachment.VETH_BRIDGE, 2, 4),
+        (Attachment.MACVLAN, 2, 4),
+    }
+    assert part(series(8, lacking=(Attachment.MACVLAN,)), "nodes").study is None
+    assert str(part(series(8), "ovs").left_out[0]).startswith("open-vswitch-across-nodes: ")
+
+
+def test_containers_run_under_two_kernels_and_several_in_a_guest_are_named() -> None:
+    kernels = part(series(2), "kernels")
+    assert kernels.study is not None
+    assert [(e.name, e.inside) for e in kernels.study.environments] == [
+        ("kernel", None),
+        ("newer-kernel", None),
+        ("container", "kernel"),
+        ("container-newer", "newer-kernel"),
+    ]
+    assert {(c.arm, c.baseline) for c in kernels.study.comparisons()} >= {
+        ("container/1x2", "kernel/1x2"),
+        ("container-newer/1x2", "newer-kernel/1x2"),
+        ("newer-kernel/1x2", "kernel/1x2"),
+    }
+    assert str(kernels.left_out[0]).startswith("several-containers-in-each-guest: ")
+
+
 def test_open_vswitch_has_a_part_of_its_own_for_its_blocks_last_long() -> None:
     own = study(series(2), "ovs")
     assert [e.name for e in own.environments] == ["native", "container", "container-ovs"]
@@ -165,6 +208,8 @@ def test_a_plan_starts_nothing_and_says_so() -> None:
     assert {e.backend for e in study(planned, "q1").environments} == {"native", "lxc"}
     only = narrow(files(), offer_planned(files(), host, "namespaces"), seed=1, max_time=60.0)
     assert {e.backend for e in study(only, "q1").environments} == {"native", "namespaces"}
+    kernels = part(only, "kernels")
+    assert kernels.study is None and "qemu, and namespaces takes its place" in kernels.absent
 
 
 def test_the_paper_says_where_each_figure_stands() -> None:
@@ -213,15 +258,14 @@ def results(asked: Series) -> tuple[PartResult, ...]:
         planted = {p.places[w]: 0.25 for w in ("packed", "container") if w in p.places}
         records = simulate(p.study, plan, metrics=metrics, overheads=planted, spread=Spread())
         if p.study.design.profile:
-            records = [
-                replace(
-                    r,
-                    profile={
-                        m.workload: tuple(profile(k, 0.5 + 0.25 * k) for k in range(2)) for m in metrics
-                    },
+            shares = COMPUTING if p.key == "q1" else {}
+            profiles = {
+                m.workload: tuple(
+                    profile(k, 2 / shares[m.workload] - 2 if shares else 0.5 + 0.25 * k) for k in range(2)
                 )
-                for r in records
-            ]
+                for m in metrics
+            }
+            records = [replace(r, profile=profiles) for r in records]
         analysis = analyse(p.study, plan, records)
         out.append(
             PartResult(
@@ -307,6 +351,27 @@ def test_the_page_names_emulated_nodes_and_shows_the_curve(
     assert 'href="containers-2015-q1-x/report.html"' in html
     told = series_text(asked, found, published(asked.paper))
     assert "emulated" in told and "What the paper found, and what was found here" in told
+
+
+def test_curves_over_ranks_have_a_line_for_each_environment_and_number_of_nodes(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    _, found = measured
+    third = next(r for r in found if r.part.key == "q3")
+    assert third.study is not None and third.analysis is not None
+    (figure,) = rank_figures(third.study, third.analysis.cells)
+    assert [panel.title for panel in figure.panels] == ["cg", "ep", "ft", "is", "lu", "mg"]
+    lines = {name: [at for at, _ in points] for name, points in figure.panels[0].lines.items()}
+    assert lines == {
+        "native on 1 node": [1, 2, 4, 8],
+        "native on 2 nodes": [2, 4, 8],
+        "native-unbound on 1 node": [2, 4, 8],
+        "container on 1 node": [1, 2, 4, 8],
+        "container on 2 nodes": [2, 4, 8],
+    }
+    assert "Nodes emulated on one machine." in figure.caption
+    alone = [c for c in third.analysis.cells if c.placement == "1x1"]
+    assert rank_figures(third.study, alone) == ()
 
 
 def test_time_outs_stand_in_a_table_of_their_own(measured: tuple[Series, tuple[PartResult, ...]]) -> None:

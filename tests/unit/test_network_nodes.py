@@ -15,7 +15,7 @@ from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment, Environment, NodeLink, Placement, Transport
 from nearmetal.network import plan
 from nearmetal.network.build import Emulation
-from nearmetal.network.nodes import SWITCH, UPLINK
+from nearmetal.network.nodes import DEVICE, SLOT, SWITCH, UPLINK
 from nearmetal.network.plan import NetworkPlan, NetworkRequest
 from nearmetal.node.links import relay_argv
 from nearmetal.report.tables.cells import shape_text
@@ -58,6 +58,21 @@ def test_containers_stand_node_by_node_and_mpirun_on_the_first() -> None:
     assert len(set(addresses)) == 7 and sorted(addresses, key=ip_address) == addresses
 
 
+def test_macvlan_links_of_a_node_share_a_device_at_its_bridge() -> None:
+    own = one(want(Attachment.MACVLAN, nodes=2, instances=4))
+    links = {(k.at, k.name): k for k in own.topology.links}
+    for node in ("hub", "node1"):
+        slot, device = links[node, SLOT], links[node, DEVICE]
+        assert slot.master == "br0" and slot.peer == (node, DEVICE) and device.kind == "end"
+    seats = {at: k for (at, name), k in links.items() if name == "eth0"}
+    stacked = {at: (k.kind, k.made_at, k.over, k.options) for at, k in seats.items()}
+    assert stacked == {
+        seat: ("macvlan", node, DEVICE, {"macvlan_mode": "bridge"})
+        for seat, node in zip("abcd", ("hub", "hub", "node1", "node1"), strict=True)
+    }
+    assert not any(name.startswith("port") for _, name in links)
+
+
 def test_bare_nodes_are_the_seats() -> None:
     own = one(want(Attachment.HOST, instances=3))
     assert own.seat_places == own.nodes == ("node0", "node1", "node2")
@@ -92,7 +107,11 @@ def test_each_arm_has_nodes_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (want(Attachment.MACVLAN), "join instances by veth-bridge, not by macvlan"),
+        (want(Attachment.OVS), "join instances by veth-bridge or macvlan, not by ovs"),
+        (
+            replace(want(Attachment.MACVLAN), settings=NetworkSettings(mode="private")),
+            "not by macvlan in mode private",
+        ),
         (want(Attachment.VETH_BRIDGE, instances=300), "no addresses for 3 nodes and 300 instances"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from tests.unit import test_containers_2015 as containers
 from tests.unit import test_two_vm_2009 as two_vm
 
-from nearmetal.analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, wanted
+from nearmetal.analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, unlike, wanted
 from nearmetal.analysis.papers.differences import OwnConditions, difference
 from nearmetal.analysis.published import rate_loss, speed_gain
 from nearmetal.model.change import replace
@@ -51,6 +51,31 @@ def claim(
         printed="" if numbers is None else "a number",
         cannot=cannot,
     )
+
+
+@pytest.mark.parametrize(
+    ("shares", "held", "words"),
+    [
+        ({"cg": 0.5, "ep": 0.9}, HOLDS, ""),
+        ({"cg": 0.39, "ep": 0.99}, HOLDS, ""),  # near enough
+        ({"cg": 0.05, "ep": 0.9}, OPEN, "cg computes for 5 % of its time, in the paper 50 %"),
+        ({"cg": 0.05, "ep": 0.4}, IMPOSSIBLE, "ep computes for 40 % of its time, in the paper 90 to 95 %"),
+        ({"cg": None, "ep": None}, IMPOSSIBLE, "cg was not profiled; ep was not profiled"),
+    ],
+)
+def test_a_claim_is_asked_only_where_the_baseline_computes_as_in_the_paper(
+    shares: dict[str, float | None], held: Held, words: str
+) -> None:
+    conditions = MeasurementConditions(computation={"cg": (0.5, 0.5), "ep": (0.9, 0.95)})
+    asked = replace(claim(SLOWER, workloads=("cg", "ep")), conditions=conditions)
+    ours = [own(0.01, 0.2), own(0.01, 0.2, "ep")]
+    told = hold(asked, ours, unasked=unlike(asked, shares))
+    assert told.held is held and words in told.reason
+    fails = hold(
+        asked, [own(-0.2, -0.1), own(0.01, 0.2, "ep")], unasked=unlike(asked, {"cg": 0.5, "ep": 0.1})
+    )
+    assert fails.held is FAILS, "one that can be asked fails"
+    assert unlike(claim(SLOWER), {"cg": 0.01}) == {}, "the paper says nothing of it"
 
 
 def own(low: float, high: float, workload: str = "cg", margin: float = 0.03) -> OwnOverhead:

@@ -21,18 +21,21 @@ from nearmetal.model.series import Figure, Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Better, Study
 from nearmetal.node.survey.accelerator import foreseen_accelerators
-from nearmetal.plan import make_plan
+from nearmetal.plan import FIXED_FROM, make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.report.charts.parts import PAGE, finished
 from nearmetal.report.charts.series import relative
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
-from nearmetal.run.estimate import estimate
+from nearmetal.run.estimate import BOOT, EMULATED_BOOT, UNTIL_DECIDED, estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_text
+from nearmetal.subjects.contract import EMULATED_FILES
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.workloads.applications.bonnie import Bonnie
+from nearmetal.workloads.applications.registry import choices
 
 NAME = "paravirtualization-2006"
 BLOCKS = 12
@@ -154,15 +157,15 @@ def test_the_scale_chooses_the_papers_sizes() -> None:
         return {w.name: w.params for w in study(series(scale=scale), "disk").applications}
 
     paper, small = disk(Scale.PAPER), disk(Scale.SMALL)
-    for sizes in (paper, small):
+    for sizes, mebibytes in ((paper, (100, 500, 1000)), (small, (100, 150, 300))):
         assert [sizes[f"{s}-file"]["size"] for s in ("small", "middle", "large")] == [
-            n << 20 for n in (100, 500, 1000)
+            n << 20 for n in mebibytes
         ]
         assert [name for name, params in sizes.items() if params.get("characters") == "yes"] == ["small-file"]
     assert paper["beyond-memory"]["size"] == "auto" and "beyond-memory" not in small
     assert paper["large-file"]["chunk"] == 1024
     (memory,) = {e.guest.memory for e in study(series(), "disk").environments if e.guest}
-    assert memory < small["middle-file"]["size"], "beyond the memory of a guest"
+    assert memory < small["large-file"]["size"], "beyond the memory of a guest"
     for scale, size in ((Scale.SMALL, "S"), (Scale.PAPER, "C")):
         own = study(series(scale=scale, cores=16), "npb")
         assert [(w.kernel, w.params["class"]) for w in own.kernels] == [
@@ -422,12 +425,53 @@ def test_a_plan_takes_guests_without_virtualisation_for_emulated() -> None:
     assert [g.accelerator for g in guests] == [Accelerator.TCG] and "no virtualisation" in guests[0].label
     assert foreseen_accelerators(own, host(flags="processor : 0\nflags : fpu vmx\n")) == own
     fast, slow = estimate(own), estimate(emulated)
-    assert slow.block_seconds > fast.block_seconds + 4
+    assert slow.block_seconds > fast.block_seconds + 2
 
 
 def test_a_plan_knows_what_large_files_take() -> None:
     seconds = {scale: estimate(study(series(scale=scale), "disk")).block_seconds for scale in Scale}
     assert seconds[Scale.PAPER] > 2 * seconds[Scale.SMALL] > 20
+
+
+def emulated(key: str, *, seconds: float) -> Study:
+    own = study(series(), key)
+    own = replace(own, design=replace(own.design, max_time=seconds))
+    return foreseen_accelerators(own, host())
+
+
+def test_a_plan_knows_that_emulated_guests_drop_out_at_the_first_look() -> None:
+    guess = estimate(emulated("npb", seconds=120.0))
+    assert guess.blocks == UNTIL_DECIDED and guess.late_blocks == UNTIL_DECIDED - FIXED_FROM
+    assert guess.late_seconds < 1 < guess.block_seconds and guess.seconds < 120
+    assert guess.mean_seconds(FIXED_FROM) == guess.block_seconds
+    twelve = FIXED_FROM * guess.block_seconds + 4 * guess.late_seconds
+    assert guess.mean_seconds(12) == pytest.approx(twelve / 12)
+    short = estimate(emulated("npb", seconds=40.0))
+    assert 0 < short.blocks < FIXED_FROM and short.late_blocks == 0, "the first look comes too late"
+    kernels = estimate(emulated("kernels", seconds=600.0))
+    assert kernels.late_blocks == 0 and kernels.blocks > FIXED_FROM, "guests against guests stay"
+
+
+@pytest.mark.parametrize(
+    ("key", "seconds", "rounds", "round_seconds"),
+    [("memory", 56.0, 34, 4.5), ("npb", 89.0, 27, 7.9), ("kernels", 125.0, 6, 20.0)],
+)
+def test_a_plan_is_within_a_factor_of_two_of_runs_on_two_cores(
+    key: str, seconds: float, rounds: int, round_seconds: float
+) -> None:
+    """What was run on two cores where guests are emulated, without other work."""
+    guess = estimate(emulated(key, seconds=seconds))
+    assert rounds / 2 <= guess.blocks <= 2 * rounds
+    assert round_seconds / 2 <= guess.block_seconds <= 2 * round_seconds
+
+
+def test_waiting_is_not_slowed_by_an_emulator() -> None:
+    own, slow = (estimate(s) for s in (study(series(), "backing"), emulated("backing", seconds=900.0)))
+    bare = Bonnie().seconds(choices(study(series(), "backing").applications[0]))
+    waits = Bonnie().waiting(choices(study(series(), "backing").applications[0]))
+    assert slow.block_seconds - own.block_seconds == pytest.approx(
+        (EMULATED_FILES - 1) * (bare - waits) + EMULATED_BOOT - BOOT
+    )
 
 
 def test_each_part_has_a_round_within_its_time_where_guests_are_emulated() -> None:

@@ -94,9 +94,23 @@ def test_every_part_is_a_study_that_its_own_file_holds(cpus: int, scale: Scale, 
         assert p.study is not None, p.absent
         assert load_text(dump_study(p.study, known), "s.yaml", known) == p.study
         assert set(p.places.values()) == {a.name for a in p.study.arms()}
+        if p.key == "monitor":
+            continue
         assert {c.arm for c in p.study.comparisons()} == {p.places["scenario 1"], p.places["bare"]}
         assert {c.baseline for c in p.study.comparisons()} == {p.places["scenario 2"]}
         assert p.study.design.instance_counters
+
+
+@pytest.mark.parametrize(("virtual", "backend"), [(True, "qemu"), (False, "namespaces")])
+def test_a_monitor_runs_in_either_guest_and_alone_on_the_machine(virtual: bool, backend: str) -> None:
+    own = study(series(2, virtual=virtual), "monitor")
+    beside = {e.name: e.beside for e in own.environments}
+    first = next(iter(beside))
+    assert beside[first] is None and not own.design.instance_counters, "which would be a monitor too"
+    inside, apart = beside["monitor-inside"], beside["monitor-apart"]
+    assert inside is not None and apart is not None and inside.argv == apart.argv
+    assert (inside.backend, apart.backend) == (None, backend)
+    assert ("monitor-apart/1x1", "monitor-inside/1x1") in {(c.arm, c.baseline) for c in own.comparisons()}
 
 
 def test_memory_is_split_between_the_tasks_and_a_fifth_is_added() -> None:

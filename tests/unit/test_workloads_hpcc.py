@@ -157,6 +157,8 @@ def test_every_figure_of_the_summary_in_base_units() -> None:
         "n": 1000,
         "nb": [128],
         "grid": "1x2",
+        "n_by_memory": 10300,
+        "n_by_cpus": None,
         "blas": "openblas",
         "openblas_core": "SkylakeX",
         "version": "1.5.0",

@@ -42,6 +42,8 @@ class InstanceFigures:
     run_delay: share of the time in which a vCPU wanted to run and waited for a CPU, as the host counts.
     accounting: CPU time counted by a virtual machine over the time its vCPU threads ran.
     clock_ahead, clock_error, clock_drift: in seconds, the largest values of all trials.
+    clock_rate: rate of the virtual machines' clocks relative to the machine's, minus 1.
+    clock_rate_error: uncertainty of that rate.
     """
 
     arm: str
@@ -58,6 +60,8 @@ class InstanceFigures:
     clock_ahead: float | None = None
     clock_error: float | None = None
     clock_drift: float | None = None
+    clock_rate: float | None = None
+    clock_rate_error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,7 @@ class _Trial:
     run_delay: float | None
     accounting: float | None
     clocks: Mapping[str, float]
+    rates_of_clocks: Sequence[tuple[float, float]]
 
 
 def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> InstanceFigures | None:
@@ -101,6 +106,8 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
         clock_ahead=_largest([t.clocks.get("clock_ahead") for t in found]),
         clock_error=_largest([t.clocks.get("clock_error") for t in found]),
         clock_drift=_largest([t.clocks.get("clock_drift") for t in found]),
+        clock_rate=_median([rate for t in found for rate, _ in t.rates_of_clocks]),
+        clock_rate_error=_median([error for t in found for _, error in t.rates_of_clocks]),
     )
 
 
@@ -139,7 +146,18 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
             for name in ("clock_ahead", "clock_error", "clock_drift")
             if (values := [v for c in guests if (v := c.get(name)) is not None])
         },
+        rates_of_clocks=[rate for c in guests if (rate := _clock_rate(c)) is not None],
     )
+
+
+def _clock_rate(c: Counters) -> tuple[float, float] | None:
+    """Return the rate of a guest's clock relative to the machine's, minus 1, and its uncertainty; None if it
+    is not known.
+
+    The offset of the clock was measured twice, each time with an error.
+    """
+    drift, error, span = (c.get(name) for name in ("clock_drift", "clock_error", "clock_span"))
+    return (drift / span, 2 * error / span) if drift is not None and error is not None and span else None
 
 
 def shares_of(c: Counters) -> dict[str, float]:

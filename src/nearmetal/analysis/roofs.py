@@ -146,9 +146,15 @@ def with_roofs(
         return None if roof is not None and (cell.workload, roof.words) in exceeded else roof
 
     return tuple(
-        replace(c, roof=kept(c, own), baseline_roof=kept(c, base))
+        replace(c, roof=kept(c, own), baseline_roof=kept(c, base), beyond=_beyond(own, base))
         for c, (own, base) in zip(cells, found, strict=True)
     )
+
+
+def _beyond(own: Roof | None, base: Roof | None) -> Roof | None:
+    """Return the roof that an arm exceeds although its baseline does not."""
+    over = own is not None and own.share > 1
+    return own if over and (base is None or base.share <= 1) else None
 
 
 def _raised(

@@ -14,7 +14,7 @@ from ..model.study import Study
 from ..node.survey.accelerator import foreseen_accelerators
 from ..plan import make_block
 from ..report.text import plural
-from ..run.budget import too_short
+from ..run.budget import too_short, two_looks
 from ..run.estimate import PREPARATION, RunEstimate, estimate
 from ..units import show_clock
 from .common import print_json
@@ -58,7 +58,11 @@ def show_plan(
         schedule, done = begun.schedule, begun.done
         guess = _rest(study, guess, begun)
     short = too_short(
-        study, schedule, spent=guess.rehearsal_seconds, done=len(done), block_seconds=guess.block_seconds
+        study,
+        schedule,
+        spent=guess.rehearsal_seconds,
+        done=len(done),
+        block_seconds=guess.mean_seconds(two_looks(study, schedule)[1]),
     )
     count = blocks or min(SHOWN, guess.blocks)
     made = [make_block(study, n) for n in islice((n for n in itertools.count(1) if n not in done), count)]
@@ -70,6 +74,8 @@ def show_plan(
                 "mode": study.design.mode.value,
                 "estimated_blocks": guess.blocks,
                 "estimated_block_seconds": guess.block_seconds,
+                "estimated_late_blocks": guess.late_blocks,
+                "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
                 "estimated_seconds": guess.seconds,
                 "too_short": short,
                 "comparisons": [asdict(c) for c in study.comparisons()],
@@ -84,7 +90,7 @@ def show_plan(
         rounds = f"{guess.least_blocks} to {rounds}"
     print(
         f"seed {study.design.seed:x} · {study.design.mode.value} · about {rounds} of"
-        f" {guess.block_seconds:.1f} s: {show_clock(guess.seconds)} ({_source(study, begun)})"
+        f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({_source(study, begun)})"
     )
     if short is not None:
         print(f"note: {short}")
@@ -97,6 +103,13 @@ def show_plan(
     if guess.blocks > count:
         line = f"nearmetal plan {shlex.quote(shown)} --seed {study.design.seed} --blocks {guess.blocks}"
         print(f"… and {guess.blocks - count} more{f'; {line} prints all' if shown else ''}")
+
+
+def _late(guess: RunEstimate) -> str:
+    """Return how long rounds take once emulated guests have their verdict; empty if none drops out."""
+    if not guess.late_blocks:
+        return ""
+    return f", of {guess.late_seconds:.1f} s once emulated guests are decided ({guess.late_blocks} of them)"
 
 
 def _rest(study: Study, guess: RunEstimate, begun: Begun) -> RunEstimate:

@@ -128,9 +128,11 @@ class _Reading:
 
 
 def members(arm: RunningArm) -> dict[str, Instance]:
-    """Return the instances of an arm and of its companion, by the scope of their counters."""
+    """Return the instances of an arm and that of its companion, if it has its own, by the scope of their
+    counters."""
     own = {str(Scope.instance(i.hostname)): i for i in arm.instances}
-    return own if arm.companion is None else {**own, BESIDE: arm.companion.instance}
+    beside = None if arm.companion is None else arm.companion.instance
+    return own if beside is None else {**own, BESIDE: beside}
 
 
 class GroupMeters:

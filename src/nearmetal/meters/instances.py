@@ -32,6 +32,7 @@ class _GuestSampling:
         program = arm.software.tools / "nm-sample"
         self._guest = guest
         self._first = self._last = guest.clocks()
+        self._began, self._span = time.monotonic(), 0.0
         self._ahead, self._samples = self._first.monotonic / 1e9, list[Sample]()
         self.sampler = GuestSampler(
             arm.node.machine.host,
@@ -52,6 +53,7 @@ class _GuestSampling:
         windows: begin and end of all runs, by workload.
         """
         self._last = self._guest.clocks()
+        self._span = time.monotonic() - self._began
         self._ahead = (self._first.monotonic + self._last.monotonic) / 2e9
         end = max(own[-1][1] for own in windows.values())
         self._samples = self.sampler.stream.until(self.sampler.scope, end + self._ahead, _LAST_SAMPLE)
@@ -71,12 +73,14 @@ class _GuestSampling:
         clock_ahead: how far the guest's time of day is ahead.
         clock_error: uncertainty of that offset.
         clock_drift: change of the offset of the monotonic clock between the two comparisons.
+        clock_span: seconds between the two comparisons.
         """
         return {
             **in_windows(self._samples, self.sampler.scope, windows, self._ahead),
             "clock_ahead": self._time_ahead,
             "clock_error": max(self._first.error, self._last.error) / 1e9,
             "clock_drift": (self._last.monotonic - self._first.monotonic) / 1e9,
+            "clock_span": self._span,
         }
 
     @property

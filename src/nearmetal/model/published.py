@@ -55,6 +55,8 @@ class MeasurementConditions:
 
     ranks: smallest and largest number of processes.
     classes: class of a NAS benchmark, by its name in lower case.
+    computation: share of computation in computation and communication of the baseline, as a range of
+        fractions, by benchmark. If ours is far from it, the question is another one.
     link: rate of the links between nodes, in bytes per second.
     kernel: version of Linux.
     environment: what the processes ran in ('LXC', 'Xen 3.0.4').
@@ -63,6 +65,7 @@ class MeasurementConditions:
     ranks: tuple[int, int] = (0, 0)
     nodes: int = 0
     classes: Mapping[str, str] = field(default_factory=dict)
+    computation: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     link: float = 0.0
     kernel: str = ""
     environment: str = ""
@@ -293,15 +296,67 @@ class PublishedFigure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrintedColumn:
+    """A column of a printed table.
+
+    arm: the paper's name of the environment; '' if no study measures it.
+    baseline: of an overhead, the paper's name of the environment that it is compared with; '' if the column
+        has values.
+    """
+
+    name: str
+    arm: str = ""
+    baseline: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedRow:
+    """A row of a printed table.
+
+    metric: metric of the workload; '' if the row is a fact.
+    total: whether the row is the sum over all processes of a metric of each process.
+    fact: what the application reports about its run, such as its problem size; '' if the row is a metric.
+    texts: the printed cells with their units, one for each column; '' for none.
+    """
+
+    name: str
+    metric: str = ""
+    total: bool = False
+    fact: str = ""
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedTable:
+    """A printed table whose rows are metrics. Reports show it in the layout of the paper.
+
+    part: part of the study that measures the same quantities.
+    workloads: kernels or applications whose metrics the rows are.
+    differs: how its conditions differ from those of our measurement.
+    """
+
+    part: str
+    what: str
+    source: str
+    likeness: Likeness
+    differs: str
+    workloads: tuple[str, ...]
+    columns: tuple[PrintedColumn, ...]
+    rows: tuple[PrintedRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Published:
     """A paper with its numbers and claims, in the order of the paper.
 
     figures: those numbers that are shown beside our measurements.
+    tables: those tables that are shown in the paper's layout, with our values beside the printed ones.
     numbers: all printed numbers, by name.
     """
 
     paper: Paper
     figures: tuple[PublishedFigure, ...]
+    tables: tuple[PrintedTable, ...] = ()
     numbers: Mapping[str, PrintedNumber] = field(default_factory=dict)
     derivations: tuple[Derivation, ...] = ()
     significances: tuple[Significance, ...] = ()
@@ -310,6 +365,10 @@ class Published:
     def of_part(self, part: str) -> tuple[PublishedFigure, ...]:
         """Return the figures that belong to one part of a study."""
         return tuple(f for f in self.figures if f.part == part)
+
+    def tables_of(self, part: str) -> tuple[PrintedTable, ...]:
+        """Return the tables that belong to one part of a study."""
+        return tuple(t for t in self.tables if t.part == part)
 
     def claims_of(self, part: str) -> tuple[PaperClaim, ...]:
         """Return the claims that one part of a study asks."""

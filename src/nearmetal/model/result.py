@@ -213,6 +213,7 @@ class Cell:
     network: TCP losses; None if nothing was lost, or nothing is known.
     emulated: whether a side ran on emulated nodes.
     roof, baseline_roof: upper bound of each side; None if there is none, or none was measured.
+    beyond: upper bound that the arm exceeds although its baseline does not; None if there is none.
     total: overhead of all blocks together, the ratio of arithmetic means by Fieller; approximate, carries no
         verdict.
     spread: variance of slices and blocks; None if there are no slices.
@@ -266,6 +267,7 @@ class Cell:
     emulated: bool = False
     roof: Roof | None = None
     baseline_roof: Roof | None = None
+    beyond: Roof | None = None
     total: Interval | None = None
     spread: SliceSpread | None = None
     e: float | None = None

@@ -21,7 +21,8 @@ class Scale(StrEnum):
 class Figure(StrEnum):
     """A chart of a part.
 
-    CURVE: values over the one number in which several workloads differ.
+    CURVE: values over the one number in which several workloads, or several metrics of one, differ.
+    RANKS: values over the number of ranks, a line for each environment and number of nodes.
     STEPS: seconds of each step of the events of instances.
     OVERHEADS: the overhead of every environment, by metric.
     PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
@@ -29,6 +30,7 @@ class Figure(StrEnum):
     """
 
     CURVE = "curve"
+    RANKS = "ranks"
     STEPS = "steps"
     OVERHEADS = "overheads"
     PACKING = "packing"

@@ -182,7 +182,8 @@ class PartEntry:
             ListOf(one_of(Figure)),
             "charts: overheads; relative, with bars of times and rates relative to the baseline; packing,"
             " which shows the places called '<n> per node'; curve, a line for each environment over a"
-            " parameter that differs between workloads; steps, the seconds of each step of an event",
+            " parameter that differs between workloads; ranks, the same over the number of ranks; steps, the"
+            " seconds of each step of an event",
             ["overheads"],
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,19 @@ from .workloads.programs import ApplicationWorkload
 
 _OF_EVENTS = ("memory", "working_set", "dirty_rate", "bandwidth", "downtime_limit")
 """Keys of an event whose values may be the axis of a curve."""
+LEAST_NUMBERS = 2
+"""Fewest numbers of ranks that make a curve."""
+LEAST_POINTS = 3
+"""Fewest metrics with a number in their names that make a curve."""
+# Not percentiles: p50, p99.
+_NUMBERED = re.compile(r"(?P<stem>(?!p[0-9]|.*[-_]p[0-9]).*[^0-9])(?P<at>[0-9]{1,15})")
+
+
+def numbered(metric: str) -> tuple[str, int] | None:
+    """Return the stem and the number of the name of a metric, ('nb', 64) of 'nb64'; None if there is no
+    number, or if it is a percentile."""
+    match = _NUMBERED.fullmatch(metric)
+    return None if match is None else (match["stem"], int(match["at"]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 uplink of limited rate to one switch. No I/O.
 
 A bare node is itself the instance and has the address of its bridge. Containers are connected to the bridge
-of their node. The switch is a bridge if the kernel can delay frames itself (netem) or no delay is requested;
+of their node, by a pair each, or by macvlan on a device of the node whose other end is a port of the bridge.
+The switch is a bridge if the kernel can delay frames itself (netem) or no delay is requested;
 otherwise a relay (nm-box relay)."""
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from .topology import HUB, Link, Topology
 
 SWITCH = "switch"
 UPLINK = "uplink"
+DEVICE, SLOT = "device0", "slot0"
+"""The device of a node that its macvlan links share, and the other end of it, a port of the node's bridge."""
 #: Bytes that may pass an end of a link at once: enough for its rate with the kernel's timers, and little
 #: compared with its queue.
 BURST = 16 << 10
@@ -57,15 +60,25 @@ def emulated_nodes(f: Frame, nodes: Nodes) -> Topology:
     """Return the topology of emulated nodes.
 
     f.seats: seats of containers, node by node; empty if the nodes are bare.
+    f.mode: mode of macvlan, if the seats are such links; None if they are connected by pairs.
     """
     links = [Link(at=SWITCH, name=BRIDGE, kind="bridge")]
     for i, (place, address) in enumerate(zip(nodes.places, nodes.addresses, strict=True)):
         links.append(Link(at=place, name=BRIDGE, kind="bridge", mtu=f.settings.mtu, address=str(address)))
         links += f.pair(_end(f, nodes.link, SWITCH, switch_port(i)), _end(f, nodes.link, place, UPLINK))
     each = len(f.seats) // len(nodes.places)
+    if f.mode is not None:
+        for place in nodes.places:
+            slot = replace(f.inner(place, SLOT, "veth"), master=BRIDGE)
+            links += f.pair(slot, f.inner(place, DEVICE, "end"))
     for i, _ in enumerate(f.seats):
-        bridged = replace(f.inner(nodes.places[i // each], port(i), "veth"), master=BRIDGE)
-        links += f.pair(bridged, f.own(i, "end"))
+        place = nodes.places[i // each]
+        if f.mode is not None:
+            stacked = replace(f.own(i, "macvlan"), over=DEVICE, made_at=place)
+            links.append(replace(stacked, options={"macvlan_mode": f.mode}))
+        else:
+            bridged = replace(f.inner(place, port(i), "veth"), master=BRIDGE)
+            links += f.pair(bridged, f.own(i, "end"))
     return Topology(
         places=(*nodes.places, SWITCH, *f.seats),
         links=tuple(links),

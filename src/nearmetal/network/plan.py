@@ -177,9 +177,11 @@ def _plan(number: int, wants: Sequence[NetworkRequest], skipped: int) -> Network
 def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
     """Return the plan of emulated nodes with the instances of one arm."""
     bare = not want.attachment.seated
-    if not bare and want.attachment is not Attachment.VETH_BRIDGE:
+    mode = mode_of(want)
+    if not bare and not want.attachment.across_nodes(mode):
+        what = want.attachment.value + (f" in mode {mode}" if mode else "")
         raise UsageError(
-            f"emulated nodes join instances by veth-bridge, not by {want.attachment.value}",
+            f"emulated nodes join instances by veth-bridge or macvlan, not by {what}",
             remedy="attachment: veth-bridge, or nodes: 1",
         )
     subnet = _subnet(number, want)
@@ -197,7 +199,7 @@ def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
     frame = Frame(
         number=number,
         settings=want.settings,
-        mode=None,
+        mode=mode,
         subnet=subnet,
         hub=own[0],
         seats=names,
@@ -206,7 +208,7 @@ def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
     return NetworkPlan(
         attachment=want.attachment,
         settings=want.settings,
-        mode=None,
+        mode=mode,
         topology=emulated_nodes(frame, nodes),
         hub=nodes.places[0],
         hub_address=str(own[0].ip),

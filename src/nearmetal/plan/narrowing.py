@@ -204,6 +204,8 @@ def _by(e: Environment, chosen: StandIn, name: str, contained: bool) -> Environm
     assert chosen.backend is not None
     own = _joined(e.own if chosen.backend == e.backend else None, chosen.settings)
     out = replace(e, name=name, backend=chosen.backend, own=own)
+    if e.beside is not None and e.beside.backend == e.backend:
+        out = replace(out, beside=replace(e.beside, backend=chosen.backend))
     if contained and e.guest is not None:
         out = replace(out, guest=None, limits=replace(e.limits, memory=e.guest.memory or e.limits.memory))
     return out

@@ -21,6 +21,7 @@ from ..model.published import (
     PaperClaim,
     PaperMethod,
     PrintedNumber,
+    PrintedTable,
     Published,
     PublishedFigure,
     Quantity,
@@ -28,6 +29,7 @@ from ..model.published import (
 )
 from ..study_file.problems import Path, Problems, read_text
 from ..study_file.validate import validate_data
+from .layout import BY_METRIC, mistakes_of, printed_table
 from .positions import Positions
 
 if TYPE_CHECKING:
@@ -128,6 +130,7 @@ class _Reader:
         return Published(
             paper=paper,
             figures=(*figures, *_shown_claims(claims)),
+            tables=tuple(t for section in top.table if (t := _laid_out(section)) is not None),
             numbers=self.numbers,
             derivations=tuple(d for d in derivations if d is not None),
             significances=tuple(significances),
@@ -141,6 +144,8 @@ class _Reader:
 
     def _table(self, table: s.TableSection, path: Path) -> None:
         names = (*table.columns, *table.rows)
+        if table.shown is not None and table.shown.rows == BY_METRIC:
+            self.mistakes += [((*path, "shown", *at), what) for at, what in mistakes_of(table, table.shown)]
         if table.shown is not None and table.shown.rows == "workload":
             for row in table.rows:
                 if row not in table.shown.ran:
@@ -165,7 +170,8 @@ class _Reader:
                 self._add(number, (*path, "rows", row, at))
 
     def _shown(self, shown: s.ShownSection | None, path: Path) -> None:
-        if shown is not None and shown.quantity is Quantity.VALUE and not shown.metric:
+        by_metric = getattr(shown, "rows", "") == BY_METRIC
+        if shown is not None and shown.quantity is Quantity.VALUE and not shown.metric and not by_metric:
             self.mistakes.append(((*path, "quantity"), "a value needs the metric that it is of"))
 
     def _text_number(self, entry: s.NumberSection, path: Path) -> None:
@@ -304,13 +310,17 @@ def _in_base(value: Decimal, unit: str) -> tuple[float, str]:
     return float(value * Decimal(factor)), base
 
 
+def _laid_out(table: s.TableSection) -> PrintedTable | None:
+    return printed_table(table, lambda row, column: _unit(table, row, column))
+
+
 SHARE_OF = "share of "
 """Beginning of the names of columns with shares of the time, which end with the name of a phase."""
 
 
 def _shown_table(table: s.TableSection) -> Iterator[PublishedFigure]:
     shown = table.shown
-    if shown is None:
+    if shown is None or shown.rows == BY_METRIC:
         return
     for row, values in table.rows.items():
         for column, value in zip(table.columns, values, strict=False):

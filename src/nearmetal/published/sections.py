@@ -45,6 +45,14 @@ def _ranks(value: object) -> tuple[int, int]:
     return int(low), int(high)
 
 
+def _share(value: object) -> tuple[float, float]:
+    """Return a range in percent as fractions."""
+    low, high = _range(value)
+    if low < 0 or high > 100:
+        raise ValueError("must be a share between 0 and 100 %, or a range of two")
+    return float(low / 100), float(high / 100)
+
+
 def _rate(value: object) -> float:
     if not isinstance(value, str):
         raise ValueError('must be a rate, such as "10 Gbit/s"')
@@ -72,6 +80,11 @@ Ranks = Annotated[
         }
     ),
 ]
+Share = Annotated[
+    tuple[float, float],
+    BeforeValidator(_share),
+    WithJsonSchema({"anyOf": [_NUMBER, _PAIR]}),
+]
 Rate = Annotated[float, BeforeValidator(_rate), WithJsonSchema({"type": "string"})]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Name = Annotated[str, Field(pattern=r"^[^{}/]{1,80}$")]
@@ -89,6 +102,11 @@ class ConditionsSection(PaperFileSection):
     nodes: int = Field(default=0, ge=1, le=10**7, description="number of machines")
     classes: dict[str, Text] = Field(
         default_factory=dict, description="class of each NAS benchmark, by its name in lower case"
+    )
+    computation: dict[str, Share] = Field(
+        default_factory=dict,
+        description="share of computation in computation and communication of the baseline, in percent, or a"
+        " range, by benchmark: a claim is asked only of benchmarks whose share is near it",
     )
     link: Rate = Field(default=0.0, description='rate of the links between nodes, such as "10 Gbit/s"')
     kernel: str = Field(default="", description='version of Linux, such as "4.0"')
@@ -138,10 +156,36 @@ class ShownNumber(ShownSection):
     baseline: str = Field(default="", description="the paper's name of the baseline")
 
 
+class FactSection(PaperFileSection):
+    """A row on how an application ran, such as its problem size."""
+
+    fact: Text = Field(description="name of what the application reports about its run")
+    printed: tuple[str, ...] = Field(description="the printed cells, one for each column; empty for none")
+
+
 class ShownTable(ShownSection):
-    rows: Literal["environment", "benchmark", "workload"] = Field(
-        description="what the names of the rows are; if workload, those of the columns are environments"
+    rows: Literal["environment", "benchmark", "workload", "metric"] = Field(
+        description="what the names of the rows are; if workload, those of the columns are environments; if"
+        " metric, the table is shown in the paper's layout"
     )
+    metrics: dict[Name, Text] = Field(
+        default_factory=dict, description="if rows are metrics: the metric of each row"
+    )
+    totals: tuple[Name, ...] = Field(
+        default=(), description="rows that are the sum over all processes of their metric"
+    )
+    facts: dict[Name, FactSection] = Field(
+        default_factory=dict, description="if rows are metrics: rows before them, on how the program ran"
+    )
+    environments: dict[Name, Text] = Field(
+        default_factory=dict,
+        description="if rows are metrics: the paper's name of the environment of each column that you"
+        " measure",
+    )
+    overheads: tuple[Name, ...] = Field(
+        default=(), description="those of these columns that are overheads against the baseline"
+    )
+    baseline: str = Field(default="", description="the paper's name of the baseline of the overheads")
     ran: dict[Name, Text] = Field(
         default_factory=dict,
         description="if rows are workloads: the kernel, application or event of each row",

@@ -25,18 +25,22 @@ from .charts.steps import steps_charts
 from .forms.json_form import json_form
 from .forms.markdown import escape as markdown_escape
 from .page.bundle import vega_bundle
-from .page.curves import swept_figures
+from .page.curves import curves, figure_of, swept_figures
 from .page.lines import LinesFigure
 from .page.markup import join, tag
+from .page.rank_curves import rank_figures
 from .page.whole import Drawings, framed
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, times_grid
+from .tables.boot import boot_blocks, printed_boots
 from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.clients import clients_grid
+from .tables.guest_gains import gains_grid, gains_json, gains_of
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
+from .tables.layout import LaidOutTable, laid_out
 from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
 from .tables.sweeps import sweeps_json
@@ -164,12 +168,16 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "places": dict(r.part.places),
         "result": own,
         "instances": instances_json(counted),
+        "guest_gains": []
+        if r.study is None or r.analysis is None
+        else gains_json(gains_of(r.study, r.analysis, counted)),
         "whole_runs": whole_runs_json(() if r.study is None else whole_runs(r.study, records)),
         "published": [
             *(b.as_json() for b in _beside(r, figures, records)),
             *printed_json(figures, r.part.places, counted),
         ],
-        "claims": [c.as_json() for c in _claims_of(r, paper)],
+        "tables": [t.as_json() for t in _tables(r, paper, records)],
+        "claims": [c.as_json() for c in _claims_of(r, paper, records)],
         "paper_method": [] if paper is None else method_json(paper.paper, r.analysis),
     }
 
@@ -228,15 +236,20 @@ def _figures(r: PartResult, paper: Published | None) -> tuple[PublishedFigure, .
     return paper.of_part(r.part.key) if paper is not None else ()
 
 
-def _claims_of(r: PartResult, paper: Published | None) -> tuple[ClaimHere, ...]:
+def _claims_of(r: PartResult, paper: Published | None, records: RecordIndex) -> tuple[ClaimHere, ...]:
     claims = paper.claims_of(r.part.key) if paper is not None else ()
-    return claims_here(claims, r.part, r.study, r.analysis, r.provenance, r.why)
+    return claims_here(claims, r.part, r.study, r.analysis, r.provenance, records, r.why)
+
+
+def _tables(r: PartResult, paper: Published | None, records: RecordIndex) -> tuple[LaidOutTable, ...]:
+    tables = paper.tables_of(r.part.key) if paper is not None else ()
+    return laid_out(tables, r.part.places, r.study, r.analysis, records)
 
 
 def _beside(
     r: PartResult, figures: Sequence[PublishedFigure], records: RecordIndex
 ) -> tuple[PrintedComparison, ...]:
-    elsewhere = (Quantity.INSTANCES, Quantity.BOOT)  # boot times: in the report of the part, by step
+    elsewhere = (Quantity.INSTANCES, Quantity.BOOT)  # in tables of their own
     figures = [f for f in figures if f.quantity not in elsewhere]
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
@@ -257,13 +270,18 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         blocks += _grids(r.study, r.analysis)
         blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
         blocks += _clients(r.study, records)
+        if gains := gains_grid(r.study, gains_of(r.study, r.analysis, counted)):
+            blocks.append(gains)
         blocks += instances_blocks(r.study, counted)
         blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.study is not None and r.analysis is not None:
         blocks.append(times_grid(r.study, r.part.places, times, records))
+    if paper is not None and (printed_times := printed_boots(paper, _figures(r, paper))):
+        blocks += [*(() if r.study is None else boot_blocks(r.study, records)), *printed_times]
+    blocks += [t.grid() for t in _tables(r, paper, records)]
     marks = _marks(r)
-    claims = _claims_of(r, paper)
+    claims = _claims_of(r, paper, records)
     if claims:
         blocks.append(claims_grid(claims))
     told = {c.answer.claim.what for c in claims}
@@ -290,7 +308,8 @@ def _charts(
         Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs], PAGE),),
         Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
         Figure.RELATIVE: lambda: (relative(cells, title, PAGE),),
-        Figure.CURVE: lambda: swept_figures(study, cells),
+        Figure.CURVE: lambda: (*swept_figures(study, cells), *map(figure_of, curves(cells))),
+        Figure.RANKS: lambda: rank_figures(study, cells),
         Figure.STEPS: lambda: steps_charts(study, records, title),
     }
     return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..model.design import LEAST_SLICES
@@ -13,7 +14,9 @@ from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
-BOOT, EMULATED_BOOT = 2.5, 4.0
+UNTIL_DECIDED = 40
+"""Number of blocks after which containers, and the baseline against itself, usually have their verdicts."""
+BOOT, EMULATED_BOOT = 2.5, 3.0
 """Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
 
 
@@ -25,35 +28,50 @@ class RunEstimate:
     least_blocks: the same if no comparison is decided early. Later blocks are then longer.
     block_seconds: seconds of one block.
     rehearsal_seconds: seconds until the end of block 0.
+    late_blocks: number of those blocks that follow the first look, if emulated guests drop out there.
+    late_seconds: seconds of one of them.
     """
 
     blocks: int
     least_blocks: int
     block_seconds: float
     rehearsal_seconds: float
+    late_blocks: int = 0
+    late_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return self.rehearsal_seconds + self.blocks * self.block_seconds
+        early = (self.blocks - self.late_blocks) * self.block_seconds
+        return self.rehearsal_seconds + early + self.late_blocks * self.late_seconds
+
+    def mean_seconds(self, blocks: int) -> float:
+        """Return the mean seconds of the first `blocks` blocks."""
+        late = min(self.late_blocks, max(0, blocks - FIXED_FROM)) if self.late_blocks else 0
+        return ((blocks - late) * self.block_seconds + late * self.late_seconds) / blocks
 
 
 def estimate(study: Study) -> RunEstimate:
     """Estimate the duration from the numbers of arms, kernels and slices, and from the estimates of
-    applications. A run of a user's command counts as one second."""
+    applications. A run of a user's command counts as one second.
+
+    An emulated guest differs from bare metal so much that the first look decides it. Later blocks do not
+    start it: they compare what is left, and the baseline with itself, until that is decided too.
+    """
     design = study.design
     arms = study.arms()
     first = [a for a in arms if a.environment.name == design.baselines[0]]
     costs = [_cost(study, arm) for arm in [*arms, *first]]
-    beside = sum(c.once for c in costs)
-    verification = sum(c.verification for c in costs)
-    each = sum(c.slice for c in costs)
-    rehearsal = PREPARATION + beside + verification + COLD_START * len(arms)
-    beside += verification / VERIFIED_EVERY + each * (1 + design.warm_up)
+    once, verification, each = _together(costs)
+    rehearsal = PREPARATION + once + verification + COLD_START * len(arms)
+    beside = once + verification / VERIFIED_EVERY + each * (1 + design.warm_up)
     block = beside + each * (design.slices or LEAST_SLICES)
     left = None if design.max_time is None else max(0.0, design.max_time - rehearsal)
     if each and design.slices is None:
         block = max(block, block_length(beside, left))
     blocks = 40 if left is None else max(1, math.floor(left / block))
+    kept = _lasting(study)
+    if len(kept) < len(arms) and blocks > FIXED_FROM:
+        return _with_early_verdicts(study, kept, block=block, rehearsal=rehearsal, left=left)
     least = blocks
     if left is not None and each and design.slices is None and blocks > FIXED_FROM:
         late = left - FIXED_FROM * block
@@ -63,6 +81,54 @@ def estimate(study: Study) -> RunEstimate:
         least_blocks=min(least, design.max_blocks),
         block_seconds=block,
         rehearsal_seconds=rehearsal,
+    )
+
+
+def _with_early_verdicts(
+    study: Study, kept: Collection[str], *, block: float, rehearsal: float, left: float | None
+) -> RunEstimate:
+    """Return the estimate of a study whose emulated guests drop out at the first look.
+
+    kept: names of the other arms.
+    block, rehearsal: seconds of a block with all arms, and until the end of block 0.
+    left: seconds for all blocks; None without a time budget.
+    """
+    design = study.design
+    arms = [a for a in study.arms() if a.name in kept]
+    first = [a for a in arms if a.environment.name == design.baselines[0]]
+    once, verification, each = _together([_cost(study, arm) for arm in [*arms, *first]])
+    slices = design.slices or LEAST_SLICES
+    late = once + verification / VERIFIED_EVERY + each * (1 + design.warm_up + slices)
+    most = min(design.max_blocks, UNTIL_DECIDED)
+    rest = max(0, most - FIXED_FROM) if left is None else math.floor((left - FIXED_FROM * block) / late)
+    number = max(0, min(rest, most - FIXED_FROM))
+    blocks = min(design.max_blocks, FIXED_FROM + number)
+    return RunEstimate(
+        blocks=blocks,
+        least_blocks=blocks,
+        block_seconds=block,
+        rehearsal_seconds=rehearsal,
+        late_blocks=max(0, blocks - FIXED_FROM),
+        late_seconds=late,
+    )
+
+
+def _lasting(study: Study) -> frozenset[str]:
+    """Return the names of the arms that remain after the first look: all but emulated guests of which every
+    comparison is with an arm that is none."""
+    emulated = {a.name for a in study.arms() if (g := a.environment.guest) is not None and g.emulated}
+    decided = {c.arm for c in study.comparisons() if c.arm in emulated and c.baseline not in emulated}
+    open_ones = [c for c in study.comparisons() if c.arm not in decided or c.baseline in emulated]
+    needed = {name for c in open_ones for name in (c.arm, c.baseline)}
+    return frozenset(a.name for a in study.arms() if a.name in needed or a.name not in emulated)
+
+
+def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:
+    """Return the sums of what costs take once, of verifications, and of slices."""
+    return (
+        sum(c.once for c in costs),
+        sum(c.verification for c in costs),
+        sum(c.slice for c in costs),
     )
 
 

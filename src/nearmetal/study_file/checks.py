@@ -6,7 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..model.keys import did_you_mean
-from ..model.study import Attachment, Environment, Mode, Pinning, Placement, Shared, TransportWish
+from ..model.study import (
+    Attachment,
+    Companion,
+    Environment,
+    Limits,
+    Mode,
+    Pinning,
+    Placement,
+    Shared,
+    TransportWish,
+)
 from .catalog import Catalog
 from .environments.attachments import check_attachment
 from .environments.backends import backends_that, capabilities_of, is_bare
@@ -24,7 +34,7 @@ def usable(section: Environment, place: Placement) -> bool:
     """
     if place.nodes > 1:
         bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
-        return bare or section.attachment is Attachment.VETH_BRIDGE
+        return bare or section.attachment.across_nodes(section.network.mode)
     return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
 
 
@@ -143,7 +153,9 @@ def check_beside(
     if section.beside is None:
         return
     at: Path = ("beside", "backend")
-    if catalog is not None and section.beside.backend not in catalog.backends:
+    if section.beside.backend is None:
+        _check_lodger(section.beside, node, path, problems)
+    elif catalog is not None and section.beside.backend not in catalog.backends:
         what = f'unknown backend "{section.beside.backend}"'
         what += did_you_mean(section.beside.backend, catalog.backends)
         problems.add(mark_of(node, at), path + at, what)
@@ -153,3 +165,12 @@ def check_beside(
             "in mode slices all environments run at once, and it would disturb the others; write mode: plain"
         )
         problems.add(mark_of(node, at, key=True), path + at, what)
+
+
+def _check_lodger(section: Companion, node: Node, path: Path, problems: Problems) -> None:
+    """Check that a companion in an instance of the arm has no limits and CPUs, which are the instance's."""
+    for key, given in (("limits", section.limits != Limits()), ("cpus", bool(section.cpus))):
+        if given:
+            at: Path = ("beside", key)
+            what = "without a backend of its own it runs in the environment's first instance; write backend"
+            problems.add(mark_of(node, at, key=True), path + at, what)

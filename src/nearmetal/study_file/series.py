@@ -13,7 +13,7 @@ from ..model.keys import did_you_mean
 from ..model.series import PER_NODE, Figure
 from ..model.series_file import PartEntry, SeriesFile, SeriesFiles
 from ..model.study import ApplicationWorkload, Study
-from ..model.sweep import sweeps
+from ..model.sweep import LEAST_NUMBERS, LEAST_POINTS, numbered, sweeps
 from ..studies import SERIES_FILE
 from .catalog import Catalog, KnownApplication
 from .load import load_text
@@ -21,6 +21,7 @@ from .problems import Path, Problems
 from .schema import Schema, one_schema
 from .tree import Located, MapNode, mark_of, read_tree
 from .validate import read
+from .workloads.entries import metrics_of
 
 SERIES_SCHEMA_NAME = "nearmetal-series.schema.json"
 #: First line of every series file that is written, so that editors complete and check it.
@@ -71,7 +72,7 @@ def load_series(
                 found += e.problems
         for entry in head.parts:
             if entry.name in studies:
-                _check_part(entry, studies[entry.name], root, problems)
+                _check_part(entry, studies[entry.name], root, catalog, problems)
         _check_head(head, root, problems)
         _check_names(studies, root, problems)
         _check_rules(head, studies, root, catalog, problems)
@@ -146,7 +147,7 @@ def _check_names(studies: Mapping[str, Study], root: MapNode, problems: Problems
             problems.add(mark_of(root, at, key=True), at, what)
 
 
-def _check_part(entry: PartEntry, study: Study, root: MapNode, problems: Problems) -> None:
+def _check_part(entry: PartEntry, study: Study, root: MapNode, catalog: Catalog, problems: Problems) -> None:
     """Check the names of environments and placements in the entry of a part."""
     environments = tuple(e.name for e in study.environments)
     arms = tuple(a.name for a in study.arms())
@@ -163,7 +164,7 @@ def _check_part(entry: PartEntry, study: Study, root: MapNode, problems: Problem
             what = f'no environment is called "{name}"{did_you_mean(name, environments)}'
             problems.add(mark_of(root, at), at, what)
     for figure in entry.figures:
-        if why := _no_figure(figure, study):
+        if why := _no_figure(figure, study, catalog):
             at = ("parts", entry.name, "figures")
             problems.add(mark_of(root, at), at, f"the chart {figure} shows {why}")
     if Figure.PACKING in entry.figures and not packed_places(entry.places):
@@ -172,15 +173,24 @@ def _check_part(entry: PartEntry, study: Study, root: MapNode, problems: Problem
         problems.add(mark_of(root, at), at, what)
 
 
-def _no_figure(figure: Figure, study: Study) -> str:
+def _no_figure(figure: Figure, study: Study, catalog: Catalog) -> str:
     """Return what a chart shows, if a study has nothing of the kind; '' otherwise."""
     match figure:
-        case Figure.CURVE if not any(s.curved for s in sweeps(study)):
+        case Figure.CURVE if not any(s.curved for s in sweeps(study)) and not _numbered(study, catalog):
             return "workloads that differ in one number only, three or more (of events two); there are none"
+        case Figure.RANKS if len({a.placement.ranks for a in study.arms()}) < LEAST_NUMBERS:
+            return "placements of different numbers of ranks; there are none"
         case Figure.STEPS if not any(w.event for w in study.workloads):
             return "the steps of events of instances; no workload has a subject"
         case _:
             return ""
+
+
+def _numbered(study: Study, catalog: Catalog) -> bool:
+    """Return whether a workload has metrics that differ only by a number in their names."""
+    found = ((numbered(m), w.name) for w in study.workloads for m in metrics_of(w, catalog))
+    counted = Counter((name, stem[0]) for stem, name in found if stem is not None)
+    return max(counted.values(), default=0) >= LEAST_POINTS
 
 
 def packed_places(words: Sequence[str] | Mapping[str, object]) -> tuple[str, ...]:
@@ -212,13 +222,13 @@ def _check_rules(
                 problems.add(mark_of(root, at), at, what)
     images = {e.image for s in studies.values() for e in s.environments}
     for name in head.narrow.imports:
-        if len(studies) == len(head.parts) and name not in images:
+        if whole and name not in images:
             at = ("narrow", "imports", name)
             what = f'no environment has the image "{name}"{did_you_mean(name, images)}'
             problems.add(mark_of(root, at, key=True), at, what)
     known = {e.name for s in studies.values() for e in s.environments}
     for number, name in enumerate(head.narrow.own_backend):
-        if len(studies) == len(head.parts) and name not in known:
+        if whole and name not in known:
             at = ("narrow", "own_backend", number)
             problems.add(
                 mark_of(root, at), at, f'no environment is called "{name}"{did_you_mean(name, known)}'

@@ -61,7 +61,7 @@ class Cost:
     slice: float = 0.0
 
 
-EMULATED, EMULATED_FILES = 12.0, 5.0
+EMULATED, EMULATED_FILES = 12.0, 8.0
 """How many times longer an emulated guest takes for computation, and for files."""
 
 

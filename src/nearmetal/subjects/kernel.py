@@ -28,7 +28,7 @@ from .launches.rank_argv import event_argv
 from .rounds import rounds, sound
 
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
-LAUNCH = 0.25
+LAUNCH = 0.16
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.007}
 #: Seconds of one full verified run of the slowest built-in kernel, by class.
 VERIFY = {"S": 0.03, "W": 0.4, "A": 3.0, "B": 60.0, "C": 240.0}

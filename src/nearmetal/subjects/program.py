@@ -60,7 +60,8 @@ def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float
     if isinstance(workload, CommandWorkload):
         return PROGRAM * slowness(arm)
     known, given = application(workload.application), choices(workload)
-    return known.seconds(given) * slowness(arm, files=known.needs(given).storage)
+    waiting = known.waiting(given)
+    return waiting + (known.seconds(given) - waiting) * slowness(arm, files=known.needs(given).storage)
 
 
 def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorkload) -> tuple[Row, ...]:

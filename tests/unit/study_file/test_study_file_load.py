@@ -118,6 +118,9 @@ def test_a_program_that_is_told_of_storage_needs_some(catalog: Catalog) -> None:
 
 
 def test_a_companion_has_a_backend_that_there_is(catalog: Catalog) -> None:
+    lodger = "beside: {command: [top], limits: {cpu: 10 %}, cpus: [0]}"
+    said = problems(changed("attachment: veth-bridge", lodger), catalog)
+    assert sum("runs in the environment's first instance; write backend" in what for what in said) == 2
     told = problems(changed("attachment: veth-bridge", "beside: {backend: lcx, command: [top]}"), catalog)
     assert "mode: plain" in told[0] and told[1].startswith(
         "s.yaml:8:23  environments.lxc.beside.backend: unknown"

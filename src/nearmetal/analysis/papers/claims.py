@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -110,16 +110,51 @@ def _direction(direction: Direction, margin: float) -> tuple[float, float]:
             return -margin, margin
 
 
-def hold(claim: PaperClaim, ours: Sequence[OwnOverhead], *, cannot: str = "", why: str = "") -> ClaimAnswer:
+NEAR = 0.15
+"""Largest difference of two shares of computation that are near each other."""
+
+
+def unlike(claim: PaperClaim, shares: Mapping[str, float | None]) -> dict[str, str]:
+    """Return the workloads of which a claim cannot be asked, with reasons: the baseline's share of
+    computation is not near that of the paper.
+
+    shares: share of computation in computation and communication of our baseline, by workload as claims name
+        it; None if it was not profiled.
+    """
+    out = {}
+    for workload, (low, high) in claim.conditions.computation.items():
+        if workload not in (*claim.workloads, *claim.above) or workload not in shares:
+            continue
+        own, there = shares[workload], " to ".join(f"{100 * v:.3g}" for v in dict.fromkeys((low, high)))
+        if own is None:
+            out[workload] = f"{workload} was not profiled"
+        elif not low - NEAR <= own <= high + NEAR:
+            out[workload] = f"{workload} computes for {100 * own:.2g} % of its time, in the paper {there} %"
+    return out
+
+
+def hold(
+    claim: PaperClaim,
+    ours: Sequence[OwnOverhead],
+    *,
+    cannot: str = "",
+    why: str = "",
+    unasked: Mapping[str, str] | None = None,
+) -> ClaimAnswer:
     """Return whether a claim holds, by our intervals alone.
 
     A claim on several workloads is a claim on each of them: it holds if it holds for all, and does not hold
     if it fails for one.
     cannot: why it cannot be asked here; '' if it can.
+    unasked: workloads of which it cannot be asked, with reasons; see unlike().
     why: why there is no interval yet, for a claim that can be asked.
     """
     if claim.cannot or cannot:
         return _without(claim, Held.IMPOSSIBLE, claim.cannot or cannot)
+    unasked = unasked or {}
+    if unasked and unasked.keys() >= {*claim.workloads}:
+        return _without(claim, Held.IMPOSSIBLE, "; ".join(unasked.values()))
+    ours = [o for o in ours if o.workload not in unasked]
     own = [o for o in ours if o.workload in claim.workloads]
     if claim.above:
         return _ranking(claim, own, [o for o in ours if o.workload in claim.above], why)
@@ -131,10 +166,14 @@ def hold(claim: PaperClaim, ours: Sequence[OwnOverhead], *, cannot: str = "", wh
     directions = [_within(o, _direction(claim.direction, o.margin), material=differs) for o in own]
     held, direction = _all([h for _, h in each]), _all(directions)
     missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
+    untold = [why for w, why in unasked.items() if w in missing]
     if missing and held is Held.HOLDS:
         held = Held.OPEN
     finite = all(o.finite for o in own)
+    missing = [w for w in missing if w not in unasked]
     reason = _reason(claim, held, direction, each, missing, finite=finite)
+    if untold:
+        reason = "; ".join([*([reason] if reason else []), f"cannot be asked: {'; '.join(untold)}"])
     return ClaimAnswer(claim=claim, held=held, direction=direction, each=each, reason=reason)
 
 

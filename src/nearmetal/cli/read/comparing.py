@@ -6,17 +6,23 @@ import os
 import shlex
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from ...errors import ExitCode, UsageError
 from ...report.forms.upgrade import upgrade_text
-from ...report.tables.upgrade import Upgrade, UpgradeAnswer, upgrade_json
+from ...report.tables.upgrade import FORMAT, Upgrade, UpgradeAnswer, upgrade_json
 from ..common import FailOn, complain, print_json
 from ..measure.measuring import margin_of
 from ..options import Json
 from ..view import analysed
 from .present import PIPE_WIDTH, print_text
+
+if TYPE_CHECKING:
+    from ...api.comparing_series import ComparedPart
+    from ...api.results import Results
+    from ...records import ResultsDirectory
 
 
 def compare(
@@ -45,17 +51,22 @@ def compare(
     unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),
 ) -> int:
     from ...api.comparing import compare as compared
+    from ...api.comparing_series import compare_series
 
     if unnamed or not before or not after:
         raise UsageError("name the runs of both sides", remedy=_line(before, after, unnamed or []))
-    u = compared(
-        before,
-        after,
-        margin=None if margin is None else margin_of(margin),
-        against=[_pair(text) for text in against],
-        note=complain,
-        analyse=lambda directory: analysed(directory, quiet=json),
-    )
+
+    def quietly(directory: ResultsDirectory) -> Results:
+        return analysed(directory, quiet=json)
+
+    wide = None if margin is None else margin_of(margin)
+    pairs = [_pair(text) for text in against]
+    parts = compare_series(before, after, margin=wide, against=pairs, note=complain, analyse=quietly)
+    if parts:
+        if html is not None:
+            raise UsageError("--html: a page shows one part", remedy="name the directories of one part")
+        return _show_parts(parts, json=json, everything=everything, fail_on=fail_on)
+    u = compared(before, after, margin=wide, against=pairs, note=complain, analyse=quietly)
     page = None if html is None else str(html)
     if html is not None:
         from ...report.page.upgrade import upgrade_page
@@ -67,6 +78,35 @@ def compare(
         width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
         print_text(upgrade_text(u, page=page, width=width, everything=everything))
     return int(_exit_code(u, fail_on))
+
+
+def _show_parts(parts: tuple[ComparedPart, ...], *, json: bool, everything: bool, fail_on: FailOn) -> int:
+    """Show the answer of every part of a series. Returns the largest exit code of them."""
+    if json:
+        print_json(
+            {
+                "format": FORMAT,
+                "parts": [
+                    {
+                        "part": p.key,
+                        "title": p.title,
+                        "why": p.why,
+                        "result": None if p.upgrade is None else upgrade_json(p.upgrade, page=None),
+                    }
+                    for p in parts
+                ],
+            }
+        )
+    else:
+        width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+        for p in parts:
+            print(f"{p.key}: {p.title}")
+            if p.upgrade is None:
+                print(f"not compared: {p.why}")
+            else:
+                print_text(upgrade_text(p.upgrade, page=None, width=width, everything=everything))
+            print()
+    return max(int(_exit_code(p.upgrade, fail_on)) for p in parts if p.upgrade is not None)
 
 
 def _line(before: list[Path], after: list[Path], unnamed: list[Path]) -> str:

@@ -174,6 +174,8 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
         "arms": [a.name for a in part.study.arms()],
         "estimated_blocks": guess.blocks,
         "estimated_block_seconds": guess.block_seconds,
+        "estimated_late_blocks": guess.late_blocks,
+        "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
         "estimated_seconds": guess.seconds,
     }
 

@@ -88,6 +88,13 @@ class Attachment(StrEnum):
         """Whether this attachment uses network devices of the machine."""
         return self in (Attachment.PHYS, Attachment.SRIOV)
 
+    def across_nodes(self, mode: str | None) -> bool:
+        """Return whether emulated nodes can connect containers by this attachment.
+
+        mode: mode of macvlan; None for the default, bridge, in which links on one device reach each other.
+        """
+        return self is Attachment.VETH_BRIDGE or (self is Attachment.MACVLAN and mode in (None, "bridge"))
+
     @property
     def most_instances(self) -> int | None:
         """Largest number of instances that can reach each other with this attachment; None if unlimited."""
@@ -189,10 +196,20 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Companion:
-    """An additional instance that runs a command for as long as the trial runs. It has another backend but
-    the same image as the instances of the arm."""
+    """A command that runs for as long as the trial runs, in an instance of its own with the image of the arm,
+    or in the first instance of the arm.
 
-    backend: str = field(metadata=key(NAME, "what wraps the companion", "namespaces"))
+    backend: backend of its instance; None if it runs in the first instance of the arm.
+    """
+
+    backend: str | None = field(
+        default=None,
+        metadata=key(
+            NAME,
+            "what wraps the companion; the first instance of the environment if omitted",
+            "namespaces",
+        ),
+    )
     argv: tuple[str, ...] = field(
         metadata=key(
             ListOf(TEXT, least=1),

@@ -1,10 +1,10 @@
-"""The companion of an arm: an instance of another kind that runs a command (a monitor, a checkpointer) for as
-long as the trial runs."""
+"""The companion of an arm: a command (a monitor, a checkpointer) that runs for as long as the trial, in an
+instance of another kind or in the first instance of the arm."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +21,12 @@ from .starting import request_name
 class RunningCompanion:
     """A running companion.
 
+    instance: its own instance; None if it runs in the first instance of the arm.
     program: the first word of its command.
     stderr: file with the standard error of the command.
     """
 
-    instance: Instance
+    instance: Instance | None
     process: Process
     program: str
     stderr: Path
@@ -43,27 +44,32 @@ class RunningCompanion:
 
 
 @contextmanager
-def companion(trial: Trial, wanted: Companion) -> Iterator[RunningCompanion]:
-    """Start the companion of a trial. Its command and its instance are ended on exit.
+def companion(trial: Trial, wanted: Companion, instances: Sequence[Instance]) -> Iterator[RunningCompanion]:
+    """Start the companion of a trial. Its command and its own instance are ended on exit.
+
+    instances: those of the arm, started.
 
     Raises RunError, UnavailableError.
     """
     trial.log.mkdir(parents=True, exist_ok=True)
     node = trial.node
     host, tools = node.machine.host, node.software_of(trial.arm).tools
-    with node.backends[wanted.backend].start(host, tools, _request(trial, wanted)) as instance:
+    with ExitStack() as stack:
+        own: Instance | None = None
+        if wanted.backend is not None:
+            request = _request(trial, wanted, wanted.backend)
+            own = stack.enter_context(node.backends[wanted.backend].start(host, tools, request))
+        command = (own or instances[0]).command(wanted.argv)
         stdout, stderr = (trial.log / f"beside.{name}.txt" for name in ("stdout", "stderr"))
-        process = host.start(instance.command(wanted.argv), stdout=stdout, stderr=stderr, cwd=Path("/"))
-        try:
-            yield RunningCompanion(instance=instance, process=process, program=wanted.argv[0], stderr=stderr)
-        finally:
-            process.kill()
+        process = host.start(command, stdout=stdout, stderr=stderr, cwd=Path("/"))
+        stack.callback(process.kill)
+        yield RunningCompanion(instance=own, process=process, program=wanted.argv[0], stderr=stderr)
 
 
-def _request(trial: Trial, wanted: Companion) -> InstanceRequest:
+def _request(trial: Trial, wanted: Companion, backend: str) -> InstanceRequest:
     arm, node = trial.arm, trial.node
     software = node.software_of(arm)
-    own_network = "net" in node.backends[wanted.backend].capabilities.own
+    own_network = "net" in node.backends[backend].capabilities.own
     label, hostname, scratch = request_name(trial, "beside")
     numbers = range(arm.placement.all_instances)
     every = sorted({cpu for i in numbers for cpu in node.instance_cpus(arm, i)})
@@ -72,7 +78,7 @@ def _request(trial: Trial, wanted: Companion) -> InstanceRequest:
         hostname=hostname,
         environment=Environment(
             name=f"{arm.environment.name}, beside",
-            backend=wanted.backend,
+            backend=backend,
             image=arm.environment.image,
             attachment=Attachment.NONE if own_network else Attachment.HOST,
             limits=wanted.limits,

@@ -144,7 +144,9 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
                 trial=trial,
                 group=group,
                 volumes=volumes,
-                companion=None if beside is None else stack.enter_context(companion(trial, beside)),
+                companion=None
+                if beside is None
+                else stack.enter_context(companion(trial, beside, group.instances)),
                 lodges_with=None if around is None else around.trial.id,
                 shared_memory=memory,
                 ssh=ssh,

@@ -51,7 +51,10 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
             elsewhere[e.name] = _reported(e.name, answer, progress)
             backends[e.backend] = own
             continue
-        for name in (e.backend, *([e.beside.backend] if e.beside is not None else ())):
+        for name in (
+            e.backend,
+            *([e.beside.backend] if e.beside is not None and e.beside.backend is not None else ()),
+        ):
             if name not in here:
                 backend = get_backend(name)
                 here[name] = _reported(name, backend.check(machine.host, machine.tools), progress)
@@ -123,7 +126,7 @@ def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str
         return None
     if not set(beside.cpus) <= set(machine.cpus):
         return f"its companion wants CPUs {beside.cpus}; this machine gives {sorted(machine.cpus)}"
-    why = missing.get(beside.backend)
+    why = None if beside.backend is None else missing.get(beside.backend)
     return None if why is None else f"its companion's backend {beside.backend}: {why}"
 
 

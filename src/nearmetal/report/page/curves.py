@@ -4,7 +4,6 @@ message size, and metrics of workloads that differ only by a number, such as a d
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from itertools import groupby
 
 from ...model.result import Cell, Interval
 from ...model.study import Better, Study
+from ...model.sweep import LEAST_POINTS, numbered
 from ...units import show
 from ..charts.parts import emulation_sentences
 from ..tables.sweeps import SweptMetric, at_text, axis, swept_metrics
@@ -19,11 +19,8 @@ from ..text import one_line
 from .lines import LinesFigure, Panel, html_of_lines
 from .markup import Markup, folded
 
-LEAST_POINTS = 3
 BEST = "best"
 """A workload with this metric has a best point on its curve."""
-# Not percentiles: p50, p99.
-_NAME = re.compile(r"(?P<stem>(?!p[0-9]|.*[-_]p[0-9]).*[^0-9])(?P<at>[0-9]{1,15})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +78,10 @@ def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
     bests = {(c.workload, c.baseline) for c in cells if c.metric == BEST}
     found: dict[tuple[str, str, str, str], list[tuple[int, Cell]]] = {}
     for cell in cells:
-        match = _NAME.fullmatch(cell.metric)
-        if match and cell.n:
-            key = cell.workload, match["stem"], cell.baseline, cell.unit
-            found.setdefault(key, []).append((int(match["at"]), cell))
+        name = numbered(cell.metric)
+        if name is not None and cell.n:
+            stem, at = name
+            found.setdefault((cell.workload, stem, cell.baseline, cell.unit), []).append((at, cell))
     return tuple(
         Curve(
             workload=workload,

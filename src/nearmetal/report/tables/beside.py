@@ -250,6 +250,7 @@ def times_grid(
             cells.append(f"{100 * value / whole:.0f} %, {show(value, 's')}")
             held = printed.get((workload.kernel, place, phase), {})
             cells.append(", ".join(held[q] for q in (Quantity.TIME_SHARE, Quantity.TIME) if q in held))
+        cells.append(f"{line.messages:,.0f}")
         cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
         rows.append(tuple(cells))
     heads = [h for phase in ("computation", "communication", "start of MPI") for h in (phase, "paper")]
@@ -257,7 +258,7 @@ def times_grid(
     return Grid(
         title=f"Where the time of a process went, and the paper's {source.source} "
         f"({source.likeness}; {source.differs})",
-        heads=("benchmark, environment", *heads, "paper's class"),
+        heads=("benchmark, environment", *heads, "messages of all ranks", "paper's class"),
         rows=tuple(rows),
         numbers=True,
     )

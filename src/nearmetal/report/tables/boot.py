@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
-from ...model.published import Published, Quantity
+from ...model.published import Published, PublishedFigure, Quantity
 from ...model.record import STEP, JsonValue, TrialRecord
 from ...model.study import Study
 from ...published import paper_keys, published
@@ -42,6 +42,18 @@ _PHYSICAL = {"whole": "in all, as systemd reports of this boot"}
 
 def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonValue]) -> Leaf | None:
     """Return the section on boot times; None if no guest was booted."""
+    blocks = boot_blocks(study, records)
+    if not blocks:
+        return None
+    blocks += _physical(provenance.get("boots"))
+    papers = (published(key) for key in paper_keys())
+    blocks += [b for paper in papers if paper is not None for b in printed_boots(paper, paper.figures)]
+    return Leaf(key="boots", title="Boot times", blocks=tuple(blocks))
+
+
+def boot_blocks(study: Study, records: RecordIndex) -> list[Block]:
+    """Return a table of the steps of a start for each arm whose guests were booted; nothing if there are
+    none."""
     blocks: list[Block] = []
     several = False
     for arm in study.arms():
@@ -60,14 +72,9 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
                     numbers=True,
                 )
             )
-    if not blocks:
-        return None
     if several:
         blocks.append(Words(text=_SEVERAL, quiet=True))
-    blocks += _physical(provenance.get("boots"))
-    papers = (published(key) for key in paper_keys())
-    blocks += [b for paper in papers if paper is not None for b in _printed(paper)]
-    return Leaf(key="boots", title="Boot times", blocks=tuple(blocks))
+    return blocks
 
 
 def _steps(backend: str) -> dict[str, str]:
@@ -129,9 +136,9 @@ def _physical(boots: JsonValue) -> list[Block]:
     return out
 
 
-def _printed(paper: Published) -> list[Block]:
-    """Return the boot times that a paper printed."""
-    figures = [f for f in paper.figures if f.quantity is Quantity.BOOT]
+def printed_boots(paper: Published, shown: Sequence[PublishedFigure]) -> list[Block]:
+    """Return the boot times among the figures of a paper as a table; nothing if there are none."""
+    figures = [f for f in shown if f.quantity is Quantity.BOOT]
     rows: dict[str, dict[str, str]] = {}
     for f in figures:
         rows.setdefault(f.arm, {})[f.phase.partition(".")[2]] = f"{f.low:g}"

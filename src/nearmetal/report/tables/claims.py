@@ -8,7 +8,7 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold
+from ...analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, unlike
 from ...analysis.papers.differences import OwnConditions, difference
 from ...model.published import MeasurementConditions, PaperClaim
 from ...model.record import JsonValue
@@ -16,11 +16,13 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.series import Part
 from ...model.study import Arm, Study
 from ...units import show_effect
+from ..seen import RecordIndex
 from ..sheet import Grid
 from ..text import one_line
 from .beside import WHOLE
 from .cells import has_interval
 from .papers import claim_text
+from .profile import profile_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +82,16 @@ def claims_here(
     study: Study | None,
     analysis: Analysis | None,
     provenance: Mapping[str, JsonValue],
+    records: RecordIndex,
     why: str,
 ) -> tuple[ClaimHere, ...]:
     """Return the claims of one part with their answers.
 
     study, analysis: None if nothing was measured.
+    records: of the part; their profiles say how long the baseline computes.
     why: how the part stopped, or why it has no results.
     """
-    return tuple(_one(c, part, study or part.study, analysis, provenance, why) for c in claims)
+    return tuple(_one(c, part, study or part.study, analysis, provenance, records, why) for c in claims)
 
 
 def _one(
@@ -96,6 +100,7 @@ def _one(
     study: Study | None,
     analysis: Analysis | None,
     provenance: Mapping[str, JsonValue],
+    records: RecordIndex,
     why: str,
 ) -> ClaimHere:
     cannot = _cannot(claim, part, study)
@@ -112,9 +117,22 @@ def _one(
     cells = tuple(c for c in cells if c.metric == claim.metric) if claim.metric else _whole(cells)
     names = {f"{name}.{claim.metric}" for name, known in ran.items() if known in meant}
     reason = _reason(names, analysis) or why
-    answer = hold(claim, [_own(claim, c, ran[c.workload]) for c in cells], why=f"not measured: {reason}")
+    unasked = unlike(claim, _computation(baseline, ran, records)) if cells else {}
+    own_overheads = [_own(claim, c, ran[c.workload]) for c in cells]
+    answer = hold(claim, own_overheads, why=f"not measured: {reason}", unasked=unasked)
     own = _conditions(study, next(a for a in study.arms() if a.name == arm), cells, ran, provenance)
     return ClaimHere(answer=answer, cells=cells, differs=one_line(difference(claim, own)))
+
+
+def _computation(arm: str, ran: Mapping[str, str], records: RecordIndex) -> dict[str, float | None]:
+    """Return the share of computation in computation and communication of an arm, by what it ran; None
+    without a profile."""
+    out: dict[str, float | None] = dict.fromkeys(ran.values())
+    for line in profile_lines((arm,), records):
+        inside = line.compute + line.communication
+        if line.workload in ran and inside > 0:
+            out[ran[line.workload]] = line.compute / inside
+    return out
 
 
 def _reason(names: Container[str], analysis: Analysis | None) -> str:

@@ -1,4 +1,5 @@
-"""The section on workloads that differ only in numbers: curves, and where pre-copy stops converging."""
+"""The sections on workloads that differ only in numbers (curves, and where pre-copy stops converging), on
+boots, and on guests that are faster than bare metal."""
 
 from __future__ import annotations
 
@@ -14,14 +15,21 @@ from ..seen import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
 from .boot import boot_leaf
+from .guest_gains import gains_leaf
+from .instances import instances_of
 from .sweeps import convergence_sentences
 
 
 def event_leaves(
     study: Study, analysis: Analysis, records: RecordIndex, provenance: Mapping[str, JsonValue]
 ) -> tuple[Leaf, ...]:
-    """Return the sections on swept numbers and on boots, as far as they were measured."""
-    found = (swept_leaf(study, analysis, records), boot_leaf(study, records, provenance))
+    """Return the sections on swept numbers, on boots, and on guests that are faster than bare metal, as far
+    as they were measured."""
+    found = (
+        swept_leaf(study, analysis, records),
+        boot_leaf(study, records, provenance),
+        gains_leaf(study, analysis, instances_of(study, records)),
+    )
     return tuple(leaf for leaf in found if leaf is not None)
 
 

@@ -97,6 +97,9 @@ class Bonnie(Application):
         by_block = size / BLOCK_RATE + size / (choices.whole("chunk") or 8192) * CALLS_SECONDS
         return FIXED_SECONDS + by_block + by_character
 
+    def waiting(self, choices: Choices) -> float:
+        return FIXED_SECONDS
+
     def command(self, choices: Choices, place: Place) -> Invocation:
         size = size_of(choices, place) // MIB
         return Invocation(

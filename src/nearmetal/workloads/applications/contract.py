@@ -199,6 +199,10 @@ class Application(Protocol):
         """Return the estimated seconds of one run on bare metal, for the plan of a study."""
         return 1.0
 
+    def waiting(self, choices: Choices) -> float:
+        """Return those of the estimated seconds in which it only waits, so that an emulator adds nothing."""
+        return 0.0
+
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
         """Return launches that run once for each arm and block before the measurement, in the same directory
         (for example, to make a database). Most applications have none."""

@@ -114,8 +114,21 @@ def needs_of(program: str, choices: Choices) -> Needs:
     )
 
 
-def input_facts(given: hpcc_input.Input) -> dict[str, JsonValue]:
-    return {"n": given.n, "nb": list(given.blocks), "grid": f"{given.p}x{given.q}"}
+def input_facts(choices: Choices, place: Place, given: hpcc_input.Input) -> dict[str, JsonValue]:
+    """Return what a run was given.
+
+    n_by_memory: the problem size by the memory that all instances may use.
+    n_by_cpus: the problem size by the `memory` of each CPU; None if the study gives none.
+    """
+    share, cpus = choices.real("share"), choices.whole("memory")
+    by_cpus = None if cpus is None else hpcc_input.problem_size(cpus * place.ranks, share)
+    return {
+        "n": given.n,
+        "nb": list(given.blocks),
+        "grid": f"{given.p}x{given.q}",
+        "n_by_memory": hpcc_input.problem_size(place.nodes * place.instances * place.memory, share),
+        "n_by_cpus": by_cpus,
+    }
 
 
 def _input(choices: Choices, place: Place) -> hpcc_input.Input:
@@ -153,7 +166,7 @@ def _facts(choices: Choices, place: Place, output: Output, results: dict[str, st
     version = [results.get(f"Version{part}") for part in ("Major", "Minor", "Micro")]
     sizes: dict[str, JsonValue] = {key: number(results.get(key, "")) for key in _SIZES}
     return {
-        **input_facts(_input(choices, place)),
+        **input_facts(choices, place, _input(choices, place)),
         **blas.facts(choices, output.stderr),
         "version": ".".join(v[:20] for v in version if v) or None,
         **sizes,

@@ -116,7 +116,7 @@ def _facts(choices: Choices, place: Place, output: Output, lines: tuple[Solved, 
     solid = [line for line in lines if line.flops is not None]
     best = max(solid, key=lambda line: line.flops or 0.0, default=None)
     return {
-        **input_facts(_input(choices, place)),
+        **input_facts(choices, place, _input(choices, place)),
         **blas.facts(choices, output.stderr),
         "best_nb": None if best is None else best.nb,
     }

@@ -1,0 +1,101 @@
+"""Asks of a guest that beats bare metal, or a bound of it, whether its clock explains that. No I/O.
+
+A guest measures its programs by its own clock. If this clock is slow, every time is too short and every rate
+too high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..model.result import Cell
+from .instances import InstanceFigures
+
+
+class ClockAnswer(StrEnum):
+    """What the clock of a guest says about a gain.
+
+    EXPLAINS: it is slow by as much as the guest is faster.
+    PARTLY: it is slow, but by less.
+    AGREES: its rate is that of the machine's clock, so the gain is not explained.
+    UNKNOWN: the clocks were not compared.
+    """
+
+    EXPLAINS = "explained by its clock"
+    PARTLY = "not explained by its clock alone"
+    AGREES = "not explained"
+    UNKNOWN = "its clock was not compared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestGain:
+    """A guest that beats bare metal, or an upper bound of it.
+
+    gain: overhead that has to be explained, below zero, and the ends of its interval. Beyond a bound, all
+        three follow from the share of the bound.
+    beyond: whether it is beyond a bound; else it is faster than its baseline.
+    rate: rate of the guest's clock relative to the machine's, minus 1; None if they were not compared.
+    error: uncertainty of that rate.
+    """
+
+    cell: Cell
+    beyond: bool
+    gain: tuple[float, float, float]
+    rate: float | None
+    error: float
+    answer: ClockAnswer
+
+
+def guest_gains(
+    cells: Sequence[Cell], figures: Sequence[InstanceFigures], guests: Collection[str], bare: Collection[str]
+) -> tuple[GuestGain, ...]:
+    """Return the gains of guests, in the order of the cells.
+
+    A guest beats its baseline if its whole interval is below zero.
+    guests, bare: names of the environments that are guests, and of those that are bare metal.
+    """
+    known = {(f.arm, f.workload): f for f in figures}
+    out = []
+    for c in cells:
+        if c.environment not in guests:
+            continue
+        if c.baseline.partition("/")[0] in bare and c.high < 0 and c.low <= c.high:
+            out.append(_gain(c, (c.overhead, c.low, c.high), known, beyond=False))
+        if c.beyond is not None:
+            out.append(_gain(c, (1 / c.beyond.share - 1,) * 3, known, beyond=True))
+    return tuple(out)
+
+
+def _gain(
+    cell: Cell,
+    gain: tuple[float, float, float],
+    known: Mapping[tuple[str, str], InstanceFigures],
+    *,
+    beyond: bool,
+) -> GuestGain:
+    figures = known.get((cell.arm, cell.workload))
+    rate = None if figures is None else figures.clock_rate
+    error = 0.0 if figures is None or figures.clock_rate_error is None else figures.clock_rate_error
+    return GuestGain(
+        cell=cell,
+        beyond=beyond,
+        gain=gain,
+        rate=rate,
+        error=error,
+        answer=ClockAnswer.UNKNOWN if rate is None else answer_of(gain[2], rate, error),
+    )
+
+
+def answer_of(high: float, rate: float, error: float) -> ClockAnswer:
+    """Return whether a clock rate explains an overhead.
+
+    A clock that runs at 1 + rate shows 1 + rate times the time that passed, so it explains an overhead of
+    `rate`.
+    high: upper end of the interval of the overhead, as a fraction.
+    rate, error: of the clock, as fractions.
+    """
+    if rate - error <= high:
+        return ClockAnswer.EXPLAINS
+    return ClockAnswer.PARTLY if rate + error < 0 else ClockAnswer.AGREES

@@ -1,0 +1,91 @@
+"""Compares two studies in parts, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from ..model.series import Series
+from ..records import ResultsDirectory, SeriesDirectory
+from ..report.tables.upgrade import Upgrade
+from ..study_file import load_study
+from .comparing import compare
+from .results import Results, analysed
+from .studies import Note, ignore
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedPart:
+    """A part of two series.
+
+    upgrade: None if it cannot be compared.
+    why: why it cannot be compared; '' if it can.
+    """
+
+    key: str
+    title: str
+    upgrade: Upgrade | None
+    why: str = ""
+
+
+def compare_series(
+    before: Sequence[Path],
+    after: Sequence[Path],
+    *,
+    margin: float | None = None,
+    against: Sequence[tuple[str, str]] = (),
+    note: Note = ignore,
+    analyse: Callable[[ResultsDirectory], Results] = analysed,
+) -> tuple[ComparedPart, ...]:
+    """Compare every part of series from before and after an upgrade, each by api.comparing.compare.
+
+    before, after: results directories of series, or directories with such directories in them.
+
+    Returns nothing if no path is a series. Raises UsageError if only some are, or if no part can be compared.
+    """
+    found = {path: _series_in(path) for path in (*before, *after)}
+    if not any(found.values()):
+        return ()
+    if single := next((path for path, own in found.items() if not own), None):
+        raise UsageError(
+            f"{single} is not the results directory of a study in parts, and others are",
+            remedy="name whole studies in parts on both sides, or one part of each",
+        )
+    sides = [[_parts(d) for path in side for d in found[path]] for side in (before, after)]
+    out = []
+    for key, title in dict.fromkeys((key, title) for one in sides[0] for key, (title, _) in one.items()):
+        old, new = ([path for one in side if (path := one.get(key, ("", None))[1])] for side in sides)
+        if not old or not new:
+            why = f"not measured {'after' if old else 'before'}"
+            out.append(ComparedPart(key=key, title=title, upgrade=None, why=why))
+            continue
+        try:
+            upgrade = compare(old, new, margin=margin, against=against, note=note, analyse=analyse)
+            out.append(ComparedPart(key=key, title=title, upgrade=upgrade))
+        except UsageError as e:
+            out.append(ComparedPart(key=key, title=title, upgrade=None, why=e.what))
+    if all(part.upgrade is None for part in out):
+        raise UsageError(
+            "no part can be compared: " + "; ".join(f"{p.key}: {p.why}" for p in out),
+            remedy="name results of one study in parts, from different boots",
+        )
+    return tuple(out)
+
+
+def _series_in(path: Path) -> tuple[SeriesDirectory, ...]:
+    """Return the series at a path, or else those directly below it, in the order of their names."""
+    one = SeriesDirectory.at(path)
+    below = sorted(path.iterdir()) if one is None and path.is_dir() else []
+    return (one,) if one is not None else tuple(d for p in below if (d := SeriesDirectory.at(p)))
+
+
+def _parts(directory: SeriesDirectory) -> dict[str, tuple[str, Path | None]]:
+    """Return title and results directory of each part, by key; None for a part without results."""
+    series: Series = directory.series(lambda path: load_study(path, None))
+    results = {part.key: directory.part(part) for part in series.parts}
+    return {
+        part.key: (part.title, None if (own := results[part.key]) is None else own.path)
+        for part in series.parts
+    }

@@ -1,0 +1,82 @@
+"""Reads tables that reports show in the layout of the paper, and checks the names that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ..model.keys import did_you_mean
+from ..model.published import PrintedColumn, PrintedRow, PrintedTable, Quantity
+
+if TYPE_CHECKING:
+    from . import sections as s
+
+BY_METRIC = "metric"
+
+
+def mistakes_of(table: s.TableSection, shown: s.ShownTable) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (path inside the section, mistake) of a table whose rows are metrics."""
+    if shown.quantity is not Quantity.VALUE:
+        yield ("quantity",), "a table in the paper's layout has values: value"
+    if not shown.environments:
+        yield ("rows",), '"environments" names no column'
+    names: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+        ("metrics", tuple(shown.metrics), tuple(table.rows)),
+        ("totals", shown.totals, tuple(shown.metrics)),
+        ("environments", tuple(shown.environments), table.columns),
+        ("overheads", shown.overheads, tuple(shown.environments)),
+    )
+    for key, used, known in names:
+        for name in used:
+            if name not in known:
+                yield (key,), f'no such name: "{name}"{did_you_mean(name, known)}'
+    for row in table.rows:
+        if row not in shown.metrics:
+            yield ("metrics",), f'"metrics" does not say what metric "{row}" is'
+    for name, fact in shown.facts.items():
+        if len(fact.printed) != len(table.columns):
+            words = f"{len(fact.printed)} texts for {len(table.columns)} columns"
+            yield ("facts", name, "printed"), words
+    if shown.overheads and not shown.baseline:
+        yield ("overheads",), "overheads need the baseline that they are against"
+
+
+def printed_table(table: s.TableSection, unit: Callable[[str, str], str]) -> PrintedTable | None:
+    """Return a table as reports show it; None if its rows are not metrics.
+
+    unit: returns the unit of a cell, by row and column.
+    """
+    shown = table.shown
+    if shown is None or shown.rows != BY_METRIC:
+        return None
+    columns = tuple(
+        PrintedColumn(
+            name=name,
+            arm=shown.environments.get(name, ""),
+            baseline=shown.baseline if name in shown.overheads else "",
+        )
+        for name in table.columns
+    )
+    facts = (PrintedRow(name=name, fact=row.fact, texts=row.printed) for name, row in shown.facts.items())
+    metrics = (
+        PrintedRow(
+            name=name,
+            metric=shown.metrics.get(name, ""),
+            total=name in shown.totals,
+            texts=tuple(
+                f"{value:f} {unit(name, column)}".rstrip()
+                for column, value in zip(table.columns, values, strict=False)
+            ),
+        )
+        for name, values in table.rows.items()
+    )
+    return PrintedTable(
+        part=shown.part,
+        what=table.what,
+        source=table.source,
+        likeness=shown.likeness,
+        differs=shown.differs,
+        workloads=shown.workloads,
+        columns=columns,
+        rows=(*facts, *metrics),
+    )

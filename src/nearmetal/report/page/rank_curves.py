@@ -1,0 +1,68 @@
+"""Curves over the number of ranks: one line for each environment, on each number of nodes. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...model.result import Cell, Interval
+from ...model.study import Arm, Study
+from ...model.sweep import LEAST_NUMBERS
+from ..charts.parts import emulation_sentences
+from ..tables.beside import WHOLE
+from ..text import one_line, plural
+from .lines import LinesFigure, Panel
+
+
+def rank_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
+    """Return a figure for each metric that represents a whole workload, with a panel for each workload.
+
+    Workloads that were measured with fewer than LEAST_NUMBERS numbers of ranks are left out.
+    """
+    arms = {a.name: a for a in study.arms()}
+    several = len({a.placement.nodes for a in arms.values()}) > 1
+    panels: dict[tuple[str, str], list[Panel]] = {}
+    for workload, metric in dict.fromkeys((c.workload, c.metric) for c in cells if c.metric in WHOLE):
+        own = [c for c in cells if (c.workload, c.metric) == (workload, metric) and c.n]
+        lines = _lines(own, arms, several=several)
+        if own and len({at for points in lines.values() for at, _ in points}) >= LEAST_NUMBERS:
+            panel = Panel(
+                title=one_line(workload),
+                over="ranks",
+                unit=own[0].unit,
+                lines=lines,
+                text=lambda at: f"{at:.0f}",
+            )
+            panels.setdefault((metric, own[0].unit), []).append(panel)
+    used = [c for c in cells if c.metric in WHOLE and c.n]
+    least = min((c.n for c in used), default=0)
+    words = [f"Medians over rounds, n {least} or more; bars are their intervals."]
+    guest = next((c.guest for c in used if c.guest), "")
+    words += emulation_sentences(emulated=any(c.emulated for c in used), guest=guest)
+    return tuple(
+        LinesFigure(
+            name=f"ranks-{metric}",
+            title=f"{metric} over the number of ranks",
+            caption=" ".join(words),
+            panels=tuple(own_panels),
+        )
+        for (metric, _), own_panels in panels.items()
+    )
+
+
+def _lines(
+    cells: Sequence[Cell], arms: Mapping[str, Arm], *, several: bool
+) -> dict[str, list[tuple[float, Interval]]]:
+    """Return the points of each line in ascending order, the baseline's first.
+
+    several: whether the names of lines have to say on how many nodes they were measured.
+    """
+    sides = [(c.baseline, c.baseline_value) for c in cells] + [(c.arm, c.value) for c in cells]
+    lines: dict[str, dict[float, Interval]] = {}
+    for name, value in sides:
+        if name in arms and math.isfinite(value.centre):
+            place = arms[name].placement
+            line = one_line(arms[name].environment.name)
+            line += f" on {plural(place.nodes, 'node')}" if several else ""
+            lines.setdefault(line, {}).setdefault(float(place.ranks), value)
+    return {line: sorted(points.items()) for line, points in lines.items()}
