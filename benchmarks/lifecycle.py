@@ -38,7 +38,7 @@ from statistics import median
 
 from benchmarks import criu_moves, guest_moves
 from benchmarks.criu_moves import ProcessMove
-from benchmarks.guest_moves import FULL_SPEED, IDLE, QEMU, GuestMove, Load
+from benchmarks.guest_moves import FULL_SPEED, IDLE, QEMU, GuestMove, Load, MoveTimes
 from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.environments import Tools
@@ -217,6 +217,9 @@ def report(
             line += f"; below {most:g} s" + (f", known to {1e3 * least:g} ms" if least else "")
             within.append(median(pair[0]) < most or median(pair[1]) >= most)
         print(line, flush=True)
+    names = dict.fromkeys(name for m in own for name in m.phases)
+    parts = [f"{name} {median(m.phases.get(name, 0.0) for m in own):.3f}" for name in names]
+    print(f"  phases {', '.join(parts)} s", flush=True)
     return within
 
 
@@ -262,10 +265,10 @@ def chosen(ground: guest_moves.Ground, load: Load, bound: float) -> Method:
     """Return the method that `auto` chooses for a bound, without earlier moves."""
     found: list[Method] = []
 
-    def look(guest: QemuGuest, stack: ExitStack) -> tuple[float, float]:
+    def look(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
         del stack
         found.append(decide(_predicted(guest, [], bound), bound))
-        return 1.0, 0.0
+        return MoveTimes(total=1.0)
 
     guest_moves.move(ground, load, look)
     return found[0]
@@ -326,7 +329,7 @@ def auto_move(
     """Predict and make one move."""
     notes: list[tuple[Method, Predictions, float]] = []
 
-    def mover(guest: QemuGuest, stack: ExitStack) -> tuple[float, float]:
+    def mover(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
         begin = time.monotonic()
         expected = _predicted(guest, experience.past, bound)
         used = decide(expected, bound) if method is Method.AUTO else method

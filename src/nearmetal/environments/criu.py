@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -20,9 +21,9 @@ from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
 from ..model.environments.image import HOST
 from ..model.study import Environment
-from .contract import InstanceRequest, Tools, Unavailable
+from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import check_images, first_error, statistics_of
-from .moving import Criu, Dump
+from .moving import Criu, Dump, Restore
 from .program import log_failure, read_pid
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
@@ -301,6 +302,35 @@ def await_ends(held: Sequence[int], seconds: float) -> int:
     return sum(not wait_readable(fd, end - time.monotonic()) for fd in held)
 
 
+def await_reaped(held: Sequence[int], seconds: float) -> None:
+    """Wait until the PIDs of the processes of holding(), which have ended, are free; at most some seconds."""
+    end, left = time.monotonic() + seconds, list(held)
+    while left and time.monotonic() < end:
+        try:
+            signal.pidfd_send_signal(left[-1], 0)  # succeeds for a process that nobody has waited for
+            time.sleep(_LOOK_AGAIN)
+        except ProcessLookupError:
+            left.pop()
+
+
+class RestoresByCriu(ABC):
+    """Common part of the backends that implement moving.Checkpoints: a restore in one step."""
+
+    @abstractmethod
+    def restoring(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+    ) -> AbstractContextManager[Restore]:
+        """See moving.Checkpoints."""
+
+    @contextmanager
+    def restored(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    ) -> Iterator[Instance]:
+        """See moving.Checkpoints."""
+        with self.restoring(host, tools, criu, request) as restore, restore(images) as instance:
+            yield instance
+
+
 def restorer(
     tools: Tools, request: InstanceRequest, groups: Sequence[Path], *, apart: bool = False
 ) -> list[str]:
@@ -328,7 +358,7 @@ def _criu_runs(pid: int, images: Path) -> bool:
 
 
 @contextmanager
-def restoring(
+def restoring_from(
     host: Host,
     request: InstanceRequest,
     argv: Sequence[str],

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Tools
+from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Restore, Tools
 from ..environments import criu as criu_of
 from ..environments.criu_images import memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
@@ -27,6 +27,8 @@ LIMIT = 60.0
 """Seconds after which the program has not gone on."""
 _GOES_ON = 2.0
 """Seconds within which the program takes a step again at the source after a failed checkpoint."""
+_REAPED = 2.0
+"""Seconds within which the parents of ended processes have waited for them."""
 _LOOK_AGAIN = 0.0005
 _PASSES = 2
 _RECORD = struct.Struct("=5Q")
@@ -180,19 +182,18 @@ class _Course:
         """Move it to the destination."""
         e, requested = self._event, self._mark()
         try:
+            target, restore = self._prepare()
             images, stopped = self._write()
-            target = self._copy()
+            self._copy(target)
             if e.method.fetches_later:
                 self._fetcher = self._connect_fetcher(target)
         except (RunError, OSError) as error:
             raise self._failed(error) from error
-        there = e.there / images.relative_to(e.images)
-        if self._fetcher is None:
-            self._remove_source()
+        if self._fetcher is None and not self._instance.cgroups:
+            self._remove_source()  # by its label, which the restored instance has as well
         try:
             with self._phase(Phase.RESTORE):
-                restored = self._backend.restored(e.host, e.tools, e.criu, target, there)
-                self._restored = self._there.enter_context(restored)
+                self._restored = self._there.enter_context(restore(e.there / images.name))
         except (RunError, OSError) as error:
             raise self._failed(error) from error
         with self._phase(Phase.THAW):
@@ -202,7 +203,7 @@ class _Course:
             resumed = time.monotonic()
         if self._fetcher is not None:
             self._fetch(self._fetcher, images)
-            self._remove_source()
+        self._remove_source()
         moved = self._wait(
             lambda now: now.passes >= self._before.passes + _PASSES, "does not verify its memory any more"
         )
@@ -237,6 +238,18 @@ class _Course:
         layer.mkdir()
         return replace(request, layer=layer, calls=self._event.layers / "calls")
 
+    def _prepare(self) -> tuple[InstanceRequest, Restore]:
+        """Prepare the destination while the program runs. Return the request for the instance there, and what
+        restores it."""
+        e = self._event
+        with self._phase(Phase.CONNECT):
+            scratch = e.layers / "scratch"
+            scratch.mkdir()
+            request = replace(e.request, scratch=scratch, beside=True, lazy=e.method.fetches_later)
+            target = self._with_layer("target", request)
+            restoring = self._backend.restoring(e.host, e.tools, e.criu, target)
+            return target, self._there.enter_context(restoring)
+
     def _write(self) -> tuple[Path, float]:
         """Write the instance to files. Return their directory, and when it was stopped."""
         e = self._event
@@ -251,11 +264,14 @@ class _Course:
             self._dump(dump)
             left = criu_of.await_ends(self._held, LIMIT)
             ended = time.monotonic()
+            criu_of.await_reaped(self._held, _REAPED)
         if left:
             raise RunError(f"{left} processes still run after their checkpoint", remedy="nearmetal clean")
         self._before = self._progress()
         statistics = statistics_of(dump.images)
-        self._divide_dump(statistics.freezing)
+        # The seconds of the dump were counted for both phases.
+        self._seconds[Phase.FREEZE] = statistics.freezing
+        self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - statistics.freezing, 0.0)
         if dump.server is not None:
             self._sent += statistics.written
         return dump.images, ended - statistics.frozen - statistics.freezing
@@ -269,11 +285,6 @@ class _Course:
         e = self._event
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
         criu_of.run_dump(e.host, e.tools, self._source.label, argv, dump.images)
-
-    def _divide_dump(self, freezing: float) -> None:
-        """Divide the seconds of a dump, counted for both phases, into those of the freeze and of the rest."""
-        self._seconds[Phase.FREEZE] = freezing
-        self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - freezing, 0.0)
 
     def _write_rounds(self) -> Path:
         """Write and copy the memory in rounds while the program runs. Return the directory of the last."""
@@ -365,23 +376,16 @@ class _Course:
                 f"{left} processes of the instance run after its checkpoint", remedy="nearmetal clean"
             )
 
-    def _copy(self) -> InstanceRequest:
-        """Copy the files and the layer. Return the request for the instance that is restored from them."""
+    def _copy(self, target: InstanceRequest) -> None:
+        """Copy the files and the layer."""
         e = self._event
         with self._phase(Phase.COPY):
-            request = e.request
-            if e.method.fetches_later:
-                scratch = e.layers / "scratch"
-                scratch.mkdir()
-                request = replace(request, scratch=scratch, beside=True)
-            target = self._with_layer("target", request)
             assert target.layer is not None
             self._copy_files(e.images / "last")
             upper = e.layers / "source" / "upper"
             if upper.is_dir():
                 self._copy_tree(upper, target.layer)
                 self._sent += sum(f.stat().st_size for f in upper.rglob("*") if f.is_file())
-        return target
 
     def _copy_files(self, images: Path) -> None:
         """Copy the files of a dump.

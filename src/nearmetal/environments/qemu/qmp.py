@@ -72,3 +72,10 @@ class Monitor:
         """Return the thread ID on the host of each vCPU, by number of the vCPU."""
         found = self.ask("query-cpus-fast")
         return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))
+
+
+def registers(socket: Path) -> str:
+    """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer."""
+    with contextlib.suppress(RunError), Monitor(socket) as line:
+        return str(line.ask("human-monitor-command", {"command-line": "info registers"}))
+    return ""
