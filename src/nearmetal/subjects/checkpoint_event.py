@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from ..host import Host, Process
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
 from .pace import Mark, behind, pace
+from .progress import ProgramProgress, read_progress
 
 LIMIT = 60.0
 """Seconds after which the program has not gone on."""
@@ -31,34 +31,6 @@ _REAPED = 2.0
 """Seconds within which the parents of ended processes have waited for them."""
 _LOOK_AGAIN = 0.0005
 _PASSES = 2
-_RECORD = struct.Struct("=5Q")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramProgress:
-    """The record of nm-keeper.
-
-    steps: number of steps.
-    passes: how often it has verified all its memory.
-    wrong: pages whose content was wrong.
-    gap: longest time between two steps, in seconds.
-    strange: how often somebody else had written its record.
-    """
-
-    steps: int = 0
-    passes: int = 0
-    wrong: int = 0
-    gap: float = 0.0
-    strange: int = 0
-
-
-def read_progress(record: Path) -> ProgramProgress:
-    """Return the progress of a program; no steps if it has not written its record yet."""
-    try:
-        steps, passes, wrong, gap, strange = _RECORD.unpack(record.read_bytes())
-    except (OSError, struct.error):
-        return ProgramProgress()
-    return ProgramProgress(steps=steps, passes=passes, wrong=wrong, gap=gap / 1e9, strange=strange)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +130,7 @@ class _Course:
         self._sent = 0
         self._copied: list[CopyRound] = []
         self._port: int | None = None
+        self._dumping: criu_of.RunningDump | None = None
         self._lazy_dump: Process | None = None
         self._fetcher: Process | None = None
         self._restored: Instance | None = None
@@ -185,6 +158,8 @@ class _Course:
             target, restore = self._prepare()
             images, stopped = self._write()
             self._copy(target)
+            if self._dumping is not None:
+                stopped -= self._finish_dump(self._dumping)
             if e.method.fetches_later:
                 self._fetcher = self._connect_fetcher(target)
         except (RunError, OSError) as error:
@@ -251,7 +226,10 @@ class _Course:
             return target, self._there.enter_context(restoring)
 
     def _write(self) -> tuple[Path, float]:
-        """Write the instance to files. Return their directory, and when it was stopped."""
+        """Write the instance to files. Return their directory, and when its processes had ended.
+
+        With lazy pages, return when they were stopped.
+        """
         e = self._event
         previous = self._write_rounds() if e.method is Method.CRIU_PRECOPY else None
         dump = Dump(images=self._directory("last"), previous=previous, tracked=previous is not None)
@@ -261,37 +239,52 @@ class _Course:
             dump = replace(dump, server=criu_of.free_port())
             self._connect_server(dump)
         with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
-            self._dump(dump)
-            left = criu_of.await_ends(self._held, LIMIT)
+            # CRIU ends the processes last. What a container program does after that takes its time while
+            # the images are copied.
+            self._dumping = dumping = self._start_dump(dump)
+            while (left := criu_of.await_ends(self._held, 0.0)) and dumping.process.poll() is None:
+                time.sleep(_LOOK_AGAIN)
+            if left:
+                dumping.finish()
+                left = criu_of.await_ends(self._held, LIMIT)
             ended = time.monotonic()
             criu_of.await_reaped(self._held, _REAPED)
         if left:
             raise RunError(f"{left} processes still run after their checkpoint", remedy="nearmetal clean")
         self._before = self._progress()
-        statistics = statistics_of(dump.images)
+        return dump.images, ended
+
+    def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
+        """Wait for the end of a dump, and return for how many seconds it had stopped the processes."""
+        with self._phase(Phase.COPY):
+            dumping.finish()
+        statistics = statistics_of(dumping.images)
         # The seconds of the dump were counted for both phases.
         self._seconds[Phase.FREEZE] = statistics.freezing
         self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - statistics.freezing, 0.0)
-        if dump.server is not None:
-            self._sent += statistics.written
-        return dump.images, ended - statistics.frozen - statistics.freezing
+        self._sent += memory_sent(dumping.images, self._event.method)
+        return statistics.frozen + statistics.freezing
 
     def _directory(self, name: str) -> Path:
         directory = self._event.images / name
         directory.mkdir()
         return directory
 
-    def _dump(self, dump: Dump) -> None:
+    def _start_dump(self, dump: Dump) -> criu_of.RunningDump:
         e = self._event
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
-        criu_of.run_dump(e.host, e.tools, self._source.label, argv, dump.images)
+        started = criu_of.start_dump(
+            e.host, e.tools, self._source.label, argv, dump.images, e.layers / "dump.err"
+        )
+        self._here.callback(started.process.kill)
+        return started
 
     def _write_rounds(self) -> Path:
         """Write and copy the memory in rounds while the program runs. Return the directory of the last."""
 
         def write(dump: Dump) -> None:
             with self._phase(Phase.CONNECT):
-                self._dump(dump)
+                self._start_dump(dump).finish()
                 self._copy_files(dump.images)
 
         previous, written = criu_of.write_rounds(lambda number: self._directory(str(number)), write)
