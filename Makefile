@@ -28,8 +28,10 @@ test-vm: setup-test
 
 # Checkpoints and moves: methods x backends, then each of them with faults in the middle. Ten minutes on two cores.
 test-lifecycle: setup-test
-	$(PYTHON) -m pytest tests/unit/test_lifecycle_table.py tests/contract/test_checkpoints.py \
-	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py migration_run.py moving.py) -q $(ARGS)
+	$(PYTHON) -m pytest tests/unit/test_lifecycle_table.py \
+	  $(addprefix tests/contract/test_,checkpoints.py migration.py monitor.py) \
+	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py migration_run.py moving.py) \
+	  $(addprefix tests/system/test_moving_,hosts.py containers.py faults.py cut.py) -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run

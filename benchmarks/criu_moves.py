@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from nearmetal.lifecycle import Method
 from nearmetal.model.environments.guest import MIB
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import find_criu
-from nearmetal.subjects.checkpoint_event import CheckpointEvent, ProgramProgress, read_progress
+from nearmetal.subjects.checkpoint_event import CheckpointEvent
+from nearmetal.subjects.progress import ProgramProgress, read_progress
 
 HOST = LocalHost()
 LABEL = f"nearmetal-check-{os.getpid()}-lp"
@@ -35,6 +36,8 @@ MEMORY, HOT, RATE = 256 * MIB, 16 * MIB, 16 * MIB
 LIMIT = 60.0
 LOOK_AGAIN = 0.0005
 PIPES = Path("/proc/sys/fs/pipe-max-size")
+PINNED = ("taskset", "--cpu-list", str(HOST.cpus()[-1]))
+"""Words in front of a program whose processes have the CPU of the instance. CRIU restores none."""
 numbers = count()
 
 
@@ -44,10 +47,12 @@ class ProcessMove:
 
     total: from the request until the program goes on and nothing is left of the source.
     gap: longest time between two steps of the program, which takes one each millisecond.
+    phases: seconds by phase of nearmetal's own moves.
     """
 
     total: float
     gap: float
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,14 +135,14 @@ def by_nearmetal(tools: Tools, criu: Criu, backend: str, method: Method) -> Proc
             record=place.record,
             log=place.root / "log",
         ).run()
-        return ProcessMove(total=moved.phases.total, gap=moved.pause)
+        return ProcessMove(total=moved.phases.total, gap=moved.pause, phases=moved.phases.record())
 
 
 def process_by_hand(tools: Tools, criu: Criu, method: Method) -> ProcessMove:
     """Move a process with the commands of the manual: dump, cp, restore."""
     with _by_hand(tools) as (place, words, stack):
         process = subprocess.Popen(
-            ["taskset", "--cpu-list", str(HOST.cpus()[-1]), *words],
+            [*PINNED, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -162,7 +167,8 @@ def _by_files(criu: Criu, place: Place, process: subprocess.Popen[bytes], stack:
     _run(["cp", "--archive", f"{place.here}/.", str(place.there)])
     pid_file = place.root / "pid"
     stack.callback(_kill, pid_file)
-    _run([*criu.argv, "restore", "--images-dir", str(place.there), "-d", "--pidfile", str(pid_file)])
+    words = [*PINNED, *criu.argv, "restore", "--images-dir", str(place.there), "-d"]
+    _run([*words, "--pidfile", str(pid_file)])
 
 
 def _lazily(criu: Criu, place: Place, process: subprocess.Popen[bytes], stack: ExitStack) -> None:
@@ -173,7 +179,7 @@ def _lazily(criu: Criu, place: Place, process: subprocess.Popen[bytes], stack: E
     pages = ["--images-dir", str(place.there), "--page-server", *where]
     fetching = _background([*criu.argv, "lazy-pages", *pages], stack)
     # The source still has its PIDs, so the copy gets a namespace of its own.
-    words = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+    words = [*PINNED, "unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
     words += [*criu.argv, "restore", "--images-dir", str(place.there), "--lazy-pages"]
     restored = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(_end, restored)
@@ -215,7 +221,7 @@ def container_by_hand(tools: Tools, criu: Criu) -> ProcessMove:
         _run([*runc, "checkpoint", "--image-path", str(place.here), "--work-path", str(place.here), name])
         _run(["cp", "--archive", f"{place.here}/.", str(place.there)])
         work = ["--image-path", str(place.there), "--work-path", str(place.there)]
-        _run([*runc, "restore", "--detach", *work, "--bundle", str(bundle), name])
+        _run([*PINNED, *runc, "restore", "--detach", *work, "--bundle", str(bundle), name])
         _wait(place, before.steps)
         return ProcessMove(total=time.monotonic() - begin, gap=_verified(place).gap)
 
@@ -224,8 +230,7 @@ def _container(config: dict[str, Any], words: Sequence[str], place: Place, tools
     """Return the configuration of a container that runs a program, which sees the record of its progress."""
     # The streams are opened inside: CRIU does not know a file of the machine.
     inside = 'exec "$@" </dev/null >/dev/null 2>&1'
-    pinned = ["taskset", "--cpu-list", str(HOST.cpus()[-1]), *words]
-    config["process"] |= {"args": ["/bin/sh", "-c", inside, "sh", *pinned], "terminal": False}
+    config["process"] |= {"args": ["/bin/sh", "-c", inside, "sh", *PINNED, *words], "terminal": False}
     config["root"] = {"path": "root", "readonly": False}
     seen = [Path(p) for p in ("/bin", "/lib", "/lib64", "/usr") if Path(p).exists()]
     config["mounts"] += [

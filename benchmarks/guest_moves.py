@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,7 @@ class GuestMove:
     gap: longest time without an answer, less that at rest.
     floor: longest time without an answer at rest.
     stopped: standstill, of nearmetal's own moves.
+    phases: seconds by phase of nearmetal's own moves.
     """
 
     total: float
@@ -80,6 +81,7 @@ class GuestMove:
     floor: float
     period: float
     stopped: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +131,17 @@ def ground(tools: Tools, directory: Path) -> Iterator[Ground]:
         yield Ground(tools=tools, base=base, network=network, directory=directory, numbers=count())
 
 
-Mover = Callable[[QemuGuest, ExitStack], tuple[float, float]]
-"""Moves a guest, which then runs until the stack is closed. Returns the total time and the standstill."""
+@dataclass(frozen=True, kw_only=True)
+class MoveTimes:
+    """What the side that moves a guest measures; see GuestMove."""
+
+    total: float
+    stopped: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+Mover = Callable[[QemuGuest, ExitStack], MoveTimes]
+"""Moves a guest, which then runs until the stack is closed."""
 
 
 def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
@@ -157,28 +168,29 @@ def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
         floor = probe.floor()
         client = probe.begin(floor.period)
         try:
-            total, stopped = mover(guest, stack)
+            times = mover(guest, stack)
         finally:
             log = client.end(early=True)
         seen = evaluate(log.udp, floor.period)
         if seen.doubled:
             raise SystemExit("two copies of the guest answered")
         return GuestMove(
-            total=total,
+            total=times.total,
             gap=max(without_floor(seen, floor).gap, floor.period),
             floor=floor.gap,
             period=floor.period,
-            stopped=stopped,
+            stopped=times.stopped,
+            phases=times.phases,
         )
 
 
 def by_nearmetal(here: Ground, method: Method, limit: float) -> Mover:
-    def mover(guest: QemuGuest, stack: ExitStack) -> tuple[float, float]:
+    def mover(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
         asked = MoveRequest(
             method=method, destination=here.request(1), downtime_limit=limit, time_limit=LIMIT
         )
         moved = stack.enter_context(QEMU.migrate(HOST, here.tools, guest, asked))
-        return moved.total, moved.stopped
+        return MoveTimes(total=moved.total, stopped=moved.stopped, phases=moved.phases.record())
 
     return mover
 
@@ -186,7 +198,7 @@ def by_nearmetal(here: Ground, method: Method, limit: float) -> Mover:
 def by_hand(here: Ground, method: Method, limit: float) -> Mover:
     """Move as a person does: start a second QEMU that waits, and type the commands of QMP into both."""
 
-    def mover(guest: QemuGuest, stack: ExitStack) -> tuple[float, float]:
+    def mover(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
         own = here.directory / f"hand-{next(here.numbers)}"
         own.mkdir()
         sockets = Sockets(directory=own)
@@ -196,6 +208,8 @@ def by_hand(here: Ground, method: Method, limit: float) -> Mover:
         # The agent of nearmetal is not part of a move by hand.
         argv = ["null,id=agent" if w.startswith("socket,id=agent") else w for w in argv]
         words = [*tap_argv(here.tools, seat, Attachment.VETH_BRIDGE), "--", *argv]
+        # On the CPUs of the guest, as both QEMUs of nearmetal are.
+        words = ["taskset", "--cpu-list", ",".join(map(str, guest.request.cpus)), *words]
         second = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stack.callback(second.wait)
         stack.callback(second.kill)
@@ -227,7 +241,7 @@ def by_hand(here: Ground, method: Method, limit: float) -> Mover:
         total = time.monotonic() - begin
         source("quit")
         time.sleep(0.1)  # the probe needs an answer of the moved guest
-        return total, 0.0
+        return MoveTimes(total=total)
 
     return mover
 

@@ -24,6 +24,7 @@ nearmetal / by hand, pair by pair, with the exact signed-rank interval, finite f
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -38,7 +39,7 @@ from statistics import median
 
 from benchmarks import criu_moves, guest_moves
 from benchmarks.criu_moves import ProcessMove
-from benchmarks.guest_moves import FULL_SPEED, IDLE, QEMU, GuestMove, Load
+from benchmarks.guest_moves import FULL_SPEED, IDLE, QEMU, GuestMove, Load, MoveTimes
 from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.environments import Tools
@@ -67,19 +68,35 @@ TIMES_BEST, CELLS, COVERAGE = 1.25, 0.8, 0.9
 
 @dataclass(kw_only=True)
 class Experience:
-    """Finished moves, and how many of their times were inside the intervals that were predicted."""
+    """Finished moves, and how many of their times were inside the intervals that were predicted.
 
+    log: file to which a line of JSON is appended for each move; None for none.
+    """
+
+    log: Path | None = None
     past: list[PastMove] = field(default_factory=list)
     totals: list[bool] = field(default_factory=list)
     standstills: list[bool] = field(default_factory=list)
 
-    def add(self, method: Method, expected: Predictions, total: float, stopped: float) -> None:
+    def add(
+        self, method: Method, expected: Predictions, total: float, stopped: float, load: str = ""
+    ) -> None:
+        """load: its name, for the log, where each time is followed by its raw prediction and the interval."""
         for inside, estimate, measured in (
             (self.totals, expected.corrected[method].total, total),
             (self.standstills, expected.corrected[method].downtime, stopped),
         ):
             inside.append(_holds(estimate, measured))
         raw = expected.uncorrected[method]
+        if self.log is not None:
+            line = {
+                "load": load,
+                "method": method.value,
+                "total": [total, raw.total.value, *_ends(expected.corrected[method].total)],
+                "standstill": [stopped, raw.downtime.value, *_ends(expected.corrected[method].downtime)],
+            }
+            with self.log.open("a") as out:
+                out.write(f"{json.dumps(line)}\n")
         self.past.append(
             PastMove(
                 kind=MOVE_KIND,
@@ -90,6 +107,10 @@ class Experience:
                 downtime=stopped,
             )
         )
+
+
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    return estimate.low, estimate.high
 
 
 def _holds(estimate: Estimate, measured: float) -> bool:
@@ -135,6 +156,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--loads", type=int, nargs="+", default=range(len(LOADS)), choices=range(len(LOADS)))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="auto begins no cell after them")
+    parser.add_argument(
+        "--log", type=Path, help="file for what auto predicted and measured, as lines of JSON"
+    )
     parser.add_argument("--quick", action="store_true", help="2 rounds, of auto 1; no interval is finite")
     asked = parser.parse_args()
     asked.auto_rounds = asked.rounds or (1 if asked.quick else 3)
@@ -164,7 +188,8 @@ def guests(ground: guest_moves.Ground, parts: Iterable[str], asked: argparse.Nam
         rest = allowed_rest(BOUND, QEMU.costs)
         within += paired_guests(ground, FULL_SPEED, method, rest, asked.rounds, 0.15)
     if "auto" in parts:
-        within += auto(ground, [LOADS[i] for i in asked.loads], asked.auto_rounds, asked.seconds)
+        loads = [LOADS[i] for i in asked.loads]
+        within += auto(ground, loads, asked.auto_rounds, asked.seconds, asked.log)
     return within
 
 
@@ -217,6 +242,9 @@ def report(
             line += f"; below {most:g} s" + (f", known to {1e3 * least:g} ms" if least else "")
             within.append(median(pair[0]) < most or median(pair[1]) >= most)
         print(line, flush=True)
+    names = dict.fromkeys(name for m in own for name in m.phases)
+    parts = [f"{name} {median(m.phases.get(name, 0.0) for m in own):.3f}" for name in names]
+    print(f"  phases {', '.join(parts)} s", flush=True)
     return within
 
 
@@ -262,10 +290,10 @@ def chosen(ground: guest_moves.Ground, load: Load, bound: float) -> Method:
     """Return the method that `auto` chooses for a bound, without earlier moves."""
     found: list[Method] = []
 
-    def look(guest: QemuGuest, stack: ExitStack) -> tuple[float, float]:
+    def look(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
         del stack
         found.append(decide(_predicted(guest, [], bound), bound))
-        return 1.0, 0.0
+        return MoveTimes(total=1.0)
 
     guest_moves.move(ground, load, look)
     return found[0]
@@ -279,12 +307,14 @@ def decide(expected: Predictions, bound: float) -> Method:
     return choose(bound, [Candidate(prediction=p) for p in expected.corrected.values()]).method
 
 
-def auto(ground: guest_moves.Ground, loads: Sequence[Load], rounds: int, seconds: float) -> list[bool]:
+def auto(
+    ground: guest_moves.Ground, loads: Sequence[Load], rounds: int, seconds: float, log: Path | None
+) -> list[bool]:
     """Print how `auto` compares with the best method, and return whether it is within the limits.
 
     seconds: after which no further cell is begun.
     """
-    experience, rng = Experience(), Random(1)
+    experience, rng = Experience(log=log), Random(1)
     cells = [(load, bound) for load in loads for bound in BOUNDS]
     found: dict[tuple[str, float], dict[str, list[AutoMove]]] = {}
     failed: list[str] = []
@@ -326,7 +356,7 @@ def auto_move(
     """Predict and make one move."""
     notes: list[tuple[Method, Predictions, float]] = []
 
-    def mover(guest: QemuGuest, stack: ExitStack) -> tuple[float, float]:
+    def mover(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
         begin = time.monotonic()
         expected = _predicted(guest, experience.past, bound)
         used = decide(expected, bound) if method is Method.AUTO else method
@@ -336,7 +366,7 @@ def auto_move(
 
     done = guest_moves.move(ground, load, mover)
     ((used, expected, sampled),) = notes
-    experience.add(used, expected, done.total, done.stopped)
+    experience.add(used, expected, done.total, done.stopped, load.name)
     return AutoMove(move=done, method=used, sampled=sampled)
 
 

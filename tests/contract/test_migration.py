@@ -21,6 +21,7 @@ from tests.contract.guests import HOST, NEEDED, QEMU, SMALL, request
 from tests.patience import until
 
 from nearmetal.environments import InstanceRequest, Migrates, Moved, MoveRequest, Tools
+from nearmetal.environments.qemu import qmp
 from nearmetal.environments.qemu.migrate import QemuGuest
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host.leftovers import find, remove
@@ -203,13 +204,13 @@ def test_many_commands_survive_a_move(tools: Tools, place: Place) -> None:
         assert heard == [f"line {i}\n" for i in range(sent)] and sent > 10
 
 
-def _kill_later(label: str) -> None:
-    """Kill the second QEMU once it has received memory for a while."""
+def _end_later(label: str, number: signal.Signals, pid: int | None = None) -> None:
+    """Send a signal to the second QEMU, or another process, once it has received memory for a while."""
     until(lambda: _qemu_of(label) is not None, "the second QEMU")
     time.sleep(2.0)
     found = _qemu_of(label)
     assert found is not None
-    os.kill(found, signal.SIGKILL)
+    os.kill(pid or found, number)
 
 
 def _qemu_of(label: str) -> int | None:
@@ -226,7 +227,7 @@ def test_the_source_goes_on_when_its_destination_is_killed(
 ) -> None:
     with started(tools, place, "kill") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
         name = f"kill{method}"
-        killer = threading.Thread(target=_kill_later, args=(f"{LABEL}-{name}",))
+        killer = threading.Thread(target=_end_later, args=(f"{LABEL}-{name}", signal.SIGKILL))
         killer.start()
         with (
             pytest.raises(RunError, match="it continues at its source"),
@@ -239,6 +240,50 @@ def test_the_source_goes_on_when_its_destination_is_killed(
         ended_well(program)
         with moving(tools, place, guest, Method.PRECOPY, 1, name=f"{name}again") as moved:
             assert HOST.run(moved.instance.command(["echo", "there"]), timeout=LIMIT).stdout == "there\n"
+
+
+def test_a_guest_that_has_ended_is_not_moved_and_that_is_said(tools: Tools, place: Place) -> None:
+    with started(tools, place, "ended") as guest:
+        guest.process.kill()
+        with (
+            pytest.raises(RunError, match="guest nmmv has ended"),
+            moving(tools, place, guest, Method.PRECOPY, 1, name="ended1"),
+        ):
+            pass
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("method", [Method.PRECOPY, Method.MULTIFD, Method.OFFLINE])
+def test_the_source_goes_on_when_its_destination_hangs(
+    tools: Tools, place: Place, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its monitor answers no more, and its connection takes no more memory."""
+    monkeypatch.setattr(qmp, "QMP_SECONDS", 10.0)
+    name = f"hang{method}"
+    with started(tools, place, "hang") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
+        stopper = threading.Thread(target=_end_later, args=(f"{LABEL}-{name}", signal.SIGSTOP))
+        stopper.start()
+        with (
+            pytest.raises(RunError, match=r"it continues at its source: .* within 10 s"),
+            moving(tools, place, guest, method, 1, name=name, bandwidth=2 << 20),
+        ):
+            pass
+        stopper.join(LIMIT)
+        assert HOST.run(guest.command(["echo", "here"]), timeout=LIMIT).stdout == "here\n"
+        ended_well(program)
+
+
+@pytest.mark.apart
+def test_a_source_that_ends_in_its_move_is_said(tools: Tools, place: Place) -> None:
+    with started(tools, place, "dead") as guest, dirtying(guest, tools, 64 << 20, 0):
+        killer = threading.Thread(target=_end_later, args=(f"{LABEL}-dead1", signal.SIGKILL, guest.pid))
+        killer.start()
+        with (
+            pytest.raises(RunError, match=r"it is lost: the guest has ended"),
+            moving(tools, place, guest, Method.PRECOPY, 1, name="dead1", bandwidth=2 << 20),
+        ):
+            pass
+        killer.join(LIMIT)
 
 
 def test_what_does_not_converge_is_given_up(tools: Tools, place: Place) -> None:

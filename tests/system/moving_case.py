@@ -9,9 +9,11 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,9 +69,10 @@ def criu() -> None:
 class Program:
     """A program of a user's, that no shell waits for."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, net: Sequence[str] = ()) -> None:
+        """net: words in front of it that choose its network namespace."""
         self.out = directory / "out.txt"
-        words = ["setsid", "--fork", sys.executable, "-c", PROGRAM, str(self.out)]
+        words = [*net, "setsid", "--fork", sys.executable, "-c", PROGRAM, str(self.out)]
         with (directory / "errors.txt").open("wb") as errors:
             subprocess.run(words, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, check=True)
         until(lambda: self.passes, "the first pass")
@@ -165,18 +168,26 @@ def children(pid: int) -> list[int]:
 
 @pytest.fixture
 def there(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
+    with another_host(tmp_path) as made:
+        monkeypatch.setattr(moving, "SshWay", partial(SshWay, config=str(made.config)))
+        yield made
+
+
+@contextmanager
+def another_host(tmp_path: Path, address: str = "127.0.0.1", net: Sequence[str] = ()) -> Iterator[There]:
+    """Run the host 'there' until exit, at an address in the network namespace that words in front choose."""
     if shutil.which("sshd", path="/usr/sbin") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("sshd is not installed")
     programs = tmp_path / "there"
     programs.mkdir()
     for key in ("client", "server"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True)
-    with socket.socket() as free:
+    with socket.socket() as free:  # also free in an empty namespace
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = {
         "Port": port,
-        "ListenAddress": "127.0.0.1",
+        "ListenAddress": address,
         "HostKey": tmp_path / "server",
         "AuthorizedKeysFile": tmp_path / "client.pub",
         "StrictModes": "no",
@@ -185,7 +196,7 @@ def there(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
         "SetEnv": f"PATH={programs}:/usr/sbin:/usr/bin:/sbin:/bin",
     }
     client = {
-        "HostName": "127.0.0.1",
+        "HostName": address,
         "Port": port,
         "User": "root",
         "IdentityFile": tmp_path / "client",
@@ -194,11 +205,10 @@ def there(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     }
     for name, lines in (("sshd.conf", server), ("ssh.conf", {"Host": "there"} | client)):
         (tmp_path / name).write_text("".join(f"{k} {v}\n" for k, v in lines.items()))
-    monkeypatch.setattr(moving, "SshWay", partial(SshWay, config=str(tmp_path / "ssh.conf")))
     Path("/run/sshd").mkdir(exist_ok=True)
     with (tmp_path / "sshd.log").open("wb") as log:
         words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "/usr/sbin/sshd", "-D", "-e"]
-        daemon = subprocess.Popen([*words, "-f", str(tmp_path / "sshd.conf")], stderr=log)
+        daemon = subprocess.Popen([*net, *words, "-f", str(tmp_path / "sshd.conf")], stderr=log)
     made = There(programs=programs, config=tmp_path / "ssh.conf", daemon=daemon)
     made.make_criu()
     try:
@@ -223,6 +233,14 @@ def at_moment(directory: Path, moment: str, *commands: str) -> dict[str, str]:
     return {"CRIU_CONFIG_FILE": str(configuration)}
 
 
+def stats_dump(pages: int) -> bytes:
+    """CRIU's stats-dump of a dump that wrote fewer than two million pages."""
+    number = bytes([pages & 0x7F | 0x80, pages >> 7 & 0x7F | 0x80, pages >> 14])
+    dump = b"\x08\x01\x10\x01\x38" + number
+    message = b"\x0a" + bytes([len(dump)]) + dump
+    return struct.pack("<III", 0x55105940, 0x57093306, len(message)) + message
+
+
 def acted(directory: Path) -> bool:
     return (directory / "acted").exists()
 
@@ -244,9 +262,11 @@ def main(instance: str, to: str, method: str, config: str, *more: str) -> int:
     return 0
 
 
-def moved_by_a_tool(*words: str, env: dict[str, str], note: Path | None = None) -> subprocess.Popen[str]:
+def moved_by_a_tool(
+    *words: str, env: dict[str, str], note: Path | None = None, net: Sequence[str] = ()
+) -> subprocess.Popen[str]:
     """Start main() in a process of its own. note: file for its PID."""
-    argv = [sys.executable, "-m", "tests.system.moving_case", *words]
+    argv = [*net, sys.executable, "-m", "tests.system.moving_case", *words]
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, **env, "PYTHONPATH": path}
     tool = subprocess.Popen(argv, env=variables, stderr=subprocess.PIPE, text=True)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from benchmarks.criu_moves import large_pipes
-from tests.system.moving_case import MEMORY, ROOT, Program, There, criu, program, state, there
+from tests.system.moving_case import (
+    MEMORY,
+    ROOT,
+    Program,
+    There,
+    criu,
+    program,
+    state,
+    stats_dump,
+    there,
+)
 
 from nearmetal.api import moving
 from nearmetal.environments import Unavailable
@@ -122,3 +135,65 @@ def test_a_bandwidth_leaves_out_the_methods_that_do_not_keep_it(program: Program
     plan = moving.plan_migrate(str(program.pid), "there", moving.How(bandwidth=50e6))
     assert plan.method is Method.CRIU and [p.method for p in plan.methods] == [Method.CRIU]
     assert sum("--bandwidth: " in note for note in plan.notes) == 2
+
+
+STAND_IN = """\
+#!{python}
+import glob, json, os, shutil, sys
+real, log, stats = {real!r}, {log!r}, {stats!r}
+words = sys.argv[1:]
+if words[:3] == ["check", "--feature", "mem_dirty_track"]:
+    sys.exit(0)
+if words[0] in ("pre-dump", "dump"):
+    images = words[words.index("--images-dir") + 1]
+    there = sorted(map(os.path.basename, glob.glob("/var/tmp/nearmetal-move.*/round-*")))
+    previous = words[words.index("--prev-images-dir") + 1] if "--prev-images-dir" in words else ""
+    with open(log, "a") as out:
+        out.write(json.dumps([words[0], previous, "--track-mem" in words, there]) + "\\n")
+    if words[0] == "pre-dump":
+        shutil.copy(stats + images.rpartition("-")[2], os.path.join(images, "stats-dump"))
+        sys.exit(0)
+    words.remove("--track-mem")
+    at = words.index("--prev-images-dir")
+    del words[at : at + 2]
+os.execv(real[0], [*real, *words])
+"""
+"""A CRIU on a kernel that tracks writes, as far as this one goes: its rounds write only how many pages they
+wrote, and its last dump writes all memory."""
+
+
+@pytest.mark.parametrize(
+    ("pages", "rounds"),
+    [
+        ((20_000, 5_000, 1_000, 1), 3),  # the third wrote less than 8 MiB
+        ((20_000, 19_000, 1), 2),  # hardly less than the first
+    ],
+)
+def test_each_round_of_precopy_is_copied_before_the_next(
+    program: Program,
+    there: There,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pages: tuple[int, ...],
+    rounds: int,
+) -> None:
+    found = find_criu(LocalHost())
+    assert not isinstance(found, Unavailable)
+    own, log = tmp_path / "own", tmp_path / "criu.log"
+    own.mkdir()
+    for number, written in enumerate(pages):
+        (tmp_path / f"stats.{number}").write_bytes(stats_dump(written))
+    (own / "criu").write_text(
+        STAND_IN.format(python=sys.executable, real=found.argv, log=str(log), stats=str(tmp_path / "stats."))
+    )
+    (own / "criu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
+    done = moving.migrate(str(program.pid), "there", moving.How(method=Method.CRIU_PRECOPY))
+    assert done.now == f"pid:{program.pid} at there"
+    names = [f"round-{number}" for number in range(rounds)]
+    assert [json.loads(line) for line in log.read_text().splitlines()] == [
+        *(["pre-dump", f"../{names[n - 1]}" if n else "", True, names[:n]] for n in range(rounds)),
+        ["dump", names[-1], True, names],
+    ]
+    program.goes_on()
+    assert not program.running and not there.left()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
+from tests.system.moving_case import stats_dump
 
 from nearmetal.api.moving import removed_if_failed
 from nearmetal.environments import Criu
@@ -125,6 +127,42 @@ def test_a_container_of_runc() -> None:
     stopped = FakeHost(commands={("runc", "state", "web"): paused}, programs={"runc": "/usr/bin/runc"})
     with pytest.raises(UsageError, match="web is paused"):
         web.inspect(stopped)
+
+
+def test_a_container_is_written_in_rounds_and_each_is_handed_over(tmp_path: Path) -> None:
+    """Each round refers to the one before, and the last dump to the last round."""
+    state = json.dumps({"status": "running", "pid": 1 << 22, "bundle": "/bundle"})
+    pages = (20_000, 1_000)
+
+    def write(number: int, words: Sequence[str]) -> str:
+        images = Path(words[words.index("--image-path") + 1])
+        assert images == tmp_path / f"round-{number}" and [*tmp_path.glob("round-*")] and not handed[number:]
+        (images / "stats-dump").write_bytes(stats_dump(pages[number]))
+        return ""
+
+    handed: list[Path] = []
+    rounds = {
+        number: ("--pre-dump", *(("--parent-path", f"../round-{number - 1}") if number else ()))
+        for number in range(2)
+    }
+    last = ("--parent-path", "round-1")
+
+    def command(images: Path, more: tuple[str, ...]) -> tuple[str, ...]:
+        words = ("--image-path", str(images), "--work-path", str(images), "--tcp-established")
+        options = ("--ext-unix-sk", "--shell-job", "--file-locks")
+        return ("runc", "--criu", "/usr/sbin/criu", "checkpoint", *words, *options, *more, "web")
+
+    commands = {
+        ("runc", "state", "web"): state,
+        command(tmp_path / "round-0", rounds[0]): partial(write, 0),
+        command(tmp_path / "round-1", rounds[1]): partial(write, 1),
+        command(tmp_path, last): "",
+    }
+    host = FakeHost(commands=commands, programs={"runc": "/usr/bin/runc"})
+    work = replace(WORK, round_written=handed.append)
+    RuncContainer(container="web").checkpoint(host, work, tmp_path, Method.CRIU_PRECOPY)
+    assert handed == [tmp_path / "round-0", tmp_path / "round-1"]
+    assert host.calls[-1] == command(tmp_path, last) and not host.never_used()
 
 
 def test_a_container_of_lxc_in_a_directory_of_its_own() -> None:

@@ -27,7 +27,7 @@ from .contract import (
     Tuned,
     Unavailable,
 )
-from .moving import Checkpoints, Criu, Dump, EnablesMoves, Migrates, Moved, MoveRequest, Predictable
+from .moving import Checkpoints, Criu, Dump, EnablesMoves, Migrates, Moved, MoveRequest, Predictable, Restore
 
 __all__ = [
     "BARE_ATTACHMENTS",
@@ -54,6 +54,7 @@ __all__ = [
     "MoveRequest",
     "Moved",
     "Predictable",
+    "Restore",
     "Seat",
     "Seated",
     "Stays",

@@ -95,8 +95,10 @@ class InstanceRequest:
         that is not going to be checkpointed, whose layer ends with it.
     calls: a directory through which its commands are called, at the same path inside, made if it is missing;
         None for one in scratch.
-    beside: whether it is restored while its source exists, which has the same label. What it creates on the
-        machine is then named differently, and its memory is fetched (criu.fetching_pages()).
+    beside: whether it is restored while something of its source exists, which has the same label. What it
+        creates on the machine is then named differently.
+    lazy: whether it is restored while processes of its source exist, and its memory is fetched
+        (criu.fetching_pages()).
     """
 
     label: str
@@ -114,6 +116,7 @@ class InstanceRequest:
     layer: Path | None = None
     calls: Path | None = None
     beside: bool = False
+    lazy: bool = False
 
     @property
     def place(self) -> str:

@@ -9,8 +9,10 @@ import shlex
 import signal
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
@@ -20,9 +22,9 @@ from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
 from ..model.environments.image import HOST
 from ..model.study import Environment
-from .contract import InstanceRequest, Tools, Unavailable
+from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import check_images, first_error, statistics_of
-from .moving import Criu, Dump
+from .moving import Criu, Dump, Restore
 from .program import log_failure, read_pid
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
@@ -152,18 +154,45 @@ def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
     return [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label, "--", *argv]
 
 
-def run_dump(host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path) -> None:
-    """Run a dump to its end.
+@dataclass(frozen=True, kw_only=True)
+class RunningDump:
+    """A dump that writes an instance to files.
+
+    images: directory of these files.
+    output: file with the output of its program.
+    """
+
+    process: Process
+    images: Path
+    output: Path
+
+    def finish(self) -> None:
+        """Wait for its end. Raises RunError; the first error in CRIU's log explains it."""
+        with contextlib.suppress(TimeoutError):
+            self.process.wait(SECONDS)
+        status, log = self.process.poll(), self.images / DUMP_LOG
+        if status != 0:
+            self.process.kill()
+            why = first_error(log) or log_failure("criu", status, self.output)
+            raise RunError(f"no checkpoint: {why}", where=str(log))
+
+
+def start_dump(
+    host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path, output: Path
+) -> RunningDump:
+    """Start a dump. The caller ends its process.
 
     argv: of Checkpoints.dump_command().
     label: of the instance.
-    Raises RunError; the first error in CRIU's log explains it.
     """
-    whole = bound_to_tool(tools, label, argv)
-    done = host.run(whole, timeout=SECONDS, cwd=Path("/"), env={processes.LABEL_VARIABLE: label})
-    if not done.ok:
-        log = images / DUMP_LOG
-        raise RunError(f"no checkpoint: {first_error(log) or done.failure()}", where=str(log))
+    process = host.start(
+        bound_to_tool(tools, label, argv),
+        stdout=output,
+        stderr=output,
+        env={processes.LABEL_VARIABLE: label},
+        cwd=Path("/"),
+    )
+    return RunningDump(process=process, images=images, output=output)
 
 
 def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, list[int]]:
@@ -301,6 +330,35 @@ def await_ends(held: Sequence[int], seconds: float) -> int:
     return sum(not wait_readable(fd, end - time.monotonic()) for fd in held)
 
 
+def await_reaped(held: Sequence[int], seconds: float) -> None:
+    """Wait until the PIDs of the processes of holding(), which have ended, are free; at most some seconds."""
+    end, left = time.monotonic() + seconds, list(held)
+    while left and time.monotonic() < end:
+        try:
+            signal.pidfd_send_signal(left[-1], 0)  # succeeds for a process that nobody has waited for
+            time.sleep(_LOOK_AGAIN)
+        except ProcessLookupError:
+            left.pop()
+
+
+class RestoresByCriu(ABC):
+    """Common part of the backends that implement moving.Checkpoints: a restore in one step."""
+
+    @abstractmethod
+    def restoring(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+    ) -> AbstractContextManager[Restore]:
+        """See moving.Checkpoints."""
+
+    @contextmanager
+    def restored(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    ) -> Iterator[Instance]:
+        """See moving.Checkpoints."""
+        with self.restoring(host, tools, criu, request) as restore, restore(images) as instance:
+            yield instance
+
+
 def restorer(
     tools: Tools, request: InstanceRequest, groups: Sequence[Path], *, apart: bool = False
 ) -> list[str]:
@@ -328,7 +386,7 @@ def _criu_runs(pid: int, images: Path) -> bool:
 
 
 @contextmanager
-def restoring(
+def restoring_from(
     host: Host,
     request: InstanceRequest,
     argv: Sequence[str],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,11 @@ class Dump:
     tracked: bool = False
 
 
+Restore = Callable[[Path], AbstractContextManager[Instance]]
+"""Restores an instance from a directory with images until exit. Nothing may run of the one that was
+checkpointed, unless its memory is fetched. Raises RunError."""
+
+
 @runtime_checkable
 class Checkpoints(Protocol):
     """Extra interface of backends whose instances can be written to files and restored from them.
@@ -83,6 +88,18 @@ class Checkpoints(Protocol):
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """Let an instance go on whose dump was interrupted. Harmless if it runs."""
 
+    def restoring(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+    ) -> AbstractContextManager[Restore]:
+        """Make what a restored instance needs besides its processes, such as control groups. On exit, all of
+        it is removed.
+
+        It may be called while the source runs, so that the source stands still for a shorter time.
+        request: as for dump_command(); its layer holds what the instance had written to its root, when it is
+            restored.
+        Raises RunError.
+        """
+
     def restored(
         self,
         host: Host,
@@ -91,9 +108,8 @@ class Checkpoints(Protocol):
         request: InstanceRequest,
         images: Path,
     ) -> AbstractContextManager[Instance]:
-        """Restore an instance until exit. Nothing may run of the one that was checkpointed.
+        """Do restoring(), and restore an instance until exit.
 
-        request: as for dump_command(); its layer holds what the instance had written to its root.
         Raises RunError.
         """
 

@@ -5,11 +5,14 @@ root directory changed to the tree (tree.py)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
@@ -25,20 +28,19 @@ from .instance import (
     BoxInstance,
     await_end,
     control_groups,
-    end,
     make_instance,
     missing_tools,
     occupied,
     seconds,
 )
-from .moving import Criu, Dump
+from .moving import Criu, Dump, Restore
 from .probe import probe
 from .tree import in_tree
 
 ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
 
-class Native:
+class Native(criu_of.RestoresByCriu):
     """The bare machine, with attachment host or loopback. An instance with a seat is an emulated node."""
 
     name = "native"
@@ -82,16 +84,11 @@ class Native:
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """See moving.Checkpoints."""
 
-    def restored(
-        self,
-        host: Host,
-        tools: Tools,
-        criu: Criu,
-        request: InstanceRequest,
-        images: Path,
-    ) -> AbstractContextManager[BoxInstance]:
+    def restoring(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+    ) -> AbstractContextManager[Restore]:
         """See moving.Checkpoints."""
-        return _restored(host, tools, criu, request, images)
+        return _restoring(host, tools, criu, request)
 
 
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
@@ -182,6 +179,9 @@ def _bare(
         if own is None:
             raise RunError("the first process of the instance has ended")
         pid = own
+    # A restored instance may get the PID while this one is removed.
+    first_process = os.pidfd_open(pid)
+    last.callback(os.close, first_process)
     try:
         yield make_instance(
             tools,
@@ -200,34 +200,44 @@ def _bare(
             },
         )
     finally:
-        end(launched, pid)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(first_process, signal.SIGKILL)
+
+
+@contextmanager
+def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+    with ExitStack() as last, control_groups(request, ACCOUNTS) as groups:
+        if not groups:
+            last.callback(processes.kill_labelled, request.label)
+        yield partial(_restored, host, tools, criu, request, groups)
 
 
 @contextmanager
 def _restored(
-    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    host: Host,
+    tools: Tools,
+    criu: Criu,
+    request: InstanceRequest,
+    groups: Mapping[str, Path],
+    images: Path,
 ) -> Iterator[BoxInstance]:
     """Restore an instance until exit.
 
-    Beside its source, which still has its PIDs and sockets, it gets PID and network namespaces, as on another
-    machine.
+    If its source still has its PIDs and sockets, it gets PID and network namespaces, as on another machine.
     """
-    beside = request.beside
-    with ExitStack() as last, control_groups(request, ACCOUNTS) as groups:
-        if not groups:
-            last.callback(processes.kill_labelled, request.label)
-        begin = time.monotonic_ns()
-        argv = [
-            *criu_of.restorer(tools, request, cgroups.unique(groups), apart=beside),
-            *criu_of.restore_argv(criu, images, ("--lazy-pages",) if beside else ()),
-        ]
-        with criu_of.restoring(host, request, argv, images, apart=beside) as pid:
-            yield make_instance(
-                tools,
-                request,
-                hostname=os.uname().nodename,
-                pid=pid,
-                namespaces_of=pid if beside else 0,
-                groups=groups,
-                phases={"restore": seconds(begin, time.monotonic_ns())},
-            )
+    apart = request.lazy
+    begin = time.monotonic_ns()
+    argv = [
+        *criu_of.restorer(tools, request, cgroups.unique(groups), apart=apart),
+        *criu_of.restore_argv(criu, images, ("--lazy-pages",) if apart else ()),
+    ]
+    with criu_of.restoring_from(host, request, argv, images, apart=apart) as pid:
+        yield make_instance(
+            tools,
+            request,
+            hostname=os.uname().nodename,
+            pid=pid,
+            namespaces_of=pid if apart else 0,
+            groups=groups,
+            phases={"restore": seconds(begin, time.monotonic_ns())},
+        )

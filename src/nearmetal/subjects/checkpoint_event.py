@@ -7,14 +7,13 @@ import contextlib
 import os
 import shutil
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Tools
+from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Restore, Tools
 from ..environments import criu as criu_of
 from ..environments.criu_images import memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
@@ -22,41 +21,16 @@ from ..host import Host, Process
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
 from .pace import Mark, behind, pace
+from .progress import ProgramProgress, read_progress
 
 LIMIT = 60.0
 """Seconds after which the program has not gone on."""
 _GOES_ON = 2.0
 """Seconds within which the program takes a step again at the source after a failed checkpoint."""
+_REAPED = 2.0
+"""Seconds within which the parents of ended processes have waited for them."""
 _LOOK_AGAIN = 0.0005
 _PASSES = 2
-_RECORD = struct.Struct("=5Q")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramProgress:
-    """The record of nm-keeper.
-
-    steps: number of steps.
-    passes: how often it has verified all its memory.
-    wrong: pages whose content was wrong.
-    gap: longest time between two steps, in seconds.
-    strange: how often somebody else had written its record.
-    """
-
-    steps: int = 0
-    passes: int = 0
-    wrong: int = 0
-    gap: float = 0.0
-    strange: int = 0
-
-
-def read_progress(record: Path) -> ProgramProgress:
-    """Return the progress of a program; no steps if it has not written its record yet."""
-    try:
-        steps, passes, wrong, gap, strange = _RECORD.unpack(record.read_bytes())
-    except (OSError, struct.error):
-        return ProgramProgress()
-    return ProgramProgress(steps=steps, passes=passes, wrong=wrong, gap=gap / 1e9, strange=strange)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +130,7 @@ class _Course:
         self._sent = 0
         self._copied: list[CopyRound] = []
         self._port: int | None = None
+        self._dumping: criu_of.RunningDump | None = None
         self._lazy_dump: Process | None = None
         self._fetcher: Process | None = None
         self._restored: Instance | None = None
@@ -180,19 +155,22 @@ class _Course:
         """Move it to the destination."""
         e, requested = self._event, self._mark()
         try:
+            target = self._target()
+            restore = self._prepare(target) if target.beside else None
             images, stopped = self._write()
-            target = self._copy()
+            self._copy(target)
+            if self._dumping is not None:
+                stopped -= self._finish_dump(self._dumping)
             if e.method.fetches_later:
                 self._fetcher = self._connect_fetcher(target)
         except (RunError, OSError) as error:
             raise self._failed(error) from error
-        there = e.there / images.relative_to(e.images)
-        if self._fetcher is None:
+        if restore is None:
             self._remove_source()
         try:
             with self._phase(Phase.RESTORE):
-                restored = self._backend.restored(e.host, e.tools, e.criu, target, there)
-                self._restored = self._there.enter_context(restored)
+                restore = restore or self._prepare(target)
+                self._restored = self._there.enter_context(restore(e.there / images.name))
         except (RunError, OSError) as error:
             raise self._failed(error) from error
         with self._phase(Phase.THAW):
@@ -202,7 +180,7 @@ class _Course:
             resumed = time.monotonic()
         if self._fetcher is not None:
             self._fetch(self._fetcher, images)
-            self._remove_source()
+        self._remove_source()
         moved = self._wait(
             lambda now: now.passes >= self._before.passes + _PASSES, "does not verify its memory any more"
         )
@@ -233,57 +211,83 @@ class _Course:
         self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - begin
 
     def _with_layer(self, name: str, request: InstanceRequest) -> InstanceRequest:
-        layer = self._event.layers / name
-        layer.mkdir()
+        layer = made(self._event.layers / name)
         return replace(request, layer=layer, calls=self._event.layers / "calls")
 
+    def _target(self) -> InstanceRequest:
+        """Return the request for the restored instance.
+
+        It is prepared while its source exists if the backend can restore beside a source, as with lazy pages,
+        and if the source has control groups to be removed by, and not only the label of both.
+        """
+        e, lazy = self._event, self._event.method.fetches_later
+        able = Method.CRIU_LAZY in self._backend.checkpoints_by and bool(self._instance.cgroups)
+        scratch = made(e.layers / "scratch")
+        request = replace(e.request, scratch=scratch, beside=lazy or able, lazy=lazy)
+        return self._with_layer("target", request)
+
+    def _prepare(self, target: InstanceRequest) -> Restore:
+        """Prepare the destination, and return what restores the instance there."""
+        e = self._event
+        restoring = self._backend.restoring(e.host, e.tools, e.criu, target)
+        with self._phase(Phase.CONNECT) if target.beside else contextlib.nullcontext():
+            return self._there.enter_context(restoring)
+
     def _write(self) -> tuple[Path, float]:
-        """Write the instance to files. Return their directory, and when it was stopped."""
+        """Write the instance to files. Return them, and when it had ended; with lazy pages, been stopped."""
         e = self._event
         previous = self._write_rounds() if e.method is Method.CRIU_PRECOPY else None
-        dump = Dump(images=self._directory("last"), previous=previous, tracked=previous is not None)
+        images = made(e.images / "last")
+        dump = Dump(images=images, previous=previous, tracked=previous is not None)
         if e.method is Method.CRIU_LAZY:
             return dump.images, self._write_lazily(replace(dump, server=criu_of.free_port()))
         if e.method is Method.CRIU_PAGESERVER:
             dump = replace(dump, server=criu_of.free_port())
             self._connect_server(dump)
         with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
-            self._dump(dump)
-            left = criu_of.await_ends(self._held, LIMIT)
+            # CRIU ends the processes last. A container program ends later, while the images are copied.
+            self._dumping = dumping = self._start_dump(dump)
+            while (left := criu_of.await_ends(self._held, 0.0)) and dumping.process.poll() is None:
+                time.sleep(_LOOK_AGAIN)
+            if left:
+                dumping.finish()
+                left = criu_of.await_ends(self._held, LIMIT)
             ended = time.monotonic()
+            criu_of.await_reaped(self._held, _REAPED)
         if left:
             raise RunError(f"{left} processes still run after their checkpoint", remedy="nearmetal clean")
         self._before = self._progress()
-        statistics = statistics_of(dump.images)
-        self._divide_dump(statistics.freezing)
-        if dump.server is not None:
-            self._sent += statistics.written
-        return dump.images, ended - statistics.frozen - statistics.freezing
+        return dump.images, ended
 
-    def _directory(self, name: str) -> Path:
-        directory = self._event.images / name
-        directory.mkdir()
-        return directory
+    def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
+        """Wait for the end of a dump, and return for how many seconds it had stopped the processes."""
+        with self._phase(Phase.COPY):
+            dumping.finish()
+        statistics = statistics_of(dumping.images)
+        # The seconds of the dump were counted for both phases.
+        self._seconds[Phase.FREEZE] = statistics.freezing
+        self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - statistics.freezing, 0.0)
+        self._sent += memory_sent(dumping.images, self._event.method)
+        return statistics.frozen + statistics.freezing
 
-    def _dump(self, dump: Dump) -> None:
+    def _start_dump(self, dump: Dump) -> criu_of.RunningDump:
         e = self._event
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
-        criu_of.run_dump(e.host, e.tools, self._source.label, argv, dump.images)
-
-    def _divide_dump(self, freezing: float) -> None:
-        """Divide the seconds of a dump, counted for both phases, into those of the freeze and of the rest."""
-        self._seconds[Phase.FREEZE] = freezing
-        self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - freezing, 0.0)
+        started = criu_of.start_dump(
+            e.host, e.tools, self._source.label, argv, dump.images, e.layers / "dump.err"
+        )
+        self._here.callback(started.process.kill)
+        return started
 
     def _write_rounds(self) -> Path:
         """Write and copy the memory in rounds while the program runs. Return the directory of the last."""
 
         def write(dump: Dump) -> None:
             with self._phase(Phase.CONNECT):
-                self._dump(dump)
+                self._start_dump(dump).finish()
                 self._copy_files(dump.images)
 
-        previous, written = criu_of.write_rounds(lambda number: self._directory(str(number)), write)
+        previous, written = criu_of.write_rounds(lambda number: made(self._event.images / str(number)), write)
         self._copied += [CopyRound(left=size) for size in written]
         return previous
 
@@ -365,23 +369,16 @@ class _Course:
                 f"{left} processes of the instance run after its checkpoint", remedy="nearmetal clean"
             )
 
-    def _copy(self) -> InstanceRequest:
-        """Copy the files and the layer. Return the request for the instance that is restored from them."""
+    def _copy(self, target: InstanceRequest) -> None:
+        """Copy the files and the layer."""
         e = self._event
         with self._phase(Phase.COPY):
-            request = e.request
-            if e.method.fetches_later:
-                scratch = e.layers / "scratch"
-                scratch.mkdir()
-                request = replace(request, scratch=scratch, beside=True)
-            target = self._with_layer("target", request)
             assert target.layer is not None
             self._copy_files(e.images / "last")
             upper = e.layers / "source" / "upper"
             if upper.is_dir():
                 self._copy_tree(upper, target.layer)
                 self._sent += sum(f.stat().st_size for f in upper.rglob("*") if f.is_file())
-        return target
 
     def _copy_files(self, images: Path) -> None:
         """Copy the files of a dump.
@@ -439,6 +436,12 @@ class _Course:
                 raise TrialFailedError(what, where=str(self._event.log))
             time.sleep(_LOOK_AGAIN)
         return now
+
+
+def made(directory: Path) -> Path:
+    """Make a directory, and return it."""
+    directory.mkdir()
+    return directory
 
 
 def _size(directory: Path) -> int:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from ...errors import RunError
@@ -19,7 +20,7 @@ from ...model.study import Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, seconds
-from ..moving import Criu, Dump
+from ..moving import Criu, Dump, Restore
 from ..program import ProgramInstance, entered, read_log
 from .wrapped import Wrapped, check_program, started, state_of, wrapped
 
@@ -32,7 +33,7 @@ MONITOR, PIVOT = "-monitor", "-pivot"
 """Suffixes of the label: the control group of lxc-start, and the group that lxc-start moves to at its end."""
 
 
-class Lxc:
+class Lxc(criu_of.RestoresByCriu):
     """Runs as root. lxc-checkpoint offers none of CRIU's methods but the usual one."""
 
     name = "lxc"
@@ -70,11 +71,11 @@ class Lxc:
         words = [*_into(tools, instance.pid), "--", *_lxc("lxc-unfreeze", state_of(request))]
         host.run(words, timeout=START_TIMEOUT, cwd=Path("/"))
 
-    def restored(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
-    ) -> AbstractContextManager[ProgramInstance]:
+    def restoring(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+    ) -> AbstractContextManager[Restore]:
         """See contract.Checkpoints."""
-        return _restored(host, tools, criu, request, images)
+        return _restoring(host, tools, criu, request)
 
 
 def configuration(given: Wrapped) -> str:
@@ -152,26 +153,31 @@ def _instance(
 
 
 @contextmanager
+def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+    with (
+        groups_of_lxc(request.place),
+        control_groups(request, CONTROLLERS) as groups,
+        wrapped(tools, request, groups) as given,
+    ):
+        container(given)
+        yield partial(_restored, host, tools, criu, request, given)
+
+
+@contextmanager
 def _restored(
-    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
+    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, given: Wrapped, images: Path
 ) -> Iterator[ProgramInstance]:
     def restored_pid(program: int) -> int | None:
         """lxc-checkpoint keeps the PID to itself."""
         done = _RESTORED in read_log(images / criu_of.RESTORE_LOG)
         return descendant(program, "nm-init") if done else None
 
-    with (
-        groups_of_lxc(request.place),
-        control_groups(request, CONTROLLERS) as groups,
-        wrapped(tools, request, groups) as given,
-    ):
-        begin = time.monotonic_ns()
-        container(given)
-        words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
-        argv = [*criu_of.restorer(tools, request, ()), *given.prefix, *words]
-        with criu_of.restoring(host, request, argv, images, pid_of=restored_pid) as pid:
-            phases = {"restore": seconds(begin, time.monotonic_ns())}
-            yield _instance(tools, request, pid, phases, given)
+    begin = time.monotonic_ns()
+    words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
+    argv = [*criu_of.restorer(tools, request, ()), *given.prefix, *words]
+    with criu_of.restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
+        phases = {"restore": seconds(begin, time.monotonic_ns())}
+        yield _instance(tools, request, pid, phases, given)
 
 
 def _checkpointing(

@@ -8,8 +8,9 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
@@ -33,11 +34,11 @@ from ..instance import (
     require_seat,
     seconds,
 )
-from ..moving import Criu, Dump
+from ..moving import Criu, Dump, Restore
 from ..probe import probe_as_user
 
 
-class Namespaces:
+class Namespaces(criu_of.RestoresByCriu):
     """Supports the attachments host, loopback and none (a network with lo only), and networks built by
     nearmetal."""
 
@@ -92,16 +93,11 @@ class Namespaces:
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """See moving.Checkpoints."""
 
-    def restored(
-        self,
-        host: Host,
-        tools: Tools,
-        criu: Criu,
-        request: InstanceRequest,
-        images: Path,
-    ) -> AbstractContextManager[BoxInstance]:
+    def restoring(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+    ) -> AbstractContextManager[Restore]:
         """See moving.Checkpoints."""
-        return _restored(host, tools, criu, request, images)
+        return _restoring(host, tools, criu, request)
 
 
 MOUNTS = "mounts"
@@ -163,34 +159,44 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
 
 
 @contextmanager
-def _restored(
-    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
-) -> Iterator[BoxInstance]:
+def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
     if request.layer is None:
         raise RunError("an instance without a layer is not restored")
+    with control_groups(request, CONTROLLERS) as groups:
+        yield partial(_restored, host, tools, criu, request, groups)
+
+
+@contextmanager
+def _restored(
+    host: Host,
+    tools: Tools,
+    criu: Criu,
+    request: InstanceRequest,
+    groups: Mapping[str, Path],
+    images: Path,
+) -> Iterator[BoxInstance]:
     points = (images / MOUNTS).read_text().split("\n")
     wrap = [tools / "nm-box", "wrap", "--root-overlay", str(request.scratch), "--tree", str(request.tree)]
     wrap += ["--layer", str(request.layer)]
     for point in points:
         if not point.startswith(("/dev", "/sys", "/proc")):
             wrap += ["--place", point]
-    with control_groups(request, CONTROLLERS) as groups:
-        begin = time.monotonic_ns()
-        more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
-        if request.beside:
-            more.append("--lazy-pages")
-        argv = [
-            *criu_of.restorer(tools, request, cgroups.unique(groups)),
-            *wrap,
-            "--",
-            *criu_of.restore_argv(criu, images, more),
-        ]
-        with criu_of.restoring(host, request, argv, images) as pid:
-            yield make_instance(
-                tools,
-                request,
-                pid=pid,
-                namespaces_of=pid,
-                groups=groups,
-                phases={"restore": seconds(begin, time.monotonic_ns())},
-            )
+    begin = time.monotonic_ns()
+    more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
+    if request.lazy:
+        more.append("--lazy-pages")
+    argv = [
+        *criu_of.restorer(tools, request, cgroups.unique(groups)),
+        *wrap,
+        "--",
+        *criu_of.restore_argv(criu, images, more),
+    ]
+    with criu_of.restoring_from(host, request, argv, images) as pid:
+        yield make_instance(
+            tools,
+            request,
+            pid=pid,
+            namespaces_of=pid,
+            groups=groups,
+            phases={"restore": seconds(begin, time.monotonic_ns())},
+        )

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root, seconds
-from ..moving import Criu, Dump
+from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
     ProgramInstance,
@@ -270,7 +271,7 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
             yield started_instance(request, run, begin, ready.groups, ready.enter())
 
 
-class CheckpointingOciBackend(OciBackend):
+class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
     """A backend whose runtime has the commands checkpoint and restore."""
 
     checkpoints_by = criu_of.METHODS
@@ -307,49 +308,45 @@ class CheckpointingOciBackend(OciBackend):
         words = [*placed.wrap(), *placed.command("resume", request.label)]
         host.run(words, timeout=DELETE_TIMEOUT, cwd=Path("/"))
 
-    def restored(
-        self,
-        host: Host,
-        tools: Tools,
-        criu: Criu,
-        request: InstanceRequest,
-        images: Path,
-    ) -> AbstractContextManager[ProgramInstance]:
+    def restoring(
+        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+    ) -> AbstractContextManager[Restore]:
         """See moving.Checkpoints."""
-        return _restored(self.runtime, host, tools, criu, request, images)
+        return _restoring(self.runtime, host, tools, criu, request)
 
 
 @contextmanager
-def _restored(
-    kind: OciRuntime,
-    host: Host,
-    tools: Tools,
-    criu: Criu,
-    request: InstanceRequest,
-    images: Path,
-) -> Iterator[ProgramInstance]:
+def _restoring(
+    kind: OciRuntime, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
+) -> Iterator[Restore]:
     with ExitStack() as last, _prepared(kind, host, tools, request) as ready:
         if kind.own_groups:
             last.callback(_remove_groups, request)
-        begin = time.monotonic_ns()
-        more = ["--bundle", str(ready.inner.scratch), "--pid-file", str(images / criu_of.PID_FILE)]
-        if request.beside:
-            more.append("--lazy-pages")
-        argv = [
-            *criu_of.restorer(tools, request, ()),
-            *ready.around,
-            *ready.placed.checkpointing(criu, "restore", images, *more),
-            request.label,
-        ]
-        with criu_of.restoring(host, request, argv, images) as pid:
-            yield ProgramInstance(
-                label=request.label,
-                hostname=request.hostname,
-                pid=pid,
-                phases={"restore": seconds(begin, time.monotonic_ns())},
-                cgroups=ready.groups,
-                enter=ready.enter(),
-            )
+        yield partial(_restored, host, criu, ready)
+
+
+@contextmanager
+def _restored(host: Host, criu: Criu, ready: _Prepared, images: Path) -> Iterator[ProgramInstance]:
+    request, tools = ready.placed.request, ready.placed.tools
+    begin = time.monotonic_ns()
+    more = ["--bundle", str(ready.inner.scratch), "--pid-file", str(images / criu_of.PID_FILE)]
+    if request.lazy:
+        more.append("--lazy-pages")
+    argv = [
+        *criu_of.restorer(tools, request, ()),
+        *ready.around,
+        *ready.placed.checkpointing(criu, "restore", images, *more),
+        request.label,
+    ]
+    with criu_of.restoring_from(host, request, argv, images) as pid:
+        yield ProgramInstance(
+            label=request.label,
+            hostname=request.hostname,
+            pid=pid,
+            phases={"restore": seconds(begin, time.monotonic_ns())},
+            cgroups=ready.groups,
+            enter=ready.enter(),
+        )
 
 
 def _remove_groups(request: InstanceRequest) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...errors import RunError, UnavailableError
+from ...errors import UnavailableError
 from ...host import Host, Process, runtime
 from ...host.guest_line import Clocks, Hello
 from ...host.pages import sample_pages
@@ -235,14 +234,7 @@ def _prepare(
 
 def _booted(vm: _Machine, state: Path, settings: GuestSettings) -> tuple[Hello, Clocks]:
     sockets = vm.plan.sockets
-    return booted(vm.process, sockets.agent, state, settings, partial(_registers, sockets.qmp))
-
-
-def _registers(monitor: Path) -> str:
-    """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer."""
-    with contextlib.suppress(RunError), Monitor(monitor) as line:
-        return str(line.ask("human-monitor-command", {"command-line": "info registers"}))
-    return ""
+    return booted(vm.process, sockets.agent, state, settings, partial(qmp.registers, sockets.qmp))
 
 
 @contextmanager

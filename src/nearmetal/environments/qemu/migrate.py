@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -18,15 +19,18 @@ from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Attachment, Environment
 from ..contract import InstanceRequest, Tools, Unavailable
-from ..guests.guest import GuestInstance, ended_words
+from ..guests.guest import GuestInstance, console_words, ended_words, how_far
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
+from ..program import read_log
 from .argv import GuestPlan, Sockets, qemu_argv
 from .guest import pin, require_program
 from .moving import CAPABILITIES, MoveFigures, MoveProgress, give_up, move
-from .qmp import Monitor
+from .qmp import Monitor, registers
 
 METHODS = tuple(CAPABILITIES)
+_DYING = 0.2
+"""Seconds within which a QEMU has ended whose monitor has closed its connection."""
 CARRIED = (
     Attachment.VETH_BRIDGE,
     Attachment.OVS,
@@ -116,7 +120,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
         state = stack.enter_context(runtime.scratch_directory(f"{there.label}-state"))
         sockets = Sockets(directory=state)
         with ExitStack() as until_moved:
-            source = until_moved.enter_context(Monitor(guest.plan.sockets.qmp))
+            source = _source(guest, until_moved)
             machine = str(source.ask("qom-get", {"path": "/machine", "property": "type"}))
             plan = replace(
                 guest.plan, incoming=True, sockets=sockets, machine=machine.removesuffix("-machine")
@@ -144,15 +148,18 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
                         threads = target.threads()
                     stack.push(if_it_fails.pop_all())
             except RunError as e:
-                raise _failed(e, source, line, to.method, committed=progress.committed) from e
+                raise _failed(e, guest, source, line, to.method, committed=progress.committed) from e
         done = time.monotonic()
         guest.process.kill()
         removed = time.monotonic()
         pin(threads, there)
-        with GuestLine(guest.socket) as agent:
-            ahead = agent.clocks(tries=1)
-            answered = time.monotonic()
-            ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+        try:
+            with GuestLine(guest.socket, partial(_ended, process, state)) as agent:
+                ahead = agent.clocks(tries=1)
+                answered = time.monotonic()
+                ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+        except RunError as e:
+            raise _silent(e, to.method, process, sockets) from e
         moved = replace(
             guest,
             pid=process.pid,
@@ -180,9 +187,36 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
         )
 
 
+def _source(guest: QemuGuest, stack: ExitStack) -> Monitor:
+    """Connect to the monitor of a guest that is to be moved, until the stack is closed.
+
+    Raises RunError, which says why if the guest has ended.
+    """
+    try:
+        return stack.enter_context(Monitor(guest.plan.sockets.qmp))
+    except RunError as e:
+        raise RunError(guest.trouble() or f"the guest continues, and is not moved: {e.what}") from e
+
+
 def _lost(guest: QemuGuest) -> str:
-    status = guest.process.poll()
-    return "" if status is None else f"the guest has ended: {ended_words(guest.scratch, status)}"
+    return _ended(guest.process, guest.scratch)
+
+
+def _ended(process: Process, state: Path) -> str:
+    """Return why the QEMU of a guest has ended; empty while it runs."""
+    status = process.poll()
+    return "" if status is None else f"the guest has ended: {ended_words(state, status)}"
+
+
+def _silent(error: RunError, method: Method, process: Process, sockets: Sockets) -> RunError:
+    """Return what is to be said of a guest that was moved, and does not answer at its destination."""
+    why = _ended(process, sockets.directory)
+    if not why:
+        at = how_far("", registers(sockets.qmp))
+        why = f"{error.what}; {at}: {console_words(read_log(sockets.console))}"
+    return RunError(
+        f"the guest was moved by {method}, and is lost: it does not answer at its destination: {why}"
+    )
 
 
 @contextmanager
@@ -194,25 +228,39 @@ def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
             raise RunError(f"the second QEMU does not start: {ended_words(state, process.poll())}")
         time.sleep(0.002)
     with Monitor(qmp) as monitor:
-        yield monitor
+        try:
+            yield monitor
+        except RunError as e:
+            with contextlib.suppress(TimeoutError):
+                process.wait(_DYING)
+            if process.poll() is None:
+                raise
+            why = ended_words(state, process.poll())
+            raise RunError(f"{e.what}; the second QEMU has ended: {why}", remedy=e.remedy) from e
 
 
 def _failed(
-    error: RunError, source: Monitor, line: GuestLine, method: Method, *, committed: bool
+    error: RunError,
+    guest: QemuGuest,
+    source: Monitor,
+    line: GuestLine,
+    method: Method,
+    *,
+    committed: bool,
 ) -> RunError:
     """Let the guest continue at its source after its move has failed, and return what is to be said.
 
     The second QEMU has ended. A guest that may have run there does not continue at its source: what it did
     there would be undone.
     """
-    runs = not committed and give_up(source)
+    runs = not committed and guest.process.poll() is None and give_up(source)
     if runs:
         line.stay()
-    outcome = (
-        "it continues at its source"
-        if runs
-        else "it is lost: it had left its source, and its destination ended"
-    )
+        outcome = "it continues at its source"
+    elif committed:
+        outcome = "it is lost: it had left its source, and its destination ended"
+    else:
+        outcome = f"it is lost: {_lost(guest) or 'its hypervisor no longer answers'}"
     what = f"the guest was not moved by {method}, {outcome}: {error.what}"
     if runs and isinstance(error, NotConvergedError):
         return NotConvergedError(what, remedy=error.remedy, copied=error.copied)

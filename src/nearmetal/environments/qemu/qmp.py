@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 from ...errors import RunError
 
 QMP_SECONDS = 60.0
+"""Seconds after which a QEMU that says nothing does not answer."""
 
 
 def loaded() -> None:
     """Import the QMP library before anything is timed, since the import takes a tenth of a second."""
-    importlib.import_module("qemu.qmp.legacy")
+    importlib.import_module("qemu.qmp")
 
 
 class Monitor:
@@ -25,50 +27,66 @@ class Monitor:
     Its methods raise RunError if QEMU does not answer or refuses a command.
     """
 
+    # The library's synchronous client sends commands without a number, so that the late answer to a command
+    # that was given up is taken for that of the next command. It has no time limit for a connection either.
+
     def __init__(self, socket: Path) -> None:
         # Imported here, because the import takes a tenth of a second and only guests need it.
-        from qemu.qmp.legacy import QEMUMonitorProtocol
+        from qemu.qmp import QMPClient
 
-        self._monitor = QEMUMonitorProtocol(str(socket))
+        self._client = QMPClient()
         self._socket = socket
 
     def __enter__(self) -> Monitor:
+        self._loop = asyncio.new_event_loop()
         try:
-            self._monitor.settimeout(QMP_SECONDS)
-            self._monitor.connect()
-        except Exception as e:
-            raise RunError(f"QEMU's monitor does not answer: {e}", where=str(self._socket)) from e
+            self._run(self._client.connect(str(self._socket)), "connect")
+        except RunError:
+            self._loop.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError, EOFError):  # it also fails if QEMU has ended
-            self._monitor.close()
+        with contextlib.suppress(RunError):  # it also fails if QEMU has ended
+            self._run(self._client.disconnect(), "disconnect")
+        self._loop.close()
 
     def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """Run a command and return its result."""
+        return self._run(self._client.execute(command, dict(arguments or {})), command)
+
+    def _run(self, doing: Coroutine[Any, Any, Any], what: str) -> Any:
+        from qemu.qmp import ExecuteError
+
         try:
-            answer = self._monitor.cmd_raw(command, dict(arguments or {}))
+            return self._loop.run_until_complete(asyncio.wait_for(doing, QMP_SECONDS))
+        except ExecuteError as e:
+            raise RunError(f"QEMU refuses {what}: {e}", where=str(self._socket)) from e
+        except TimeoutError as e:
+            said = f"QEMU's monitor did not answer {what} within {QMP_SECONDS:g} s"
+            raise RunError(said, where=str(self._socket)) from e
         except Exception as e:
-            raise RunError(f"QEMU's monitor, {command}: {e}") from e
-        if "error" in answer:
-            raise RunError(f"QEMU refuses {command}: {answer['error'].get('desc', '')}")
-        return answer["return"]
+            raise RunError(f"QEMU's monitor, {what}: {e}", where=str(self._socket)) from e
 
     def event_times(self) -> dict[str, float]:
         """Return when each kind of event has last happened since the previous call, in seconds of the
         machine's CLOCK_REALTIME."""
-        try:
-            events = self._monitor.get_events()
-        except Exception as e:
-            raise RunError(f"QEMU's monitor: {e}") from e
-        self._monitor.clear_events()
+        self._loop.run_until_complete(asyncio.sleep(0))  # takes in what has arrived
         return {
-            str(e["event"]): e["timestamp"]["seconds"] + e["timestamp"]["microseconds"] / 1e6 for e in events
+            str(e["event"]): e["timestamp"]["seconds"] + e["timestamp"]["microseconds"] / 1e6
+            for e in map(dict[str, Any], self._client.events.clear())
         }
 
     def threads(self) -> tuple[int, ...]:
         """Return the thread ID on the host of each vCPU, by number of the vCPU."""
         found = self.ask("query-cpus-fast")
         return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))
+
+
+def registers(socket: Path) -> str:
+    """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer."""
+    with contextlib.suppress(RunError), Monitor(socket) as line:
+        return str(line.ask("human-monitor-command", {"command-line": "info registers"}))
+    return ""
