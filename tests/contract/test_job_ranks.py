@@ -1,18 +1,29 @@
-"""The ranks of the job that is moved (nm-keeper with a rank), three of them on the loopback interface."""
+"""The ranks of the job that is moved (nm-keeper with a rank), three of them on the loopback interface, and
+the change of seats of an instance."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.patience import until
 
-from nearmetal.environments import Tools
+from nearmetal.environments import InstanceRequest, Tools
+from nearmetal.host import LocalHost
 from nearmetal.lifecycle import read_steps
+from nearmetal.model.environments.network import NetworkSettings
+from nearmetal.model.study import Attachment, Environment, NodeLink
+from nearmetal.network.build import Network, build_networks
+from nearmetal.network.plan import NetworkRequest
+from nearmetal.subjects.around import SeatChange
+from nearmetal.subjects.tcp_job import port_of
 from nearmetal.subjects.verified import read_progress
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
@@ -84,3 +95,67 @@ def test_what_is_no_job_is_refused(tools: Tools, tmp_path: Path, words: list[str
     argv = [tools / "nm-keeper", MEMORY, str(tmp_path / "r"), MEMORY, "1", *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 1 and told in done.stderr
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces with names need root")
+    want = NetworkRequest(
+        attachment=Attachment.VETH_BRIDGE,
+        settings=NetworkSettings(),
+        instances=2,
+        nodes=2,
+        link=NodeLink(delay=0.0),
+    )
+    with build_networks(f"nearmetal-check-{os.getpid()}-seat", [want], tmp_path) as (built,):
+        yield built
+
+
+def facts(netns: str, interface: str) -> dict[str, Any]:
+    argv = ["nsenter", f"--net={netns}", "ip", "-json", "address", "show", "dev", interface]
+    found: dict[str, Any] = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)[0]
+    return found
+
+
+def test_a_spare_seat_takes_mac_and_address_while_both_are_cut_off(tools: Tools, network: Network) -> None:
+    here, there = network.seats
+    change = SeatChange(
+        host=LocalHost(),
+        tools=tools,
+        here=here,
+        there=there,
+        port_here=port_of(network, 0),
+        port_there=port_of(network, 1),
+    )
+    own = facts(there.netns, there.interface)["address"]
+    change.prepare()
+    taken, source = facts(there.netns, there.interface), facts(here.netns, here.interface)
+    assert taken["address"] == source["address"] != own
+    assert {a["local"] for a in taken["addr_info"] if a["family"] == "inet"} == {here.address, there.address}
+    assert "NO-CARRIER" in taken["flags"] and "NO-CARRIER" not in source["flags"]
+    change.leave()
+    assert "NO-CARRIER" in facts(here.netns, here.interface)["flags"]
+    change.stay()
+    until(lambda: "LOWER_UP" in facts(here.netns, here.interface)["flags"], "the way back")
+    request = InstanceRequest(
+        label="nearmetal-x",
+        hostname="h",
+        environment=Environment(name="e", backend="namespaces", placements=()),
+        cpus=(0,),
+        seat=here,
+        binds=(),
+        scratch=Path("/"),
+    )
+    target = change.destination(request)
+    assert target.seat == there
+    subprocess.run(target.arrival, check=True)
+    until(lambda: "LOWER_UP" in facts(there.netns, there.interface)["flags"], "the arrival")
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["take", "a"], ["up", "/nowhere", "eth0"], ["up", "/proc/self/ns/net", "nm-none"]]
+)
+def test_a_seat_that_is_not_there_is_refused(tools: Tools, words: list[str]) -> None:
+    done = subprocess.run([tools / "nm-box", "seat", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 111 and '"event":"error"' in done.stderr
