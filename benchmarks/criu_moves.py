@@ -28,7 +28,7 @@ from nearmetal.model.environments.guest import MIB
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import find_criu
 from nearmetal.subjects.checkpoint_event import CheckpointEvent
-from nearmetal.subjects.verified import ProgramProgress, read_progress
+from nearmetal.subjects.progress import ProgramProgress, read_progress
 
 HOST = LocalHost()
 LABEL = f"nearmetal-check-{os.getpid()}-lp"

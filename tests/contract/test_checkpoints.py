@@ -29,7 +29,7 @@ from nearmetal.environments import (
     Tools,
     Unavailable,
 )
-from nearmetal.environments.criu import await_ends, holding, run_dump
+from nearmetal.environments.criu import await_ends, holding, start_dump
 from nearmetal.environments.criu_images import statistics_of
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError
@@ -95,7 +95,8 @@ class Rig:
             self.tools, self.criu, self.request, instance, Dump(images=self.images)
         )
         with holding(instance.pid) as held:
-            run_dump(HOST, self.tools, self.request.label, argv, self.images)
+            output = self.images.parent / "dump.err"
+            start_dump(HOST, self.tools, self.request.label, argv, self.images, output).finish()
             assert await_ends(held, 600) == 0
 
     def read(self) -> tuple[int, ...]:

@@ -23,8 +23,8 @@ from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Network, build_networks
 from nearmetal.network.plan import NetworkRequest
 from nearmetal.subjects.around import SeatChange
+from nearmetal.subjects.progress import read_progress
 from nearmetal.subjects.tcp_job import port_of
-from nearmetal.subjects.verified import read_progress
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
@@ -159,18 +160,45 @@ def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
     return [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label, "--", *argv]
 
 
-def run_dump(host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path) -> None:
-    """Run a dump to its end.
+@dataclass(frozen=True, kw_only=True)
+class RunningDump:
+    """A dump that writes an instance to files.
+
+    images: directory of these files.
+    output: file with the output of its program.
+    """
+
+    process: Process
+    images: Path
+    output: Path
+
+    def finish(self) -> None:
+        """Wait for its end. Raises RunError; the first error in CRIU's log explains it."""
+        with contextlib.suppress(TimeoutError):
+            self.process.wait(SECONDS)
+        status, log = self.process.poll(), self.images / DUMP_LOG
+        if status != 0:
+            self.process.kill()
+            why = first_error(log) or log_failure("criu", status, self.output)
+            raise RunError(f"no checkpoint: {why}", where=str(log))
+
+
+def start_dump(
+    host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path, output: Path
+) -> RunningDump:
+    """Start a dump. The caller ends its process.
 
     argv: of Checkpoints.dump_command().
     label: of the instance.
-    Raises RunError; the first error in CRIU's log explains it.
     """
-    whole = bound_to_tool(tools, label, argv)
-    done = host.run(whole, timeout=SECONDS, cwd=Path("/"), env={processes.LABEL_VARIABLE: label})
-    if not done.ok:
-        log = images / DUMP_LOG
-        raise RunError(f"no checkpoint: {first_error(log) or done.failure()}", where=str(log))
+    process = host.start(
+        bound_to_tool(tools, label, argv),
+        stdout=output,
+        stderr=output,
+        env={processes.LABEL_VARIABLE: label},
+        cwd=Path("/"),
+    )
+    return RunningDump(process=process, images=images, output=output)
 
 
 def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, list[int]]:

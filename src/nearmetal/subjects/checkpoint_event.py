@@ -25,14 +25,15 @@ from ..environments import (
     Tools,
 )
 from ..environments import criu as criu_of
-from ..environments.criu_images import memory_sent, statistics_of
+from ..environments.criu_images import image_bytes, memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
 from .around import NOTHING, Around
 from .pace import Mark, behind, pace
-from .verified import ProgramProgress, Restored, VerifiedProgram, keeper
+from .progress import ProgramProgress
+from .verified import Restored, VerifiedProgram, keeper
 
 LIMIT = 60.0
 """Seconds after which the program has not gone on."""
@@ -121,6 +122,7 @@ class _Course:
         self._sent = 0
         self._copied: list[CopyRound] = []
         self._port: int | None = None
+        self._dumping: criu_of.RunningDump | None = None
         self._lazy_dump: Process | None = None
         self._fetcher: Process | None = None
         self._restored: Instance | None = None
@@ -149,6 +151,8 @@ class _Course:
             target, restore = self._prepare()
             images, stopped = self._write()
             self._copy(target)
+            if self._dumping is not None:
+                stopped -= self._finish_dump(self._dumping)
             if e.method.fetches_later:
                 self._fetcher = self._connect_fetcher(target)
         except (RunError, OSError) as error:
@@ -182,7 +186,7 @@ class _Course:
             phases=PhaseTimes(self._seconds),
             pause=moved.gap,
             stopped=resumed - stopped,
-            size=_size(e.there),
+            size=image_bytes(e.there),
             sent=self._sent,
             rounds=len(self._copied),
             copied=tuple(self._copied),
@@ -217,7 +221,10 @@ class _Course:
             return target, self._there.enter_context(restoring)
 
     def _write(self) -> tuple[Path, float]:
-        """Write the instance to files. Return their directory, and when it was stopped."""
+        """Write the instance to files. Return their directory, and when its processes had ended.
+
+        With lazy pages, return when they were stopped.
+        """
         e = self._event
         previous = self._write_rounds() if e.method is Method.CRIU_PRECOPY else None
         dump = Dump(images=self._directory("last"), previous=previous, tracked=previous is not None)
@@ -228,37 +235,52 @@ class _Course:
             self._connect_server(dump)
         with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
             e.around.leave()
-            self._dump(dump)
-            left = criu_of.await_ends(self._held, LIMIT)
+            # CRIU ends the processes last. What a container program does after that takes its time while
+            # the images are copied.
+            self._dumping = dumping = self._start_dump(dump)
+            while (left := criu_of.await_ends(self._held, 0.0)) and dumping.process.poll() is None:
+                time.sleep(_LOOK_AGAIN)
+            if left:
+                dumping.finish()
+                left = criu_of.await_ends(self._held, LIMIT)
             ended = time.monotonic()
             criu_of.await_reaped(self._held, _REAPED)
         if left:
             raise RunError(f"{left} processes still run after their checkpoint", remedy="nearmetal clean")
         self._before = self._progress()
-        statistics = statistics_of(dump.images)
+        return dump.images, ended
+
+    def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
+        """Wait for the end of a dump, and return for how many seconds it had stopped the processes."""
+        with self._phase(Phase.COPY):
+            dumping.finish()
+        statistics = statistics_of(dumping.images)
         # The seconds of the dump were counted for both phases.
         self._seconds[Phase.FREEZE] = statistics.freezing
         self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - statistics.freezing, 0.0)
-        if dump.server is not None:
-            self._sent += statistics.written
-        return dump.images, ended - statistics.frozen - statistics.freezing
+        self._sent += memory_sent(dumping.images, self._event.method)
+        return statistics.frozen + statistics.freezing
 
     def _directory(self, name: str) -> Path:
         directory = self._event.images / name
         directory.mkdir()
         return directory
 
-    def _dump(self, dump: Dump) -> None:
+    def _start_dump(self, dump: Dump) -> criu_of.RunningDump:
         e = self._event
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
-        criu_of.run_dump(e.host, e.tools, self._source.label, argv, dump.images)
+        started = criu_of.start_dump(
+            e.host, e.tools, self._source.label, argv, dump.images, e.layers / "dump.err"
+        )
+        self._here.callback(started.process.kill)
+        return started
 
     def _write_rounds(self) -> Path:
         """Write and copy the memory in rounds while the program runs. Return the directory of the last."""
 
         def write(dump: Dump) -> None:
             with self._phase(Phase.CONNECT):
-                self._dump(dump)
+                self._start_dump(dump).finish()
                 self._copy_files(dump.images)
 
         previous, written = criu_of.write_rounds(lambda number: self._directory(str(number)), write)
@@ -372,7 +394,7 @@ class _Course:
         """
         there = self._event.there / images.name
         self._copy_tree(images, there.parent)
-        self._sent += _size(images)
+        self._sent += image_bytes(images)
         for file in images.glob("*.img"):
             found, size = (there / file.name).stat().st_size, file.stat().st_size
             if found != size:
@@ -422,8 +444,3 @@ class _Course:
                 raise TrialFailedError(what, where=str(self._event.log))
             time.sleep(_LOOK_AGAIN)
         return now
-
-
-def _size(directory: Path) -> int:
-    """Return the bytes of all images below a directory."""
-    return sum(file.stat().st_size for file in directory.rglob("*.img") if not file.is_symlink())
