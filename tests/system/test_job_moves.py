@@ -94,7 +94,7 @@ def test_a_rank_in_a_guest_moves_to_another_node_and_back_while_its_job_goes_on(
     line = measured(
         tmp_path,
         environment="backend: qemu, image: debian-kernel, attachment: veth-bridge,"
-        " guest: {memory: 256 MiB, boot_timeout: 30 min}",
+        " guest: {memory: 256 MiB, start: restored, boot_timeout: 30 min}",
         subject="migrate",
         workload="of: rank, ranks: 3, method: precopy, working_set: 1 MiB, dirty_rate: 1 MiB/s",
         count="2",
