@@ -86,6 +86,8 @@ sent: bytes sent, or written to files and copied.
 BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
 """Estimated seconds of the start of a guest with the floor of its probe, by boot and from a checkpoint.
 MOVE_SECONDS: of a move."""
+JOB_SECONDS = 2.5
+"""Estimated seconds of a job around a move of one rank: its start, and the floor of the silence."""
 END_SECONDS = 60.0
 MOVE_KIND = "between two seats"
 """Kind of the moves by which predictions are corrected (lifecycle.PastMove)."""
@@ -146,6 +148,7 @@ class Migrate(Subject):
         for w in (w.by(arm.environment.method) for w in workloads):
             processes = w.method is not None and w.method.by_criu
             boot, each = (0.0, EVENT_SECONDS) if processes else (start, MOVE_SECONDS)
+            each += JOB_SECONDS if w.extent is Extent.RANK else 0.0
             once += boot * w.job_ranks + w.count_in(design) * each
         return Cost(once=once)
 
