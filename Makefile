@@ -28,9 +28,9 @@ test-vm: setup-test
 
 # Checkpoints and moves: methods x backends, then each of them with faults in the middle. Ten minutes on two cores.
 test-lifecycle: setup-test
-	$(PYTHON) -m pytest tests/unit/test_lifecycle_table.py \
-	  $(addprefix tests/contract/test_,checkpoints.py migration.py monitor.py) \
-	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py migration_run.py moving.py) \
+	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_moves.py) \
+	  $(addprefix tests/contract/test_,checkpoints.py migration.py monitor.py job_ranks.py) \
+	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py migration_run.py moving.py job_moves.py) \
 	  $(addprefix tests/system/test_moving_,hosts.py containers.py faults.py cut.py) -q $(ARGS)
 
 setup:

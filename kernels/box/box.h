@@ -86,6 +86,7 @@ struct entry;
 _Noreturn void answer(const struct entry *entry, char *const argv[]);
 int cma_main(int argc, char **argv);
 int silent_main(int argc, char **argv);
+int seat_main(int argc, char **argv);
 int guest_main(int argc, char **argv);
 int multiplex_main(int argc, char **argv);
 int tap_main(int argc, char **argv);

@@ -15,7 +15,7 @@ int main(int argc, char **argv) {
                     {"relay", relay_main},     {"call", call_main},           {"cma", cma_main},
                     {"guest", guest_main},     {"multiplex", multiplex_main}, {"tap", tap_main},
                     {"kvm", kvm_main},         {"cpuid", cpuid_main},         {"trip", trip_main},
-                    {"reap", reap_main},       {"silent", silent_main}};
+                    {"reap", reap_main},       {"silent", silent_main},       {"seat", seat_main}};
     fail_program("nm-box"); /* also where it was started as "agent" */
     const char *called = strrchr(argv[0], '/');
     if (called != NULL && strcmp(called, "/agent") == 0)
@@ -26,6 +26,6 @@ int main(int argc, char **argv) {
             return commands[i].run(argc - 1, argv + 1);
     refuse("usage: nm-box "
            "start|enter|agent|by-rank|hold|wrap|relay|call|cma|guest|multiplex|tap|kvm|cpuid|trip|reap|"
-           "silent ...",
+           "silent|seat ...",
            wanted);
 }

@@ -1,125 +1,83 @@
-/* nm-keeper BYTES RECORD [HOT RATE]: a program that knows whether it goes on as it was after its instance
- * has been checkpointed and restored. It holds BYTES of memory with known contents. In every step, one a
- * millisecond, it verifies some pages and overwrites RECORD: steps, passes over the whole memory, wrong
- * pages, the longest time between two steps in nanoseconds, and how often RECORD was not what it had
- * written, because a second copy runs. It writes every page that it has verified anew; with HOT and RATE it
- * writes to the first HOT bytes only, page after page, RATE bytes of pages per second (0: as fast as it can).
- * Times are of CLOCK_REALTIME: a checkpoint hides its pause from other clocks. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
-
+/* nm-keeper BYTES RECORD [HOT RATE [RANK PORT ADDRESS ADDRESS...]]: a program that knows whether it goes on
+ * as it was after its instance has been checkpointed and restored, or moved. It holds BYTES of memory with
+ * known contents. In every step, one a millisecond, it verifies some pages and overwrites RECORD (keep.h).
+ * It writes every page that it has verified anew; with HOT and RATE it writes to the first HOT bytes only,
+ * page after page, RATE bytes of pages per second (0: as fast as it can).
+ *
+ * With a RANK it is one of a job, whose ranks have these addresses. In every step it sends a message to the
+ * next rank by TCP, and verifies that of the rank before. It prints how many steps it has done every TELL_NS.
+ * When it is ended (SIGTERM) it prints what it has
+ * recorded, as JSON, with the time of its first step, by CLOCK_MONOTONIC in nanoseconds; and then the times
+ * from step to step in microseconds. */
 #include "fail.h"
+#include "keep.h"
+#include "ring.h"
 
-enum { PAGE = 4096, WORDS = PAGE / 8, STEPS_PER_PASS = 100, STEP_NS = 1000000, LONGEST_STEP_NS = 10000000 };
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 
-struct record {
-    uint64_t steps, passes, wrong, gap, strange;
-};
+enum { ALONE = 3, WRITES = 5, JOINS = 8, MORE = 4096, A_LINE = 16, TELL_NS = 100000000 };
 
-/* The memory, and how often each page has been written. */
-struct memory {
-    uint64_t *words, *times, pages;
-};
-
-static uint64_t content(uint64_t page, uint64_t word, uint64_t times) {
-    return (page * WORDS + word) * 0x9e3779b97f4a7c15u ^ times;
-}
-
-static void fill(const struct memory *memory, uint64_t page) {
-    for (uint64_t word = 0; word < WORDS; word++)
-        memory->words[page * WORDS + word] = content(page, word, memory->times[page]);
-}
-
-static void write_anew(const struct memory *memory, uint64_t page) {
-    memory->times[page]++;
-    fill(memory, page);
-}
-
-static uint64_t wrong_page(const struct memory *memory, uint64_t page) {
-    for (uint64_t word = 0; word < WORDS; word++)
-        if (memory->words[page * WORDS + word] != content(page, word, memory->times[page]))
-            return 1;
-    return 0;
-}
-
-static uint64_t now(void) {
+static uint64_t monotonic(void) {
     struct timespec time;
-    if (clock_gettime(CLOCK_REALTIME, &time) != 0)
-        fail("clock_gettime: %s", strerror(errno));
+    clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-static void put(int fd, const struct record *record, const char *path) {
-    if (pwrite(fd, record, sizeof *record, 0) != (ssize_t)sizeof *record)
-        fail("write %s: %s", path, strerror(errno));
+static void print(const struct record *record, const uint64_t *ends, size_t count) {
+    printf("{\"steps\": %" PRIu64 ", \"passes\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"strange\": %" PRIu64
+           ", \"first\": %" PRIu64 "}\n",
+           record->steps, record->passes, record->wrong, record->strange, count > 0 ? ends[0] : 0);
+    for (size_t i = 1; i < count; i++)
+        printf("%" PRIu64 "%c", ends[i] / 1000 - ends[i - 1] / 1000, i % A_LINE == 0 ? '\n' : ' ');
+    printf("\n");
+    fflush(stdout);
 }
 
-static uint64_t *mapped(uint64_t bytes) {
-    void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED)
-        fail("mmap %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
-    return made;
-}
-
-static uint64_t number(const char *text) {
-    char *end = NULL;
-    errno = 0;
-    uint64_t value = strtoull(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0')
-        fail("%s is not a number", text);
-    return value;
+static void run_rank(struct keeper *keeper, int argc, char **argv) {
+    struct ring ring;
+    uint64_t *ends = NULL;
+    size_t count = 0;
+    uint64_t told = 0;
+    ring_join(&ring, keep_number(argv[WRITES]), (int)keep_number(argv[WRITES + 1]), argv + WRITES + 2,
+              (uint64_t)(argc - WRITES - 2));
+    printf("{\"joined\": %" PRIu64 "}\n", monotonic());
+    fflush(stdout);
+    for (;;) {
+        keep_memory(keeper);
+        if (!ring_exchange(&ring, keeper->record.steps))
+            break;
+        if (count % MORE == 0 && (ends = realloc(ends, (count + MORE) * sizeof *ends)) == NULL)
+            fail("no memory for the times of %zu steps", count);
+        ends[count++] = monotonic();
+        keep_step(keeper);
+        if (ends[count - 1] > told + TELL_NS) {
+            told = ends[count - 1];
+            printf("{\"step\": %zu}\n", count);
+            fflush(stdout);
+        }
+    }
+    print(&keeper->record, ends, count);
+    free(ends);
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3 && argc != 5)
-        fail("usage: nm-keeper BYTES RECORD [HOT RATE]");
-    struct memory memory = {NULL, NULL, number(argv[1]) / PAGE};
-    const int all = argc == 3;
-    const uint64_t hot = all ? memory.pages : number(argv[3]) / PAGE, rate = all ? 0 : number(argv[4]);
-    if (memory.pages == 0 || hot == 0 || hot > memory.pages)
-        fail("nm-keeper needs a page at least, and HOT within BYTES");
-    memory.words = mapped(memory.pages * PAGE);
-    memory.times = mapped(memory.pages * sizeof *memory.times);
-    for (uint64_t page = 0; page < memory.pages; page++)
-        fill(&memory, page);
-    int fd = open(argv[2], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        fail("open %s: %s", argv[2], strerror(errno));
-    struct record record = {0, 0, 0, 0, 0}, found;
-    put(fd, &record, argv[2]);
-    const struct timespec pause = {.tv_nsec = STEP_NS};
-    uint64_t at = 0, next = 0, share = (memory.pages + STEPS_PER_PASS - 1) / STEPS_PER_PASS;
-    double due = 0; /* pages to be written */
-    for (uint64_t last = now();;) {
-        nanosleep(&pause, NULL);
-        for (uint64_t i = 0; i < share; i++) {
-            record.wrong += wrong_page(&memory, at);
-            if (all)
-                write_anew(&memory, at);
-            if (++at == memory.pages) {
-                at = 0;
-                record.passes++;
-            }
-        }
-        if (pread(fd, &found, sizeof found, 0) != (ssize_t)sizeof found || found.steps != record.steps)
-            record.strange++;
-        uint64_t time = now(), gap = time > last ? time - last : 0;
-        if (gap > record.gap)
-            record.gap = gap;
-        last = time;
-        /* A standstill is not caught up with by a burst. */
-        due += (double)(gap < LONGEST_STEP_NS ? gap : LONGEST_STEP_NS) * 1e-9 * (double)rate / PAGE;
-        for (; !all && (rate > 0 ? due >= 1 : now() - time < STEP_NS); due--) {
-            write_anew(&memory, next);
-            next = next + 1 == hot ? 0 : next + 1;
-        }
-        record.steps++;
-        put(fd, &record, argv[2]);
+    if (argc != ALONE && argc != WRITES && argc <= JOINS)
+        fail("usage: nm-keeper BYTES RECORD [HOT RATE [RANK PORT ADDRESS ADDRESS...]]");
+    struct keeper keeper;
+    const uint64_t hot = argc > ALONE ? keep_number(argv[3]) : 0;
+    const uint64_t rate = argc > ALONE ? keep_number(argv[4]) : 0;
+    if (argc > ALONE && hot == 0)
+        fail("HOT is a page at least");
+    keep_begin(&keeper, keep_number(argv[1]), argv[2], hot, rate);
+    if (argc > WRITES) {
+        run_rank(&keeper, argc, argv);
+        return 0;
+    }
+    for (;;) {
+        keep_memory(&keeper);
+        keep_step(&keeper);
     }
 }

@@ -214,7 +214,7 @@ def test_what_cannot_be_checkpointed_is_refused_with_a_remedy(rig: Rig) -> None:
     assert rig.backend.refuses_checkpoint(HOST, environment) is None
     shared = replace(environment, share=(Shared.PID,))
     inside = replace(environment, inside="guest")
-    seated = replace(environment, attachment=Attachment.VETH_BRIDGE)
+    seated = replace(environment, attachment=Attachment.MACVLAN)
     for wrong in (shared, inside, seated):
         answer = rig.backend.refuses_checkpoint(HOST, wrong)
         assert isinstance(answer, Unavailable) and answer.reason and answer.remedy

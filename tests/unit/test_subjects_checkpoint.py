@@ -9,7 +9,7 @@ from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, Phase, PhaseTimes
 from nearmetal.model.study import EventSubject
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, rows
-from nearmetal.subjects.checkpoint_event import Restored
+from nearmetal.subjects.verified import Restored
 
 STEPS = {
     Phase.FREEZE: 0.1,

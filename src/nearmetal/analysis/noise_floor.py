@@ -25,9 +25,7 @@ LOADS = {
 }
 
 
-def noise_floor(
-    study: Study, cells: Sequence[Cell], disturbance: Mapping[str, float | None]
-) -> NoiseFloor:
+def noise_floor(study: Study, cells: Sequence[Cell], disturbance: Mapping[str, float | None]) -> NoiseFloor:
     """Judge the machine by those of its A/A cells that decide (deciding_cells).
 
     The fields of the result:
@@ -49,7 +47,9 @@ def noise_floor(
         why = f"likely cause: {cause}" if cause else _no_cause(disturbance)
         reason = f"the baseline differs from itself in {names}; {why}"
     elif open_:
-        reason = f"{len(open_)} of {len(deciding)} comparisons of the baseline with itself are not decided yet"
+        reason = (
+            f"{len(open_)} of {len(deciding)} comparisons of the baseline with itself are not decided yet"
+        )
     else:
         reason = "" if cells else "the baseline was not compared with itself"
     return NoiseFloor(

@@ -27,7 +27,18 @@ from .contract import (
     Tuned,
     Unavailable,
 )
-from .moving import Checkpoints, Criu, Dump, EnablesMoves, Migrates, Moved, MoveRequest, Predictable, Restore
+from .moving import (
+    Checkpoints,
+    Criu,
+    Dump,
+    EnablesMoves,
+    HoldsConnections,
+    Migrates,
+    Moved,
+    MoveRequest,
+    Predictable,
+    Restore,
+)
 
 __all__ = [
     "BARE_ATTACHMENTS",
@@ -48,6 +59,7 @@ __all__ = [
     "Foreseen",
     "Guest",
     "GuestBase",
+    "HoldsConnections",
     "Instance",
     "InstanceRequest",
     "Migrates",

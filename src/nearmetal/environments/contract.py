@@ -99,6 +99,9 @@ class InstanceRequest:
         creates on the machine is then named differently.
     lazy: whether it is restored while processes of its source exist, and its memory is fetched
         (criu.fetching_pages()).
+    connections: whether its processes may have TCP connections, which its checkpoint has to hold.
+    arrival: command line that connects the seat of a restored instance to its network, as soon as the
+        instance has its connections again; empty if the seat is connected.
     """
 
     label: str
@@ -117,6 +120,8 @@ class InstanceRequest:
     calls: Path | None = None
     beside: bool = False
     lazy: bool = False
+    connections: bool = False
+    arrival: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:

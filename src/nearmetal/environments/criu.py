@@ -21,7 +21,7 @@ from ..host.processes import labelled as processes
 from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
 from ..model.environments.image import HOST
-from ..model.study import Environment
+from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import check_images, first_error, statistics_of
 from .moving import Criu, Dump, Restore
@@ -91,14 +91,20 @@ def script(argv: Sequence[str], directory: Path) -> Path:
     return file
 
 
-def refuses(host: Host, environment: Environment) -> Unavailable | None:
-    """Return why no instance of an environment can be checkpointed, whatever its backend."""
+def refuses(
+    host: Host, environment: Environment, restored_at: frozenset[Attachment] = frozenset()
+) -> Unavailable | None:
+    """Return why no instance of an environment can be checkpointed, whatever its backend.
+
+    restored_at: as in moving.HoldsConnections.
+    """
     if not host.is_root():
         return Unavailable(reason="a checkpoint needs root", remedy="run as root")
-    if environment.attachment.seated:
+    if environment.attachment.seated and environment.attachment not in restored_at:
+        fitting = sorted(a.value for a in (*restored_at, Attachment.NONE))
         return Unavailable(
             reason=f"attachment {environment.attachment.value} is not restored",
-            remedy="attachment: none, or host",
+            remedy=f"attachment: {', '.join(fitting)}, or host",
         )
     if environment.inside is not None:
         return Unavailable(
@@ -342,7 +348,13 @@ def await_reaped(held: Sequence[int], seconds: float) -> None:
 
 
 class RestoresByCriu(ABC):
-    """Common part of the backends that implement moving.Checkpoints: a restore in one step."""
+    """Common part of the backends that implement moving.Checkpoints: a restore in one step, and a dump in the
+    network namespace of the machine."""
+
+    def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
+        """See moving.HoldsConnections."""
+        del request
+        return ()
 
     @abstractmethod
     def restoring(

@@ -151,6 +151,11 @@ def memory_sent(images: Path, method: Method) -> int:
     return 0
 
 
+def image_bytes(directory: Path) -> int:
+    """Return the bytes of all images below a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*.img") if not file.is_symlink())
+
+
 def first_error(log: Path) -> str:
     """Return the first error in a log of CRIU that explains a failure; empty if there is none."""
     try:

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from ..host import Host
 from ..lifecycle import CopyRound, Costs, Method, PageSample, PhaseTimes
-from ..model.study import Environment
+from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 
 
@@ -112,6 +112,22 @@ class Checkpoints(Protocol):
 
         Raises RunError.
         """
+
+
+@runtime_checkable
+class HoldsConnections(Checkpoints, Protocol):
+    """Further interface of such backends whose checkpoints hold TCP connections
+    (InstanceRequest.connections).
+
+    restored_at: attachments whose instances are restored at another seat of their network, with the MAC and
+        address of the seat where they were.
+    """
+
+    restored_at: frozenset[Attachment]
+
+    def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
+        """Return the words that enter the network namespace in which the dump of an instance runs, and so
+        meets a page server; none for that of the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from ..model.environments.image import HOST
 from ..model.study import Attachment, Environment
 from . import criu as criu_of
 from .contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from .criu_connections import connection_options
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
@@ -65,6 +66,8 @@ class Native(criu_of.RestoresByCriu):
 
     checkpoints_by = criu_of.METHODS
 
+    restored_at = frozenset[Attachment]()
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See moving.Checkpoints."""
         return criu_of.refuses(host, environment) or criu_of.refuses_image(environment)
@@ -78,8 +81,8 @@ class Native(criu_of.RestoresByCriu):
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         """See moving.Checkpoints."""
-        del tools, request
-        return criu_of.dump_argv(criu, instance.pid, dump, ())
+        del tools
+        return criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """See moving.Checkpoints."""
@@ -227,9 +230,10 @@ def _restored(
     """
     apart = request.lazy
     begin = time.monotonic_ns()
+    more = [*(("--lazy-pages",) if apart else ()), *connection_options(request, images)]
     argv = [
         *criu_of.restorer(tools, request, cgroups.unique(groups), apart=apart),
-        *criu_of.restore_argv(criu, images, ("--lazy-pages",) if apart else ()),
+        *criu_of.restore_argv(criu, images, more),
     ]
     with criu_of.restoring_from(host, request, argv, images, apart=apart) as pid:
         yield make_instance(

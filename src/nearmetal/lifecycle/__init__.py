@@ -21,6 +21,7 @@ from .probe import (
     read_probe_log,
     without_floor,
 )
+from .steps import RankSteps, longest_gap, read_steps, steps_within
 
 __all__ = [
     "Bounded",
@@ -42,6 +43,7 @@ __all__ = [
     "ProbeLog",
     "ProbeResult",
     "ProbeTimes",
+    "RankSteps",
     "Unanswered",
     "allowed_rest",
     "choose",
@@ -51,7 +53,10 @@ __all__ = [
     "evaluate",
     "guest_conditions",
     "limited",
+    "longest_gap",
     "predict",
     "read_probe_log",
+    "read_steps",
+    "steps_within",
     "without_floor",
 ]

@@ -27,6 +27,7 @@ class Verdict(StrEnum):
 DIFFERENT = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)
 """Verdicts that say that two sides differ, or that one of them changed."""
 
+
 @dataclass(frozen=True, kw_only=True)
 class Interval:
     """An interval with low <= centre <= high. The ends are infinite before there are enough blocks."""

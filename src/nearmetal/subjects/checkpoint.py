@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from ..environments import Backend, Checkpoints, Criu, Unavailable
+from ..environments import Backend, Checkpoints, Criu, InstanceRequest, Unavailable
 from ..errors import UnavailableError
 from ..host import Host
 from ..host.runtime import scratch_directory
@@ -14,14 +15,16 @@ from ..lifecycle import CopyRound, Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
 from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
-from ..model.workloads.event import LIFECYCLE_KEYS
+from ..model.workloads.event import LIFECYCLE_KEYS, Extent
 from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
-from .checkpoint_event import CheckpointEvent, Restored
+from .checkpoint_event import CheckpointEvent
 from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, slowdown_rows
+from .mpi_jobs import job_program, unable_to_hold_job
 from .rounds import shuffled
+from .verified import Restored
 
 CHECKPOINT = SubjectFacts(
     name="checkpoint",
@@ -63,9 +66,13 @@ class CheckpointRestore(Subject):
 
     @classmethod
     def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
+        if workload.extent is Extent.RANK:
+            return "of: rank is moved while the other ranks go on, so it belongs to subject migrate"
         able = cls.methods(backend)
         if not able:
             return f"backend {backend.name} offers no checkpoint of its instances{stays_because(backend)}"
+        if workload.extent is Extent.JOB and (why := unable_to_hold_job(workload, backend)) is not None:
+            return why
         return lacks_method(workload, backend, able)
 
     @classmethod
@@ -73,11 +80,16 @@ class CheckpointRestore(Subject):
         cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
         assert isinstance(backend, Checkpoints)
-        answer = find_criu(host)
-        if isinstance(answer, Unavailable):
-            return answer
-        here = answer.unable.get(workload.method or Method.CRIU)
+        here = cls.refused_by_criu(workload, host)
         return here or backend.refuses_checkpoint(host, without_seat(environment))
+
+    @classmethod
+    def refused_by_criu(cls, workload: EventSubject, host: Host) -> Unavailable | None:
+        """Return why CRIU cannot checkpoint anything here by the method of a workload; None if it can."""
+        answer = find_criu(host)
+        return (
+            answer if isinstance(answer, Unavailable) else answer.unable.get(workload.method or Method.CRIU)
+        )
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
@@ -98,11 +110,16 @@ class CheckpointRestore(Subject):
             for t in self.group.taking(w):
                 if len(found[t.id]) == count:
                     t.found.rows += rows(w, found[t.id])
-                    t.found.facts[w.name] = {
-                        "method": (w.by(t.arm.environment.method).method or Method.CRIU).value,
-                        "program": VERIFIED,
-                        "events": [facts_of(one) for one in found[t.id]],
+                    t.found.facts[w.name] = program_facts(w.by(t.arm.environment.method)) | {
+                        "events": [facts_of(one) for one in found[t.id]]
                     }
+
+
+def program_facts(w: EventSubject) -> dict[str, JsonValue]:
+    """Return what was checkpointed, by which method, and what became of it."""
+    job: dict[str, JsonValue] = {"of": w.extent.value, "ranks": w.job_ranks}
+    own = job if w.extent is not Extent.INSTANCE else {}
+    return {"method": (w.method or Method.CRIU).value, "program": VERIFIED} | own
 
 
 def facts_of(one: Restored) -> JsonValue:
@@ -133,6 +150,8 @@ def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
     row = event_row(w, metric, "s", [one.phases.total for one in found])
     # checkpoint_and_restore() fails for any other outcome.
     verified: dict[str, JsonValue] = {"passes": min(one.passes for one in found), "wrong_pages": 0}
+    if w.extent is not Extent.INSTANCE:
+        verified["wrong_messages"] = 0
     return replace(row, parts=parts, verification=verified | {"second_copies": 0})
 
 
@@ -143,10 +162,23 @@ def checkpoint_and_restore(trial: Trial, criu: Criu, w: EventSubject) -> Restore
 
     Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
     """
+    with prepared(trial, criu, w, lone_request(trial, "checkpoint")) as event:
+        return event.run()
+
+
+@contextmanager
+def prepared(
+    trial: Trial, criu: Criu, w: EventSubject, request: InstanceRequest
+) -> Iterator[CheckpointEvent]:
+    """Prepare one checkpoint and restore until exit.
+
+    request: of the instance.
+    Raises UnavailableError if the environment or this machine cannot.
+    """
     host, backend = trial.node.machine.host, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Checkpoints):
         raise UnavailableError(f"backend {backend.name} offers no checkpoint of its instances")
-    request, method = lone_request(trial, "checkpoint"), w.method or Method.CRIU
+    method = w.method or Method.CRIU
     if (unable := criu.unable.get(method)) is not None:
         raise UnavailableError(f"{method}: {unable.reason}", remedy=unable.remedy)
     refused = backend.refuses_checkpoint(host, request.environment)
@@ -154,27 +186,31 @@ def checkpoint_and_restore(trial: Trial, criu: Criu, w: EventSubject) -> Restore
         raise UnavailableError(
             f"environment {request.environment.name}: {refused.reason}", remedy=refused.remedy
         )
+    job = w.extent is Extent.JOB
     with scratch_directory(f"{request.label}-images") as place:
         memory = w.memory or MEMORY
         _require_room(place, memory)
         for name in ("here", "there", "layers"):
             (place / name).mkdir()
         size, rate = w.dirtied
-        return CheckpointEvent(
+        dirtied = (min(size, memory), rate)
+        record = trial.directory / f"{request.scratch.name}.record"
+        yield CheckpointEvent(
             host=host,
             tools=trial.node.software_of(trial.arm).tools,
             criu=criu,
             backend=trial.node.backends[trial.arm.environment.backend],
-            request=request,
+            request=replace(request, connections=True) if job else request,
             method=method,
             memory=memory,
-            dirtied=(min(size, memory), rate),
+            dirtied=dirtied,
             images=place / "here",
             there=place / "there",
             layers=place / "layers",
-            record=trial.directory / f"{request.scratch.name}.record",
+            record=record,
             log=trial.log,
-        ).run()
+            program=job_program(trial, w, record, memory, dirtied) if job else None,
+        )
 
 
 def require_criu(found: Criu | Unavailable) -> Criu:

@@ -13,15 +13,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environments import Backend, Checkpoints, Criu, Dump, Instance, InstanceRequest, Restore, Tools
+from ..environments import (
+    Backend,
+    Checkpoints,
+    Criu,
+    Dump,
+    HoldsConnections,
+    Instance,
+    InstanceRequest,
+    Restore,
+    Tools,
+)
 from ..environments import criu as criu_of
-from ..environments.criu_images import memory_sent, statistics_of
+from ..environments.criu_images import image_bytes, memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
+from .around import NOTHING, Around
 from .pace import Mark, behind, pace
-from .progress import ProgramProgress, read_progress
+from .progress import ProgramProgress
+from .verified import Restored, VerifiedProgram, keeper
 
 LIMIT = 60.0
 """Seconds after which the program has not gone on."""
@@ -33,31 +45,6 @@ _LOOK_AGAIN = 0.0005
 _PASSES = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Restored:
-    """One checkpoint and its restoration.
-
-    pause: longest time between two steps of the program, in seconds.
-    stopped: seconds from the stop at the source to the next step of the program.
-    size: bytes of the files from which it was restored.
-    sent: bytes that went from the source to the destination, in files or over a connection.
-    rounds: how often memory was written while the program ran.
-    copied: these rounds.
-    behind: seconds by which the program is behind its own pace; None if its pace is not known.
-    passes: how often it has verified all its memory afterwards.
-    """
-
-    phases: PhaseTimes
-    pause: float
-    stopped: float
-    size: int
-    sent: int
-    rounds: int = 0
-    copied: tuple[CopyRound, ...] = ()
-    behind: float | None = None
-    passes: int = 0
-
-
 def ignore(_: Phase) -> None:
     """Do nothing at the begin of a phase."""
 
@@ -67,7 +54,7 @@ class CheckpointEvent:
     """Starts an instance and a program in it that verifies its own memory; writes the instance to files,
     copies them and restores it.
 
-    request: of an instance without an address on a network.
+    request: of an instance without an address on a network, unless `around` changes its seat.
     memory: bytes that the program holds.
     dirtied: how many of them it writes to, and bytes of pages per second (0: as fast as it can); None if it
         writes to all of them all the time.
@@ -77,6 +64,8 @@ class CheckpointEvent:
     record: file in which the program records its progress.
     log: directory for logs of failures.
     notify: called at the begin of each phase.
+    program: runs in the instance instead of nm-keeper with this memory and record.
+    around: what else happens.
     """
 
     host: Host
@@ -93,6 +82,8 @@ class CheckpointEvent:
     record: Path
     log: Path
     notify: Callable[[Phase], None] = ignore
+    program: VerifiedProgram | None = None
+    around: Around = NOTHING
 
     def run(self) -> Restored:
         """Checkpoint and restore once.
@@ -123,6 +114,7 @@ class _Course:
         """here, there: what ends with the source, and what ends with the destination."""
         assert isinstance(event.backend, Checkpoints)
         self._event, self._here, self._there = event, here, there
+        self._program = event.program or keeper(event.tools, event.memory, event.record, event.dirtied)
         self._backend: Checkpoints = event.backend
         self._source = self._with_layer("source", event.request)
         self._seconds: dict[Phase, float] = {}
@@ -141,8 +133,8 @@ class _Course:
         """Start the instance and its program."""
         e = self._event
         self._instance = self._here.enter_context(e.backend.start(e.host, e.tools, self._source))
-        argv = [e.tools / "nm-keeper", str(e.memory), str(e.record), *map(str, e.dirtied or ())]
-        done = e.host.run(self._backend.command_alone(self._instance, argv), timeout=LIMIT, cwd=Path("/"))
+        alone = self._backend.command_alone(self._instance, self._program.argv)
+        done = e.host.run(alone, timeout=LIMIT, cwd=Path("/"))
         if not done.ok:
             what = f"the program to be checkpointed does not start: {done.failure()}"
             raise TrialFailedError(what, where=str(e.log))
@@ -150,6 +142,7 @@ class _Course:
         self._begun = self._mark()
         self._wait(lambda now: now.passes >= 1, "does not start its work")
         self._held = self._here.enter_context(criu_of.holding(self._instance.pid))
+        e.around.begun()
 
     def move(self) -> Restored:
         """Move it to the destination."""
@@ -190,11 +183,12 @@ class _Course:
                 f"{moved.strange} times another copy had written its record",
                 where=str(e.log),
             )
+        e.around.ended()
         return Restored(
             phases=PhaseTimes(self._seconds),
             pause=moved.gap,
             stopped=resumed - stopped,
-            size=_size(e.there),
+            size=image_bytes(e.there),
             sent=self._sent,
             rounds=len(self._copied),
             copied=tuple(self._copied),
@@ -224,7 +218,9 @@ class _Course:
         able = Method.CRIU_LAZY in self._backend.checkpoints_by and bool(self._instance.cgroups)
         scratch = made(e.layers / "scratch")
         request = replace(e.request, scratch=scratch, beside=lazy or able, lazy=lazy)
-        return self._with_layer("target", request)
+        with self._phase(Phase.CONNECT):
+            e.around.prepare()
+        return e.around.destination(self._with_layer("target", request))
 
     def _prepare(self, target: InstanceRequest) -> Restore:
         """Prepare the destination, and return what restores the instance there."""
@@ -245,6 +241,7 @@ class _Course:
             dump = replace(dump, server=criu_of.free_port())
             self._connect_server(dump)
         with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
+            e.around.leave()
             # CRIU ends the processes last. A container program ends later, while the images are copied.
             self._dumping = dumping = self._start_dump(dump)
             while (left := criu_of.await_ends(self._held, 0.0)) and dumping.process.poll() is None:
@@ -296,8 +293,16 @@ class _Course:
         assert dump.server is not None
         there.mkdir()
         with self._phase(Phase.CONNECT):
-            server = criu_of.serving_pages(e.host, e.tools, e.criu, self._source.label, there, dump.server)
+            server = criu_of.serving_pages(
+                e.host, e.tools, self._beside_dump(), self._source.label, there, dump.server
+            )
             self._there.enter_context(server)
+
+    def _beside_dump(self) -> Criu:
+        """Return CRIU in the network namespace of the dump."""
+        backend, criu = self._backend, self._event.criu
+        words = backend.network_of_dump(self._source) if isinstance(backend, HoldsConnections) else ()
+        return replace(criu, argv=(*words, *criu.argv))
 
     def _write_lazily(self, dump: Dump) -> float:
         """Write everything except the memory, which stays at the source. Its processes stand still.
@@ -312,13 +317,14 @@ class _Course:
             return self._backend.dump_command(e.tools, e.criu, self._source, self._instance, now)
 
         with self._phase(Phase.DUMP):
+            e.around.leave()
             lazy = criu_of.lazy_dump(e.host, e.tools, label, argv, dump.images)
             self._lazy_dump = self._here.enter_context(lazy)
             # If CRIU is killed, the processes that it holds are stopped, instead of running beside those
             # that were restored.
             criu_of.signal_all(self._held, signal.SIGSTOP)
         self._before = self._progress()
-        last_step = time.time() - e.record.stat().st_mtime
+        last_step = time.time() - self._program.last_step()
         return time.monotonic() - last_step
 
     def _connect_fetcher(self, target: InstanceRequest) -> Process:
@@ -326,7 +332,9 @@ class _Course:
         assert self._port is not None
         with self._phase(Phase.CONNECT):
             there = e.there / "last"
-            fetching = criu_of.fetching_pages(e.host, e.tools, e.criu, target.label, there, self._port)
+            fetching = criu_of.fetching_pages(
+                e.host, e.tools, self._beside_dump(), target.label, there, self._port
+            )
             return self._there.enter_context(fetching)
 
     def _fetch(self, fetcher: Process, images: Path) -> None:
@@ -387,7 +395,7 @@ class _Course:
         """
         there = self._event.there / images.name
         self._copy_tree(images, there.parent)
-        self._sent += _size(images)
+        self._sent += image_bytes(images)
         for file in images.glob("*.img"):
             found, size = (there / file.name).stat().st_size, file.stat().st_size
             if found != size:
@@ -408,6 +416,7 @@ class _Course:
         on = False
         if criu_of.await_ends(self._held, 0.0):
             self._backend.thaw(e.host, e.tools, self._source, self._instance)
+            e.around.stay()
             steps, end = self._progress().steps, time.monotonic() + _GOES_ON
             while not (on := self._progress().steps > steps) and time.monotonic() < end:
                 time.sleep(_LOOK_AGAIN)
@@ -420,7 +429,7 @@ class _Course:
         return Mark(work=self._progress().steps, at=time.monotonic())
 
     def _progress(self) -> ProgramProgress:
-        return read_progress(self._event.record)
+        return self._program.progress()
 
     def _wait(self, reached: Callable[[ProgramProgress], bool], failure: str) -> ProgramProgress:
         """Wait until the program has got that far."""
@@ -442,8 +451,3 @@ def made(directory: Path) -> Path:
     """Make a directory, and return it."""
     directory.mkdir()
     return directory
-
-
-def _size(directory: Path) -> int:
-    """Return the bytes of all images below a directory."""
-    return sum(file.stat().st_size for file in directory.rglob("*.img") if not file.is_symlink())

@@ -14,7 +14,6 @@ from statistics import median
 from ..environments import (
     Backend,
     Instance,
-    InstanceRequest,
     Migrates,
     Moved,
     MoveRequest,
@@ -44,29 +43,22 @@ from ..lifecycle import (
     without_floor,
 )
 from ..model.change import replace
-from ..model.environments.guest import GuestSettings, StartFrom
+from ..model.environments.guest import StartFrom
 from ..model.record import JsonValue, Row
 from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
-from ..model.workloads.event import MOVING_KEYS, Load
+from ..model.workloads.event import MOVING_KEYS, Extent, Load
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
-from ..node.arms.starting import seated_request
-from ..node.criu import find_criu
+from ..node.arms.starting import seated_request, with_memory
 from ..node.trial import Guard, Trial
-from .checkpoint import (
-    EVENT_SECONDS,
-    VERIFIED,
-    CheckpointRestore,
-    checkpoint_and_restore,
-    copied_record,
-    facts_of,
-    require_criu,
-    total_row,
-)
+from .checkpoint import EVENT_SECONDS, VERIFIED, CheckpointRestore, copied_record
 from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, measured_row, slowdown_rows, with_steps
+from .mpi_jobs import unable_to_hold_job
 from .pace import behind, marked, pace, written_pages
 from .probing import TCP_EVERY, TOGETHER, Probe, interrupt, program_inside, responder
+from .process_moves import moves_of_processes
+from .rank_moves import moves_of_rank, refuses_to_move_rank, unable_to_move_rank
 from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
@@ -83,16 +75,19 @@ stopped: from the stop at the source to the resumption at the destination; of pr
     takes its next step.
 downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
-    one period of the probe and probing.TOGETHER. Of guests only: processes are moved without an address.
+    one period of the probe and probing.TOGETHER. Of guests only: processes are moved without an address. Of
+    a rank of a job: the longest time that another rank waits (tcp_job.JobView).
 unanswered: requests of the client without an answer × period of the probe, less those that the same probe
     loses without a move; at least one period. Of guests only.
 slowdown: seconds by which the program in the instance is behind its own pace afterwards, the standstill
-    included; not of a program that hardly does anything.
+    included; not of a program that hardly does anything. Of a rank: the whole job.
 sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
 """Estimated seconds of the start of a guest with the floor of its probe, by boot and from a checkpoint.
 MOVE_SECONDS: of a move."""
+JOB_SECONDS = 2.5
+"""Estimated seconds of a job around a move of one rank: its start, and the floor of the silence."""
 END_SECONDS = 60.0
 MOVE_KIND = "between two seats"
 """Kind of the moves by which predictions are corrected (lifecycle.PastMove)."""
@@ -121,6 +116,10 @@ class Migrate(Subject):
         able = cls.methods(backend)
         if not able:
             return f"its instances ({backend.name}) cannot be moved while they run{stays_because(backend)}"
+        if workload.extent is Extent.RANK and (why := unable_to_move_rank(workload, backend)) is not None:
+            return why
+        if workload.extent is Extent.JOB and (why := unable_to_hold_job(workload, backend)) is not None:
+            return why
         if workload.method is Method.AUTO and isinstance(backend, Migrates):
             if isinstance(backend, Predictable):
                 return None
@@ -132,6 +131,8 @@ class Migrate(Subject):
         cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
         method = workload.method or cls.methods(backend)[0]
+        if workload.extent is Extent.RANK:
+            return refuses_to_move_rank(workload, environment, backend, host, method)
         if not isinstance(backend, Migrates) or method not in (*backend.moves_by, Method.AUTO):
             return CheckpointRestore.refused(workload, environment, backend, host)
         every = backend.moves_by if method is Method.AUTO else (method,)
@@ -147,7 +148,8 @@ class Migrate(Subject):
         for w in (w.by(arm.environment.method) for w in workloads):
             processes = w.method is not None and w.method.by_criu
             boot, each = (0.0, EVENT_SECONDS) if processes else (start, MOVE_SECONDS)
-            once += boot + w.count_in(design) * each
+            each += JOB_SECONDS if w.extent is Extent.RANK else 0.0
+            once += boot * w.job_ranks + w.count_in(design) * each
         return Cost(once=once)
 
     def before_start(self) -> None:
@@ -160,22 +162,18 @@ class Migrate(Subject):
         backend = trial.node.backends[trial.arm.environment.backend]
         method = w.method or self.methods(backend)[0]
         count = w.count_in(self.group.design)
-        if isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO):
-            _move_guest(trial, backend, backend, replace(w, method=method), count)
-        else:
-            criu = require_criu(find_criu(trial.node.machine.host))
-            moved = [checkpoint_and_restore(trial, criu, replace(w, method=method)) for _ in range(count)]
-            trial.found.rows += [
-                total_row(w, "total", moved),
-                event_row(w, "stopped", "s", [one.stopped for one in moved]),
-                *slowdown_rows(w, [one.behind for one in moved]),
-                event_row(w, "sent", "B", [one.sent for one in moved]),
-            ]
-            trial.found.facts[w.name] = {
-                "method": method.value,
-                "program": VERIFIED,
-                "moves": [facts_of(one) for one in moved],
-            }
+        w = replace(w, method=method)
+        rank = w.extent is Extent.RANK
+        if not rank and isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO):
+            _move_guest(trial, backend, backend, w, count)
+            return
+        moves = moves_of_rank if rank else moves_of_processes
+        try:
+            rows, facts = moves(trial, w, count)
+        except NotConvergedError as e:
+            rows, facts = endless_rows(w, e.what), {}
+        trial.found.rows += rows
+        trial.found.facts[w.name] = facts
 
 
 def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int) -> None:
@@ -194,7 +192,7 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
     label = f"{node.label}-{trial.slot}-{w.name}"
     with ExitStack() as stack:
         (network,) = stack.enter_context(build_networks(label, [want], directory))
-        first = _with_memory(seated_request(trial, network.seats[0], name=w.name), w.memory)
+        first = with_memory(seated_request(trial, network.seats[0], name=w.name), w.memory)
         now: Instance = stack.enter_context(starter.start(host, tools, first))
         stack.enter_context(
             program_inside(host, now, responder(tools), directory / "answer.txt", "listening")
@@ -217,7 +215,7 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
             plan = _planned(starter, environment, now, w, past) if method is Method.AUTO else None
             move = MoveRequest(
                 method=plan.choice.method if plan is not None else method,
-                destination=_with_memory(there, w.memory),
+                destination=with_memory(there, w.memory),
                 bandwidth=w.bandwidth,
                 downtime_limit=plan.rest if plan is not None else limit,
             )
@@ -260,14 +258,6 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
         "program": VERIFIED,
         "moves": facts,
     }
-
-
-def _with_memory(request: InstanceRequest, memory: int | None) -> InstanceRequest:
-    """Return a request for a guest with this much memory; unchanged for None."""
-    if memory is None:
-        return request
-    guest = replace(request.environment.guest or GuestSettings(), memory=memory)
-    return replace(request, environment=replace(request.environment, guest=guest))
 
 
 @dataclass(frozen=True, kw_only=True)

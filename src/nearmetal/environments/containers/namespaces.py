@@ -19,6 +19,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ..criu_connections import connection_options
 from ..guests.guest import GuestInstance
 from ..guests.in_guest import started_in_guest
 from ..instance import (
@@ -68,9 +69,11 @@ class Namespaces(criu_of.RestoresByCriu):
 
     checkpoints_by = criu_of.METHODS
 
+    restored_at = frozenset({Attachment.VETH_BRIDGE})
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See moving.Checkpoints."""
-        return criu_of.refuses(host, environment)
+        return criu_of.refuses(host, environment, self.restored_at)
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
         """See moving.Checkpoints."""
@@ -88,7 +91,13 @@ class Namespaces(criu_of.RestoresByCriu):
             raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
         points = criu_of.external_mounts(mounts, own_network=own_network(request))
         (dump.images / MOUNTS).write_text("\n".join(points))
-        return criu_of.dump_argv(criu, instance.pid, dump, criu_of.external_options(points))
+        more = [*criu_of.external_options(points), *connection_options(request, dump.images)]
+        return [*self.network_of_dump(request), *criu_of.dump_argv(criu, instance.pid, dump, more)]
+
+    def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
+        """See moving.HoldsConnections. In the network of a seat, CRIU writes the connections of the instance
+        but not the interfaces."""
+        return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """See moving.Checkpoints."""
@@ -178,6 +187,8 @@ def _restored(
     points = (images / MOUNTS).read_text().split("\n")
     wrap = [tools / "nm-box", "wrap", "--root-overlay", str(request.scratch), "--tree", str(request.tree)]
     wrap += ["--layer", str(request.layer)]
+    if request.seat is not None:
+        wrap += ["--netns", request.seat.netns]
     for point in points:
         if not point.startswith(("/dev", "/sys", "/proc")):
             wrap += ["--place", point]
@@ -185,6 +196,7 @@ def _restored(
     more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
     if request.lazy:
         more.append("--lazy-pages")
+    more += connection_options(request, images)
     argv = [
         *criu_of.restorer(tools, request, cgroups.unique(groups)),
         *wrap,

@@ -20,6 +20,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ..criu_connections import connection_options, write_configuration
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import (
@@ -94,13 +95,19 @@ class OciBackend:
 
 
 def bundle(
-    request: InstanceRequest, report: FirstReport, root: Path, binds: Mapping[Path, bool], groups: str | None
+    request: InstanceRequest,
+    report: FirstReport,
+    root: Path,
+    binds: Mapping[Path, bool],
+    groups: str | None,
+    criu: Path | None = None,
 ) -> dict[str, Any]:
     """Return the config.json of an instance.
 
     root: its root directory.
     binds: whether each path is writable.
     groups: its path in the hierarchies of control groups; None if the runtime must not change them.
+    criu: file with further options of CRIU; None if there are none.
     """
     namespaces: list[dict[str, str]] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
     if request.seat is not None:
@@ -132,6 +139,7 @@ def bundle(
         },
         "root": {"path": str(root), "readonly": False},
         "hostname": request.hostname,
+        **({} if criu is None else {"annotations": {"org.criu.config": str(criu)}}),
         "mounts": [
             _mount("/proc", "proc", "proc"),
             _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
@@ -182,6 +190,7 @@ class _Placed:
     def checkpointing(self, criu: Criu, command: str, images: Path, *more: str) -> list[str]:
         """Return the words of the command checkpoint or restore, up to the name of the container."""
         where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
+        where += ["--tcp-established"] if self.request.connections else []
         script = criu_of.script(criu_of.bound_to_tool(self.tools, self.request.label, criu.argv), images)
         return [*self.command("--criu", str(script), command), *where, *more]
 
@@ -243,9 +252,14 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
         # Its root too is mounted for the runtime alone: runc starts the helper of its exec there.
         (overlay / "root").mkdir(parents=True)
         placed = _placed(kind, tools, request, state, groups)
-        config = bundle(
-            request, report, overlay / "root", {**binds, report.directory: True}, placed.group_path
-        )
+        # The runtime has CRIU restore a network namespace of its own without addresses.
+        own_network = request.seat is None and request.environment.attachment is not Attachment.HOST
+        options = connection_options(request, state, loopback_by=tools if own_network else None)
+        further = state / "criu.conf" if options else None
+        if further is not None:
+            write_configuration(options, further)
+        seen = {**binds, report.directory: True}
+        config = bundle(request, report, overlay / "root", seen, placed.group_path, further)
         (state / "config.json").write_text(json.dumps(config))
         stack.callback(_delete, placed, host)
         layer = () if request.layer is None else ("--layer", str(request.layer))
@@ -275,10 +289,11 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
     """A backend whose runtime has the commands checkpoint and restore."""
 
     checkpoints_by = criu_of.METHODS
+    restored_at = frozenset({Attachment.VETH_BRIDGE})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See moving.Checkpoints."""
-        return criu_of.refuses(host, environment)
+        return criu_of.refuses(host, environment, self.restored_at)
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
         """See moving.Checkpoints."""

@@ -18,6 +18,7 @@ from ..keys import (
     keys_of,
     one_of,
     quantity,
+    whole,
 )
 from .base import WorkloadBase
 
@@ -33,6 +34,19 @@ class Load(StrEnum):
     DIRTY = "dirty"
 
 
+class Extent(StrEnum):
+    """What is written to files or moved: an instance with a program of its own, one rank of a job whose ranks
+    are in an instance each and exchange messages by TCP, or an instance with all ranks of an MPI job."""
+
+    INSTANCE = "instance"
+    RANK = "rank"
+    JOB = "job"
+
+
+USUAL_RANKS = {Extent.RANK: 3, Extent.JOB: 2}
+"""Ranks of a job, if the study does not state a number."""
+
+
 WORKING_SET, DIRTY_RATE = 16 << 20, float(16 << 20)
 """Defaults of the load DIRTY: bytes, and bytes of pages per second."""
 
@@ -45,7 +59,7 @@ IDLE_RATE = 1.0
 """Bytes of pages per second that a program with the load IDLE writes: hardly a page."""
 
 
-LIFECYCLE_KEYS = frozenset({"method", "memory", "load", "working_set", "dirty_rate"})
+LIFECYCLE_KEYS = frozenset({"method", "of", "ranks", "memory", "load", "working_set", "dirty_rate"})
 """Keys of a subject that writes instances to files and restores them."""
 
 
@@ -82,6 +96,8 @@ class EventSubject(WorkloadBase):
     The other fields belong to subjects that name them in SubjectFacts.keys. None stands for a default.
 
     method: how instances are written to files or moved.
+    of: what is written or moved.
+    ranks: of the job, for the extents RANK and JOB.
     memory: bytes of a process that is moved; of a guest, instead of its own setting.
     load: what a program in the instance does meanwhile.
     working_set, dirty_rate: of the load DIRTY, in bytes and bytes per second; a rate of 0 has no limit.
@@ -108,6 +124,20 @@ class EventSubject(WorkloadBase):
             " or criu where there is no precopy, if omitted); auto chooses for downtime_limit",
             "postcopy",
         ),
+    )
+    of: Extent | None = field(
+        default=None,
+        metadata=key(
+            one_of(Extent),
+            "checkpoint, migrate: instance, if omitted: an instance with one program; rank (migrate): an"
+            " instance with one rank of a job, whose ranks are in an instance each and exchange messages by"
+            " TCP all the time; job: an instance with mpirun and all of its ranks",
+            "rank",
+        ),
+    )
+    ranks: int | None = field(
+        default=None,
+        metadata=key(whole(2, 64), "of the job: 3 for of: rank, 2 for of: job if omitted", 4),
     )
     memory: int | None = field(
         default=None,
@@ -151,7 +181,7 @@ class EventSubject(WorkloadBase):
     @property
     def mpi(self) -> bool:
         """Whether mpirun starts it."""
-        return False
+        return self.extent is Extent.JOB
 
     @property
     def own_directory(self) -> bool:
@@ -194,10 +224,22 @@ class EventSubject(WorkloadBase):
         return DOWNTIME_LIMIT if self.downtime_limit is None else self.downtime_limit
 
     @property
+    def extent(self) -> Extent:
+        """What is written or moved."""
+        return self.of or Extent.INSTANCE
+
+    @property
+    def job_ranks(self) -> int:
+        """Ranks of the job whose rank or whole is moved; 1 for an instance with a program of its own."""
+        return USUAL_RANKS.get(self.extent, 1) if self.ranks is None else self.ranks
+
+    @property
     def misfit(self) -> tuple[str, str] | None:
         """The first key whose value contradicts another, and how; None if there is none."""
         if self.working_set is not None and self.memory is not None and self.working_set > self.memory:
             return "working_set", "is larger than memory"
+        if self.ranks is not None and self.extent is Extent.INSTANCE:
+            return "ranks", "belongs to of: rank, or of: job"
         if self.load is Load.IDLE:
             own = [name for name in ("working_set", "dirty_rate") if name in self.given]
             return next(((name, "belongs to load: dirty") for name in own), None)

@@ -13,6 +13,7 @@ from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
 from ...host.namespaces import same_namespace
 from ...host.runtime import scratch_directory
+from ...model.environments.guest import GuestSettings
 from ...model.environments.network import Seat
 from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
@@ -171,13 +172,22 @@ def without_seat(environment: Environment) -> Environment:
     return replace(environment, attachment=Attachment.NONE)
 
 
-def seated_request(trial: Trial, seat: Seat, *, name: str) -> InstanceRequest:
+def seated_request(trial: Trial, seat: Seat, *, name: str, place: int = 0) -> InstanceRequest:
     """Return the request for a further instance of a trial, at a seat of a network that is not the arm's.
 
     name: end of its label and host name.
+    place: the instance of the arm on whose CPUs it runs.
     """
     tools = trial.node.software_of(trial.arm).tools.directory
-    return replace(_request(trial, 0, name=name), seat=seat, binds=(tools,))
+    return replace(_request(trial, place, name=name), seat=seat, binds=(tools,))
+
+
+def with_memory(request: InstanceRequest, memory: int | None) -> InstanceRequest:
+    """Return a request for a guest with this much memory; unchanged for None."""
+    if memory is None:
+        return request
+    guest = replace(request.environment.guest or GuestSettings(), memory=memory)
+    return replace(request, environment=replace(request.environment, guest=guest))
 
 
 def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceRequest:

@@ -1,0 +1,43 @@
+"""Options of CRIU for instances that have TCP connections (InstanceRequest.connections)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from .contract import InstanceRequest, Tools
+
+CONNECTIONS = ("--tcp-established", "--network-lock", "skip", "--ghost-limit", "256M")
+"""Of instances with connections. Those on a network are cut off from it while they are moved, and those of a
+job on the loopback interface are all in the checkpoint, so that there is nothing to lock. The memory that
+ranks share is in files that they have removed, of more than CRIU's limit of 1 MiB."""
+
+
+def connection_options(
+    request: InstanceRequest, directory: Path, *, loopback_by: Tools | None = None
+) -> tuple[str, ...]:
+    """Return the options of CRIU for the connections of an instance; none if it has no connections.
+
+    directory: for a script.
+    loopback_by: brings up the loopback interface of a restored network namespace; None if CRIU does.
+    """
+    if not request.connections:
+        return ()
+    at = {"post-restore": shlex.join(request.arrival)} if request.arrival else {}
+    if loopback_by is not None:
+        at["setup-namespaces"] = f"{loopback_by / 'nm-box'} seat up /proc/$CRTOOLS_INIT_PID/ns/net lo"
+    if not at:
+        return CONNECTIONS
+    file = directory / "connect"
+    cases = "".join(f"{action}) exec {command} ;;\n" for action, command in at.items())
+    file.write_text(f'#!/bin/sh\ncase "$CRTOOLS_SCRIPT_ACTION" in\n{cases}esac\n')
+    file.chmod(0o755)
+    return (*CONNECTIONS, "--action-script", str(file))
+
+
+def write_configuration(options: Sequence[str], file: Path) -> None:
+    """Write options of CRIU to a file, for container programs that have no such options."""
+    words = [word.removeprefix("--") if word.startswith("--") else f" {word}" for word in options]
+    lines = "".join(word if word.startswith(" ") else f"\n{word}" for word in words)
+    file.write_text(f"{lines.lstrip()}\n")

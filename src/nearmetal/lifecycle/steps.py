@@ -1,0 +1,64 @@
+"""The steps of the ranks of a job while one of them is moved."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSteps:
+    """What a rank has recorded (kernels/keeper/nm_keeper.c).
+
+    passes: how often it has verified all its memory.
+    wrong: pages whose content was wrong.
+    strange: how often somebody else had written its record.
+    ends: ends of its steps, in seconds of a clock.
+    """
+
+    passes: int
+    wrong: int
+    strange: int
+    ends: tuple[float, ...]
+
+
+def read_steps(text: str, ahead: float = 0.0) -> RankSteps:
+    """Parse what nm-keeper with a rank prints when it is ended.
+
+    ahead: seconds to add to its clock.
+    Raises ValueError if it is something else.
+    """
+    lines = iter(text.splitlines())
+    head = next((line for line in lines if line.startswith('{"steps"')), None)
+    if head is None:
+        raise ValueError("no line with the steps of a rank")
+    said = json.loads(head)
+    between = [int(word) for line in lines for word in line.split()]
+    if len(between) + 1 != max(said["steps"], 1):
+        raise ValueError(f"{len(between)} times of {said['steps']} steps")
+    whole = itertools.accumulate((us / 1e6 for us in between), initial=said["first"] / 1e9 + ahead)
+    return RankSteps(
+        passes=said["passes"],
+        wrong=said["wrong"],
+        strange=said["strange"],
+        ends=tuple(whole) if said["steps"] > 0 else (),
+    )
+
+
+def steps_within(ends: Sequence[float], begin: float, end: float) -> int:
+    """Return how many steps ended between two times."""
+    return sum(begin < at <= end for at in ends)
+
+
+def longest_gap(ends: Sequence[float], begin: float, end: float) -> float:
+    """Return the longest time between two successive steps of which a part lies between two times.
+
+    ends: ends of the steps.
+    Raises ValueError if there is no such time: the rank took no step.
+    """
+    gaps = [b - a for a, b in itertools.pairwise(ends) if b > begin and a < end]
+    if not gaps:
+        raise ValueError("a rank without steps")
+    return max(gaps)

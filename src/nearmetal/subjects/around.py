@@ -1,0 +1,87 @@
+"""What else happens when an instance is checkpointed and restored: it may leave a place on a network for
+another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..environments import InstanceRequest, Seat, Tools
+from ..errors import RunError
+from ..host import Host
+from ..model.change import replace
+
+SECONDS = 30.0
+
+
+class Around:
+    """Called by a checkpoint (checkpoint_event.CheckpointEvent) in this order. It does nothing."""
+
+    def begun(self) -> None:
+        """The program runs."""
+
+    def prepare(self) -> None:
+        """The move has been requested. The time for this counts as part of it."""
+
+    def leave(self) -> None:
+        """The instance is going to be stopped at the source."""
+
+    def stay(self) -> None:
+        """It goes on at the source after a failure."""
+
+    def destination(self, request: InstanceRequest) -> InstanceRequest:
+        """Return the request for the restored instance, given that of the source."""
+        return request
+
+    def ended(self) -> None:
+        """The program has verified itself after the restore, and still runs."""
+
+
+NOTHING = Around()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeatPort:
+    """The end of an instance's link at its node.
+
+    netns: path of the node's network namespace.
+    interface: name of that end.
+    """
+
+    netns: str
+    interface: str
+
+
+@dataclass(kw_only=True)
+class SeatChange(Around):
+    """A change of seats. The instance takes its MAC and address along, and is cut off from the network from
+    before its stop until its connections are restored, so that nobody answers its peers meanwhile."""
+
+    host: Host
+    tools: Tools
+    here: Seat
+    there: Seat
+    port_here: SeatPort
+    port_there: SeatPort
+
+    def prepare(self) -> None:
+        self._run("down", self.port_there.netns, self.port_there.interface)
+        self._run("take", self.here.netns, self.there.netns, self.here.interface)
+
+    def leave(self) -> None:
+        self._run("down", self.port_here.netns, self.port_here.interface)
+
+    def stay(self) -> None:
+        self._run("up", self.port_here.netns, self.port_here.interface)
+
+    def destination(self, request: InstanceRequest) -> InstanceRequest:
+        arrival = self._argv("up", self.port_there.netns, self.port_there.interface)
+        return replace(request, seat=self.there, arrival=tuple(arrival))
+
+    def _argv(self, *words: str) -> Sequence[str]:
+        return [self.tools / "nm-box", "seat", *words]
+
+    def _run(self, *words: str) -> None:
+        done = self.host.run(self._argv(*words), timeout=SECONDS)
+        if not done.ok:
+            raise RunError(f"the address of the instance cannot be moved: {done.failure()}")

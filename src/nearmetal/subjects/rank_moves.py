@@ -1,0 +1,282 @@
+"""Moves of one rank of a job to a spare node, while the other ranks stay where they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ..environments import (
+    Backend,
+    Checkpoints,
+    Criu,
+    HoldsConnections,
+    Migrates,
+    Moved,
+    MoveRequest,
+    Unavailable,
+)
+from ..errors import RunError
+from ..host import Host
+from ..lifecycle import Method
+from ..model.change import replace
+from ..model.record import JsonValue, Row
+from ..model.study import Attachment, Environment
+from ..model.workloads.event import EventSubject
+from ..network.build import Network
+from ..node.arms.starting import seated_request, with_memory
+from ..node.criu import find_criu
+from ..node.trial import Trial
+from .around import SeatChange
+from .checkpoint import CheckpointRestore, facts_of, prepared, program_facts, require_criu, total_row
+from .event_rows import event_row, slowdown_rows, with_steps
+from .tcp_job import JobView, TcpJob, Window, job_network, measured_floor, port_of, view_of
+from .verified import Restored, keeper
+
+CARRIED = Attachment.VETH_BRIDGE
+"""The attachment that joins instances on emulated nodes, and finds an address again at another node."""
+RECORD = "/tmp/nm-keeper.record"
+"""Record of a rank in a guest."""
+STEPS_AFTER = 100
+"""Steps of the job after a move of a guest, until the move counts as survived."""
+
+
+def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
+    """Return why no rank of a job can be moved with the instances of a backend; None if it can."""
+    if w.method is Method.AUTO:
+        return "method auto chooses for a guest that answers a client, not for a rank of a job; name a method"
+    if isinstance(backend, Migrates) or (isinstance(backend, HoldsConnections) and backend.restored_at):
+        return None
+    return (
+        f"instances of {backend.name} take no address along, so the connections of a rank would break;"
+        " use backend namespaces, runc or qemu with attachment: veth-bridge"
+    )
+
+
+def refuses_to_move_rank(
+    w: EventSubject, environment: Environment, backend: Backend, host: Host, method: Method
+) -> Unavailable | None:
+    """Return why no rank of a job can be moved with the instances of an environment; None if it can."""
+    if environment.attachment is not CARRIED:
+        return Unavailable(
+            reason=f"attachment {environment.attachment.value} does not carry the address of a rank to"
+            " another node",
+            remedy=f"attachment: {CARRIED.value}",
+        )
+    if not host.is_root():
+        return Unavailable(reason="emulated nodes for the ranks need root", remedy="run as root")
+    if isinstance(backend, Migrates):
+        return backend.unmovable(environment, method)
+    assert isinstance(backend, Checkpoints)
+    return CheckpointRestore.refused_by_criu(replace(w, method=method), host) or backend.refuses_checkpoint(
+        host, environment
+    )
+
+
+@dataclass(kw_only=True)
+class _RankChange(SeatChange):
+    """The change of seats of a rank, and what the other ranks see of it."""
+
+    job: TcpJob
+    before: Window = (0.0, 0.0)
+    requested: float = 0.0
+    view: JobView | None = None
+
+    def begun(self) -> None:
+        self.job.joined()
+        self.before = measured_floor(self.job)
+
+    def prepare(self) -> None:
+        self.requested = time.monotonic()
+        super().prepare()
+
+    def ended(self) -> None:
+        move = (self.requested, time.monotonic())
+        self.view = view_of(self.job.end(), self.before, move)
+
+
+def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[Restored, JobView]:
+    """Start a job and move its last rank once, by a method of CRIU.
+
+    Raises UnavailableError, RunError, and TrialFailedError if the job did not go on or came to a wrong
+    answer.
+    """
+    ranks, host = w.job_ranks, trial.node.machine.host
+    tools = trial.node.software_of(trial.arm).tools
+    backend = trial.node.backends[trial.arm.environment.backend]
+    directory = trial.directory / f"job-{w.name}-{next(trial.numbers)}"
+    directory.mkdir()
+    with ExitStack() as stack:
+        network = stack.enter_context(job_network(trial, w, ranks + 1, directory))
+        job = _job(trial, w, network, directory, stack)
+        requests = [
+            replace(
+                seated_request(
+                    trial, network.seats[rank], name=f"{w.name}-{rank}", place=_place(trial, rank)
+                ),
+                binds=(trial.directory, tools.directory),
+            )
+            for rank in range(ranks)
+        ]
+        for rank, request in enumerate(requests[:-1]):
+            instance = stack.enter_context(backend.start(host, tools, request))
+            job.attach(rank, instance, str(directory / f"record.{rank}"))
+        moved = ranks - 1
+        event = stack.enter_context(prepared(trial, criu, w, replace(requests[moved], connections=True)))
+        change = _RankChange(
+            host=host,
+            tools=tools,
+            here=network.seats[moved],
+            there=network.seats[ranks],
+            port_here=port_of(network, moved),
+            port_there=port_of(network, ranks),
+            job=job,
+        )
+        program = keeper(tools, event.memory, event.record, event.dirtied, job.ring(moved))
+        done = replace(event, program=program, around=change).run()
+    if change.view is None:
+        raise RunError("the move of a rank was not seen by the others")
+    return done, change.view
+
+
+def _job(trial: Trial, w: EventSubject, network: Network, directory: Path, stack: ExitStack) -> TcpJob:
+    size, rate = w.dirtied
+    return TcpJob(
+        host=trial.node.machine.host,
+        tools=trial.node.software_of(trial.arm).tools,
+        addresses=tuple(seat.address for seat in network.seats[: w.job_ranks]),
+        memory=size,
+        rate=rate,
+        directory=directory,
+        stack=stack,
+    )
+
+
+def _place(trial: Trial, rank: int) -> int:
+    return rank % trial.arm.placement.all_instances
+
+
+def process_rank_rows(w: EventSubject, found: Sequence[tuple[Restored, JobView]]) -> list[Row]:
+    """Return the rows of a trial whose rank was moved by CRIU, with a value for each move."""
+    moved, views = [one for one, _ in found], [view for _, view in found]
+    return [
+        _with_job(total_row(w, "total", moved), views),
+        event_row(w, "stopped", "s", [one.stopped for one in moved]),
+        *_job_rows(w, views),
+        event_row(w, "sent", "B", [one.sent for one in moved]),
+    ]
+
+
+def _job_rows(w: EventSubject, views: Sequence[JobView]) -> list[Row]:
+    return [
+        event_row(w, "silence", "s", [view.silence for view in views]),
+        *slowdown_rows(w, [view.behind for view in views]),
+    ]
+
+
+def _with_job(total: Row, views: Sequence[JobView]) -> Row:
+    """Return the row of the total with what the other ranks verified: they check each message, and their
+    connections have not broken."""
+    verified = {**(total.verification or {}), "steps_of_the_job": min(v.steps for v in views)}
+    return replace(total, verification=verified | {"wrong_messages": 0})
+
+
+@dataclass(kw_only=True)
+class GuestRankMoves:
+    """The moves of a guest with a rank of a job.
+
+    memory: how the moved guest's program verified its memory.
+    """
+
+    moves: list[Moved] = field(default_factory=list)
+    views: list[JobView] = field(default_factory=list)
+    memory: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def rows(self, w: EventSubject) -> list[Row]:
+        """Return the rows of the trial, with a value for each move."""
+        moves = self.moves
+        total = with_steps(event_row(w, "total", "s", [m.total for m in moves]), [m.phases for m in moves])
+        stopped = [m.stopped for m in moves if m.stopped]
+        downtimes = [m.downtime for m in moves if m.downtime]
+        return [
+            _with_job(replace(total, verification=dict(self.memory)), self.views),
+            *(
+                [event_row(w, "stopped", "s", stopped)]
+                if (stopped := [m.stopped for m in moves if m.stopped])
+                else []
+            ),
+            *([event_row(w, "downtime", "s", downtimes)] if downtimes else []),
+            *_job_rows(w, self.views),
+            event_row(w, "sent", "B", [float(m.sent) for m in moves]),
+        ]
+
+
+def move_guest_of_rank(
+    trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, method: Method, count: int
+) -> GuestRankMoves:
+    """Start a job in guests, and move the one with its last rank to a spare node and back.
+
+    starter, backend: the same backend, by its two interfaces.
+    Raises UnavailableError, RunError, and TrialFailedError if the job did not go on or came to a wrong
+    answer; lifecycle.NotConvergedError if pre-copy took too long.
+    """
+    ranks, host = w.job_ranks, trial.node.machine.host
+    tools = trial.node.software_of(trial.arm).tools
+    directory = trial.directory / f"job-{w.name}-{next(trial.numbers)}"
+    directory.mkdir()
+    found, windows = GuestRankMoves(), list[tuple[Window, Window]]()
+    with ExitStack() as stack:
+        network = stack.enter_context(job_network(trial, w, ranks + 1, directory))
+        job = _job(trial, w, network, directory, stack)
+        for rank in range(ranks):
+            request = seated_request(
+                trial, network.seats[rank], name=f"{w.name}-{rank}", place=_place(trial, rank)
+            )
+            now = stack.enter_context(starter.start(host, tools, with_memory(request, w.memory)))
+            job.attach(rank, now, RECORD)
+        job.joined()
+        for number in range(count):
+            before = measured_floor(job)
+            seat = network.seats[ranks if number % 2 == 0 else ranks - 1]
+            there = seated_request(
+                trial, seat, name=f"{w.name}-moved{number}", place=_place(trial, ranks - 1)
+            )
+            requested = time.monotonic()
+            move = MoveRequest(
+                method=method,
+                destination=with_memory(there, w.memory),
+                bandwidth=w.bandwidth,
+                downtime_limit=w.most_downtime,
+            )
+            moved = stack.enter_context(backend.migrate(host, tools, now, move))
+            now = moved.instance
+            job.go_on(STEPS_AFTER)
+            windows.append((before, (requested, time.monotonic())))
+            found.moves.append(moved)
+        steps = job.end()
+    found.views = [view_of(steps[:-1], before, move) for before, move in windows]
+    found.memory = {"passes": steps[-1].passes, "wrong_pages": 0, "second_copies": 0}
+    return found
+
+
+def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
+    """Move one rank of a job several times. Return the rows of the trial, and what is recorded beside them.
+
+    w: with a method.
+    Raises the errors of move_guest_of_rank() and move_processes_of_rank().
+    """
+    method, backend = w.method or Method.CRIU, trial.node.backends[trial.arm.environment.backend]
+    if isinstance(backend, Migrates) and method in backend.moves_by:
+        guests = move_guest_of_rank(trial, backend, backend, w, method, count)
+        own: list[JsonValue] = [{"phases": dict(m.phases.record()), "rounds": m.rounds} for m in guests.moves]
+        return guests.rows(w), _facts(w, guests.views, own)
+    criu = require_criu(find_criu(trial.node.machine.host))
+    found = [move_processes_of_rank(trial, criu, w) for _ in range(count)]
+    own = [facts_of(one) for one, _ in found]
+    return process_rank_rows(w, found), _facts(w, [view for _, view in found], own)
+
+
+def _facts(w: EventSubject, views: Sequence[JobView], moves: list[JsonValue]) -> dict[str, JsonValue]:
+    return program_facts(w) | {"moves": moves, "job": [dict(asdict(view)) for view in views]}

@@ -1,0 +1,255 @@
+"""A job whose ranks are in an instance each and exchange messages by TCP all the time (kernels/keeper)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..environments import Guest, Instance, Tools
+from ..errors import RunError, TrialFailedError
+from ..host import Host, Process
+from ..host.processes.failure import describe_failure
+from ..lifecycle import RankSteps, longest_gap, read_steps, steps_within
+from ..model.change import replace
+from ..model.study import Arm
+from ..model.workloads.event import EventSubject
+from ..network.build import Network, build_networks
+from ..network.plan import NetworkRequest
+from ..network.shapes import port
+from ..node.links import node_links
+from ..node.trial import Trial
+from .around import SeatPort
+from .pace import Mark, behind, pace
+from .probing import await_words, interrupt
+
+PORT = 7010
+FLOOR_SECONDS = 1.0
+"""Seconds before a move, in which the longest time between two steps is the floor of the silence."""
+FLOOR_STEPS = 100
+"""Steps of the job in that time at least, so that its pace is known."""
+STEP = 1e-3
+"""Seconds of a step at least: a shorter silence cannot be told apart."""
+LIMIT = 120.0
+"""Seconds after which a rank has not gone on, or does not end."""
+_LOOK_AGAIN = 0.01
+_STEPPED = '{"step"'
+
+
+@contextmanager
+def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> Iterator[Network]:
+    """Build emulated nodes with one seat on each, until exit.
+
+    If the study asks for no emulated nodes, their links have no delay.
+    """
+    node = trial.node
+    label = f"{node.label}-{trial.slot}-{w.name}"
+    host, tools = node.machine.host, node.software_of(trial.arm).tools
+    with (
+        build_networks(label, [network_request(trial.arm, seats)], directory) as (network,),
+        node_links(host, tools, relayed(network), {}, directory, label, None),
+    ):
+        yield network
+
+
+def network_request(arm: Arm, seats: int) -> NetworkRequest:
+    """Return the request for emulated nodes with one seat on each."""
+    link = arm.placement.link
+    if arm.placement.nodes == 1:
+        link = replace(link, delay=0.0)
+    environment = arm.environment
+    return NetworkRequest(
+        attachment=environment.attachment,
+        settings=environment.network,
+        instances=seats,
+        nodes=seats,
+        link=link,
+    )
+
+
+def relayed(network: Network) -> list[Network]:
+    """Return the network in a list if the kernel cannot delay its frames by itself."""
+    return [network] if network.emulation is not None and network.emulation.relay else []
+
+
+def port_of(network: Network, seat: int) -> SeatPort:
+    """Return the end of a seat's link at its node, in a network with one seat on each emulated node."""
+    assert network.emulation is not None
+    return SeatPort(netns=list(network.emulation.nodes.values())[seat], interface=port(seat))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachedRank:
+    """A rank that nearmetal waits for."""
+
+    instance: Instance
+    process: Process
+    output: Path
+
+    def steps(self) -> int:
+        """Return the number of steps that it has last told."""
+        told = [line for line in self._text().splitlines(keepends=True) if line.startswith(_STEPPED)]
+        whole = [line for line in told if line.endswith("\n")]
+        return int(json.loads(whole[-1])["step"]) if whole else 0
+
+    def check(self) -> None:
+        """Raises TrialFailedError if it has ended."""
+        status = self.process.poll()
+        if status is not None:
+            raise TrialFailedError(f"the job broke: {describe_failure('nm-keeper', status, self._text())}")
+
+    def end(self) -> RankSteps:
+        """Wait for its end. It has been interrupted.
+
+        Raises TrialFailedError.
+        """
+        try:
+            status = self.process.wait(LIMIT)
+        except TimeoutError as e:
+            raise TrialFailedError("a rank of the job does not end") from e
+        if status != 0:
+            raise TrialFailedError(f"the job broke: {describe_failure('nm-keeper', status, self._text())}")
+        try:
+            found = read_steps(self._text())
+        except ValueError as e:
+            raise RunError(f"a rank of the job: {e}") from e
+        if not isinstance(self.instance, Guest) or not found.ends:
+            return found
+        ahead = self.instance.on_host(round(found.ends[0] * 1e9)) / 1e9 - found.ends[0]
+        return read_steps(self._text(), ahead)
+
+    def _text(self) -> str:
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+
+@dataclass(kw_only=True)
+class TcpJob:
+    """A job while it runs. Its ranks end on exit of `stack`.
+
+    addresses: of all ranks.
+    memory, rate: bytes that each rank holds and writes to, and bytes of pages per second; 0 for as fast as it
+        can.
+    directory: for the output of the ranks.
+    """
+
+    host: Host
+    tools: Tools
+    addresses: tuple[str, ...]
+    memory: int
+    rate: int
+    directory: Path
+    stack: ExitStack
+    attached: list[AttachedRank] = field(default_factory=list)
+
+    def ring(self, rank: int) -> tuple[str, ...]:
+        """Return the words of nm-keeper that make it this rank."""
+        return (str(rank), str(PORT), *self.addresses)
+
+    def attach(self, rank: int, instance: Instance, record: str) -> None:
+        """Start a rank in an instance.
+
+        record: path of its record as the instance sees it.
+        """
+        words = [self.tools / "nm-keeper", str(self.memory), record, str(self.memory), str(self.rate)]
+        output = self.directory / f"rank{rank}.txt"
+        process = self.host.start(
+            instance.command([*words, *self.ring(rank)]), stdout=output, stderr=output, cwd=Path("/")
+        )
+        self.stack.callback(process.kill)
+        self.attached.append(AttachedRank(instance=instance, process=process, output=output))
+
+    def joined(self) -> None:
+        """Wait until all attached ranks have their connections.
+
+        Raises TrialFailedError.
+        """
+        for rank in self.attached:
+            await_words(rank.process, rank.output, '"joined"')
+
+    def go_on(self, steps: int) -> None:
+        """Wait until the job has taken some more steps.
+
+        Raises TrialFailedError if it does not.
+        """
+        first, end = self.attached[0], time.monotonic() + LIMIT
+        wanted = first.steps() + steps
+        while first.steps() < wanted:
+            self.check()
+            if time.monotonic() > end:
+                raise TrialFailedError(f"the job does not go on: no {steps} steps in {LIMIT:g} s")
+            time.sleep(_LOOK_AGAIN)
+
+    def check(self) -> None:
+        """Raises TrialFailedError if a rank has ended."""
+        for rank in self.attached:
+            rank.check()
+
+    def end(self) -> list[RankSteps]:
+        """End all attached ranks. Return their steps by the clock of the machine.
+
+        Raises TrialFailedError if one found a wrong message or page, or lost a connection.
+        """
+        self.check()
+        for rank in self.attached:
+            interrupt(rank.process)
+        found = [rank.end() for rank in self.attached]
+        wrong, strange = sum(r.wrong for r in found), sum(r.strange for r in found)
+        if wrong or strange:
+            raise TrialFailedError(f"the job came to a wrong answer: {wrong} wrong pages, {strange} records")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """A move as the other ranks of the job see it.
+
+    silence: longest time between two steps, less that before the move; at least STEP, in seconds.
+    floor, gap: what it is the difference of, of the rank that waited longest.
+    behind: seconds by which the job is behind its own pace.
+    steps: that the job took from the request of the move on.
+    """
+
+    silence: float
+    floor: float
+    gap: float
+    behind: float | None
+    steps: int
+
+
+Window = tuple[float, float]
+
+
+def view_of(ranks: Sequence[RankSteps], before: Window, move: Window) -> JobView:
+    """Evaluate the steps of the ranks that stayed where they were.
+
+    before: begin and end of a time without a move, by the clock of the steps.
+    move: from the request until the job was seen to go on.
+    Raises TrialFailedError if a rank took no step.
+    """
+    try:
+        waits = [(longest_gap(r.ends, *move), longest_gap(r.ends, *before)) for r in ranks]
+    except ValueError as e:
+        raise TrialFailedError(f"the job stood still: {e}") from e
+    gap, floor = max(waits, key=lambda wait: wait[0] - wait[1])
+    first = ranks[0].ends
+    usual = pace(Mark(at=before[0], work=0), Mark(at=before[1], work=steps_within(first, *before)))
+    done = steps_within(first, *move)
+    return JobView(
+        silence=max(gap - floor, STEP),
+        floor=floor,
+        gap=gap,
+        behind=behind(usual, Mark(at=move[0], work=0), Mark(at=move[1], work=done)),
+        steps=done,
+    )
+
+
+def measured_floor(job: TcpJob) -> Window:
+    """Let the job run undisturbed. Return begin and end, in seconds of CLOCK_MONOTONIC."""
+    begin = time.monotonic()
+    job.go_on(FLOOR_STEPS)
+    time.sleep(max(begin + FLOOR_SECONDS - time.monotonic(), 0.0))
+    job.check()
+    return begin, time.monotonic()

@@ -1,0 +1,81 @@
+"""Programs that verify whether they go on as they were after their instance has been restored or moved
+(kernels/keeper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Tools
+from ..lifecycle import CopyRound, PhaseTimes
+from .progress import ProgramProgress, read_progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """One checkpoint and its restoration.
+
+    pause: longest time between two steps of the program, in seconds.
+    stopped: seconds from the stop at the source to the next step of the program.
+    size: bytes of the files from which it was restored.
+    sent: bytes that went from the source to the destination, in files or over a connection.
+    rounds: how often memory was written while the program ran.
+    copied: these rounds.
+    behind: seconds by which the program is behind its own pace; None if its pace is not known.
+    passes: how often it has verified all its memory afterwards.
+    """
+
+    phases: PhaseTimes
+    pause: float
+    stopped: float
+    size: int
+    sent: int
+    rounds: int = 0
+    copied: tuple[CopyRound, ...] = ()
+    behind: float | None = None
+    passes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedProgram:
+    """A program of one or several processes that verify themselves.
+
+    argv: starts it in its instance.
+    records: of its processes.
+    """
+
+    argv: tuple[str, ...]
+    records: tuple[Path, ...]
+
+    def progress(self) -> ProgramProgress:
+        """Return how far all its processes are, and the sum of their mistakes."""
+        every = [read_progress(record) for record in self.records]
+        return ProgramProgress(
+            steps=min(one.steps for one in every),
+            passes=min(one.passes for one in every),
+            wrong=sum(one.wrong for one in every),
+            gap=max(one.gap for one in every),
+            strange=sum(one.strange for one in every),
+        )
+
+    def last_step(self) -> float:
+        """Return when its last step was, in seconds of CLOCK_REALTIME."""
+        return max(record.stat().st_mtime for record in self.records)
+
+
+def keeper(
+    tools: Tools,
+    memory: int,
+    record: Path,
+    dirtied: tuple[int, int] | None = None,
+    ring: tuple[str, ...] = (),
+) -> VerifiedProgram:
+    """Return nm-keeper.
+
+    memory: bytes that it holds.
+    dirtied: how many of them it writes to, and bytes of pages per second (0: as fast as it can); None if it
+        writes to all of them all the time.
+    ring: its rank, the port of the job and the addresses of all ranks, if it is one of a job.
+    """
+    words = (tools / "nm-keeper", str(memory), str(record), *map(str, dirtied or ()), *ring)
+    return VerifiedProgram(argv=words, records=(record,))

@@ -1,0 +1,144 @@
+"""What the ranks of a job see of a move, from the times of their steps; and what cannot be moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments import HoldsConnections, InstanceRequest, Migrates, Unavailable
+from nearmetal.environments.criu_connections import connection_options, write_configuration
+from nearmetal.environments.registry import backend_names, get_backend
+from nearmetal.lifecycle import Method, RankSteps, longest_gap, read_steps, steps_within
+from nearmetal.model.change import replace
+from nearmetal.model.study import Attachment, Environment, EventSubject
+from nearmetal.model.workloads.event import Extent
+from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore
+from nearmetal.subjects.migrate import MIGRATE, Migrate
+from nearmetal.subjects.rank_moves import refuses_to_move_rank
+from nearmetal.subjects.tcp_job import view_of
+from nearmetal.testing.fake_host import FakeHost
+
+RANK = EventSubject(name="w", facts=MIGRATE, of=Extent.RANK)
+JOB = EventSubject(name="w", facts=MIGRATE, of=Extent.JOB)
+
+
+def steps(*ends: float) -> RankSteps:
+    return RankSteps(passes=3, wrong=0, strange=0, ends=ends)
+
+
+def every(step: float, begin: float, end: float) -> list[float]:
+    count = round((end - begin) / step)
+    return [begin + step * i for i in range(count + 1)]
+
+
+def test_the_steps_of_a_rank_are_read_with_their_times() -> None:
+    text = '{"joined": 5}\n{"step": 2}\n'
+    text += '{"steps": 4, "passes": 1, "wrong": 0, "strange": 0, "first": 2000000000}\n1000 2500\n500\n'
+    found = read_steps(text, ahead=1.0)
+    assert found.ends == pytest.approx((3.0, 3.001, 3.0035, 3.004)) and found.passes == 1
+    none = read_steps('{"steps": 0, "passes": 0, "wrong": 0, "strange": 0, "first": 0}\n\n')
+    assert none.ends == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", '{"joined": 5}\n', '{"steps": 4, "passes": 1, "wrong": 0, "strange": 0, "first": 2}\n1000 2500\n'],
+)
+def test_what_is_no_account_of_all_steps_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_steps(text)
+
+
+def test_a_gap_counts_if_a_part_of_it_lies_in_the_window() -> None:
+    ends = [0.0, 0.1, 0.9, 1.0, 1.1]
+    assert longest_gap(ends, 0.95, 1.05) == pytest.approx(0.1)
+    assert longest_gap(ends, 0.5, 0.6) == pytest.approx(0.8)
+    assert steps_within(ends, 0.1, 1.0) == 2
+    with pytest.raises(ValueError):
+        longest_gap(ends, 2.0, 3.0)
+
+
+def test_the_silence_is_the_longest_wait_of_any_rank_less_its_floor() -> None:
+    before, move = (0.0, 1.0), (1.0, 3.0)
+    calm = [*every(0.01, 0.0, 1.2), *every(0.01, 1.7, 3.1)]
+    uneasy = [*every(0.01, 0.0, 0.5), *every(0.01, 0.8, 1.2), *every(0.01, 1.71, 3.1)]
+    seen = view_of([steps(*calm), steps(*uneasy)], before, move)
+    assert (seen.gap, seen.floor) == pytest.approx((0.5, 0.01)) and seen.silence == pytest.approx(0.49)
+    # 2 s for the work of 1.5 s: the standstill of half a second.
+    assert seen.behind == pytest.approx(0.5, abs=0.02) and seen.steps == pytest.approx(150, abs=2)
+
+
+def test_a_move_that_nobody_notices_has_the_shortest_silence_that_can_be_told() -> None:
+    calm = steps(*every(0.01, 0.0, 3.0))
+    assert view_of([calm], (0.0, 1.0), (1.0, 2.0)).silence == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_a_rank_is_moved_by_backends_that_take_its_address_along(name: str) -> None:
+    backend = get_backend(name)
+    why = Migrate.unable(RANK, backend)
+    carries = isinstance(backend, HoldsConnections) and bool(backend.restored_at)
+    assert (why is None) == (carries or isinstance(backend, Migrates))
+    assert why is None or ("veth-bridge" in why) == bool(Migrate.methods(backend))
+    assert name not in ("namespaces", "runc", "qemu") or why is None
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_a_whole_job_is_held_by_checkpoints_with_connections(name: str) -> None:
+    backend = get_backend(name)
+    for subject in (Migrate, CheckpointRestore):
+        why = subject.unable(JOB, backend)
+        assert (why is None) == isinstance(backend, HoldsConnections)
+    assert name not in ("native", "namespaces", "runc") or why is None
+
+
+def test_the_terminal_of_mpirun_is_not_in_two_places() -> None:
+    lazy = replace(JOB, method=Method.CRIU_LAZY)
+    said = Migrate.unable(lazy, get_backend("runc"))
+    assert said is not None and "criu-pageserver" in said
+    assert Migrate.unable(replace(lazy, of=Extent.RANK), get_backend("runc")) is None
+
+
+def test_a_rank_belongs_to_migrate_and_auto_does_not_choose_for_it() -> None:
+    said = CheckpointRestore.unable(replace(RANK, facts=CHECKPOINT), get_backend("namespaces"))
+    assert said is not None and "migrate" in said
+    auto = Migrate.unable(replace(RANK, method=Method.AUTO), get_backend("qemu"))
+    assert auto is not None and "name a method" in auto
+
+
+@pytest.mark.parametrize("attachment", [Attachment.NONE, Attachment.MACVLAN])
+def test_other_attachments_do_not_carry_the_address_of_a_rank(attachment: Attachment) -> None:
+    backend = get_backend("namespaces")
+    e = Environment(name="e", backend="namespaces", attachment=attachment, placements=())
+    found = refuses_to_move_rank(RANK, e, backend, FakeHost(root=True), Method.CRIU)
+    assert isinstance(found, Unavailable) and found.remedy == "attachment: veth-bridge"
+
+
+def test_ranks_belong_to_a_job() -> None:
+    assert replace(RANK, of=None, ranks=4).misfit == ("ranks", "belongs to of: rank, or of: job")
+    assert (RANK.job_ranks, JOB.job_ranks, replace(RANK, ranks=5).job_ranks) == (3, 2, 5)
+    assert JOB.mpi and not RANK.mpi
+
+
+def test_the_connections_of_an_instance_are_held_and_its_seat_is_opened_in_time(tmp_path: Path) -> None:
+    environment = Environment(name="e", backend="namespaces", placements=())
+    request = InstanceRequest(
+        label="nearmetal-x",
+        hostname="h",
+        environment=environment,
+        cpus=(0,),
+        seat=None,
+        binds=(),
+        scratch=tmp_path,
+    )
+    assert connection_options(request, tmp_path) == ()
+    moved = replace(request, connections=True, arrival=("nm-box", "seat", "up", "/run/netns/a b", "port3"))
+    options = connection_options(moved, tmp_path)
+    assert options[0] == "--tcp-established" and options[-2:] == (
+        "--action-script",
+        str(tmp_path / "connect"),
+    )
+    assert "post-restore" in (text := (tmp_path / "connect").read_text()) and "'/run/netns/a b' port3" in text
+    write_configuration(("--tcp-established", "--ghost-limit", "256M"), tmp_path / "c")
+    assert (tmp_path / "c").read_text() == "tcp-established\nghost-limit 256M\n"
