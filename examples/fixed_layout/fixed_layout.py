@@ -1,4 +1,4 @@
-"""Backend fixed-layout: the bare machine with address-space randomisation switched off (setarch of util-linux)."""
+"""Backend fixed-layout: the bare machine without address-space randomisation (setarch of util-linux)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
             remedy="attachment: host",
         )
     prefix = wrapped(host)
-    # Whatever a step makes is removed on leaving, also when a later step fails: the groups first, then the process.
+    # What a step makes is removed on leaving, also if a later step fails: first the groups, then the process.
     with control_groups(request, {"cpuacct", "memory"}) as groups:
         spawning = time.monotonic_ns()
         launched = host.launch(

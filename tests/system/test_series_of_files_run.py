@@ -1,4 +1,4 @@
-"""A series from files alone: the one of the examples, on this machine; and how it goes on after it was killed."""
+"""A series from files alone: the example, on this machine; and how it goes on after it was killed."""
 
 from __future__ import annotations
 

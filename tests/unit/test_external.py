@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -152,7 +152,7 @@ def test_a_container_is_written_in_rounds_and_each_is_handed_over(tmp_path: Path
         options = ("--ext-unix-sk", "--shell-job", "--file-locks")
         return ("runc", "--criu", "/usr/sbin/criu", "checkpoint", *words, *options, *more, "web")
 
-    commands = {
+    commands: dict[tuple[str, ...], str | Callable[[Sequence[str]], str]] = {
         ("runc", "state", "web"): state,
         command(tmp_path / "round-0", rounds[0]): partial(write, 0),
         command(tmp_path / "round-1", rounds[1]): partial(write, 1),

@@ -25,7 +25,7 @@ from ..environments import (
     Tools,
 )
 from ..environments import criu as criu_of
-from ..environments.criu_images import image_bytes, memory_sent, statistics_of
+from ..environments.criu_images import image_bytes, made, memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
@@ -445,9 +445,3 @@ class _Course:
                 raise TrialFailedError(what, where=str(self._event.log))
             time.sleep(_LOOK_AGAIN)
         return now
-
-
-def made(directory: Path) -> Path:
-    """Make a directory, and return it."""
-    directory.mkdir()
-    return directory
