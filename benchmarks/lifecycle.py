@@ -156,7 +156,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--loads", type=int, nargs="+", default=range(len(LOADS)), choices=range(len(LOADS)))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="auto begins no cell after them")
-    parser.add_argument("--log", type=Path, help="file for what auto predicted and measured, as lines of JSON")
+    parser.add_argument(
+        "--log", type=Path, help="file for what auto predicted and measured, as lines of JSON"
+    )
     parser.add_argument("--quick", action="store_true", help="2 rounds, of auto 1; no interval is finite")
     asked = parser.parse_args()
     asked.auto_rounds = asked.rounds or (1 if asked.quick else 3)

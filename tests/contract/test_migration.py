@@ -264,7 +264,7 @@ def test_the_source_goes_on_when_its_destination_hangs(
         stopper = threading.Thread(target=_end_later, args=(f"{LABEL}-{name}", signal.SIGSTOP))
         stopper.start()
         with (
-            pytest.raises(RunError, match="it continues at its source: .* within 10 s"),
+            pytest.raises(RunError, match=r"it continues at its source: .* within 10 s"),
             moving(tools, place, guest, method, 1, name=name, bandwidth=2 << 20),
         ):
             pass

@@ -46,7 +46,7 @@ def test_commands_and_events(qemu: tuple[subprocess.Popen[bytes], Path]) -> None
         monitor.ask("stop")
         times = monitor.event_times()
         assert times["RESUME"] < times["STOP"] and monitor.event_times() == {}
-        with pytest.raises(RunError, match="QEMU refuses nonsense: .* not been found"):
+        with pytest.raises(RunError, match=r"QEMU refuses nonsense: .* not been found"):
             monitor.ask("nonsense")
 
 

@@ -295,6 +295,8 @@ def test_the_tool_is_killed(criu: Criu, case: Case, phase: Phase) -> None:
         timeout=600,
     )
     left_out = {Phase.FREEZE} if case.method is Method.CRIU_LAZY else set()
+    if case.name == "lxc":  # it is not prepared beside its source
+        left_out = {Phase.CONNECT}
     expected = 0 if phase in left_out else -signal.SIGKILL
     assert done.returncode == expected, done.stderr
     killed = Case(

@@ -184,9 +184,7 @@ def test_each_round_of_precopy_is_copied_before_the_next(
     for number, written in enumerate(pages):
         (tmp_path / f"stats.{number}").write_bytes(stats_dump(written))
     (own / "criu").write_text(
-        STAND_IN.format(
-            python=sys.executable, real=found.argv, log=str(log), stats=str(tmp_path / "stats.")
-        )
+        STAND_IN.format(python=sys.executable, real=found.argv, log=str(log), stats=str(tmp_path / "stats."))
     )
     (own / "criu").chmod(0o755)
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
@@ -194,10 +192,7 @@ def test_each_round_of_precopy_is_copied_before_the_next(
     assert done.now == f"pid:{program.pid} at there"
     names = [f"round-{number}" for number in range(rounds)]
     assert [json.loads(line) for line in log.read_text().splitlines()] == [
-        *(
-            ["pre-dump", f"../{names[n - 1]}" if n else "", True, names[:n]]
-            for n in range(rounds)
-        ),
+        *(["pre-dump", f"../{names[n - 1]}" if n else "", True, names[:n]] for n in range(rounds)),
         ["dump", names[-1], True, names],
     ]
     program.goes_on()

@@ -199,6 +199,28 @@ def test_corrected_intervals_hold_for_nine_of_ten_unseen_moves(number: int) -> N
     assert sum(held) >= 0.89 * len(held), sum(held) / len(held)
 
 
+def test_an_interval_contains_what_was_seen_before() -> None:
+    """Of ten moves, one took a third: the t interval of their logarithms ends at 0.46, and that one was 0.33."""
+    ratios = [1.0] * 9 + [1 / 3]
+    found = corrected(guess(1.0), past(ratios), "qmp").total
+    assert found.low == pytest.approx(1 / 3) and found.value == pytest.approx(3**-0.1)
+    assert found.high == pytest.approx(math.exp(-0.1098612 + 0.3474119 * 1.83 * math.sqrt(1.1)), rel=1e-4)
+    many = corrected(guess(1.0), past([1 / 3] + [1.0] * 44), "qmp").total
+    assert many.low > 0.6, "one of 45 is less than a twentieth"
+
+
+@pytest.mark.parametrize("number", [8, 20, 45])
+def test_intervals_hold_where_moves_are_of_two_sorts(number: int) -> None:
+    """A fifth of all moves stands still for a third of the time of the others."""
+    rng = random.Random(number)
+    held = []
+    for _ in range(2000):
+        ratios = [math.exp(rng.gauss(-1.1 * (rng.random() < 0.2), 0.15)) for _ in range(number + 1)]
+        found = corrected(guess(1.0), past(ratios[:-1]), "qmp").downtime
+        held.append(found.low <= 0.2 * ratios[-1] <= found.high)
+    assert sum(held) >= 0.9 * len(held), sum(held) / len(held)
+
+
 def test_a_bound_on_the_total_time_takes_the_shortest_downtime_within_it() -> None:
     known = Conditions(
         memory=Estimate.exactly(1e9),

@@ -17,6 +17,7 @@ MOST = 50
 _LEAST_SPREAD = 0.1
 """Standard deviation of log(measured / predicted) that is assumed at least."""
 _SHORTEST = 1e-4
+_TAIL = 0.05
 _T95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75)
 """95 % quantiles of Student's t for 1 to 15 degrees of freedom."""
 _T95_MORE = 1.75
@@ -54,7 +55,9 @@ def corrected(prediction: Prediction, past: Iterable[PastMove], kind: str) -> Pr
 def _scaled(estimate: Estimate, pairs: Sequence[tuple[float, float]]) -> Estimate:
     """Return an estimate scaled by the ratios of measured to predicted values.
 
-    The interval is the prediction interval of the next ratio, whose logarithm is taken as normal.
+    The interval is the prediction interval of the next ratio, whose logarithm is taken as normal. It is made
+    wider where the earlier ratios themselves do not fit: standstills of some methods are usually alike, and
+    now and then a third of that.
     """
     logs = [
         math.log(max(measured, _SHORTEST) / max(predicted, _SHORTEST))
@@ -66,5 +69,15 @@ def _scaled(estimate: Estimate, pairs: Sequence[tuple[float, float]]) -> Estimat
     n = len(logs)
     spread = max(statistics.stdev(logs), _LEAST_SPREAD) * math.sqrt(1 + 1 / n)
     half = spread * (_T95[n - 2] if n - 2 < len(_T95) else _T95_MORE)
-    value = max(estimate.value, _SHORTEST) * math.exp(statistics.fmean(logs))
-    return Estimate(value * math.exp(-half), value, value * math.exp(half))
+    scale, middle = max(estimate.value, _SHORTEST), statistics.fmean(logs)
+    least, most = _seen(logs)
+    low, high = min(middle - half, least), max(middle + half, most)
+    return Estimate(scale * math.exp(low), scale * math.exp(middle), scale * math.exp(high))
+
+
+def _seen(logs: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of earlier values outside of which the next one is in at most a tenth of cases, if
+    there are enough of them; else their range."""
+    ordered = sorted(logs)
+    cut = max(int((len(ordered) + 1) * _TAIL) - 1, 0)
+    return ordered[cut], ordered[-1 - cut]

@@ -148,7 +148,8 @@ class _Course:
         """Move it to the destination."""
         e, requested = self._event, self._mark()
         try:
-            target, restore = self._prepare()
+            target = self._target()
+            restore = self._prepare(target) if target.beside else None
             images, stopped = self._write()
             self._copy(target)
             if self._dumping is not None:
@@ -157,10 +158,11 @@ class _Course:
                 self._fetcher = self._connect_fetcher(target)
         except (RunError, OSError) as error:
             raise self._failed(error) from error
-        if self._fetcher is None and not self._instance.cgroups:
-            self._remove_source()  # by its label, which the restored instance has as well
+        if restore is None:
+            self._remove_source()
         try:
             with self._phase(Phase.RESTORE):
+                restore = restore or self._prepare(target)
                 self._restored = self._there.enter_context(restore(e.there / images.name))
         except (RunError, OSError) as error:
             raise self._failed(error) from error
@@ -203,31 +205,31 @@ class _Course:
         self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - begin
 
     def _with_layer(self, name: str, request: InstanceRequest) -> InstanceRequest:
-        layer = self._event.layers / name
-        layer.mkdir()
+        layer = made(self._event.layers / name)
         return replace(request, layer=layer, calls=self._event.layers / "calls")
 
-    def _prepare(self) -> tuple[InstanceRequest, Restore]:
-        """Prepare the destination while the program runs. Return the request for the instance there, and what
-        restores it."""
+    def _target(self) -> InstanceRequest:
+        """Return the request for the restored instance. It is prepared beside its source if the backend can
+        restore it there, as with lazy pages, and if the source has control groups to be removed by."""
+        e, lazy = self._event, self._event.method.fetches_later
+        able = Method.CRIU_LAZY in self._backend.checkpoints_by and bool(self._instance.cgroups)
+        request = replace(e.request, scratch=made(e.layers / "scratch"), beside=lazy or able, lazy=lazy)
+        return e.around.destination(self._with_layer("target", request))
+
+    def _prepare(self, target: InstanceRequest) -> Restore:
+        """Prepare the destination, and return what restores the instance there."""
         e = self._event
-        with self._phase(Phase.CONNECT):
+        restoring = self._backend.restoring(e.host, e.tools, e.criu, target)
+        with self._phase(Phase.CONNECT) if target.beside else contextlib.nullcontext():
             e.around.prepare()
-            scratch = e.layers / "scratch"
-            scratch.mkdir()
-            request = replace(e.request, scratch=scratch, beside=True, lazy=e.method.fetches_later)
-            target = e.around.destination(self._with_layer("target", request))
-            restoring = self._backend.restoring(e.host, e.tools, e.criu, target)
-            return target, self._there.enter_context(restoring)
+            return self._there.enter_context(restoring)
 
     def _write(self) -> tuple[Path, float]:
-        """Write the instance to files. Return their directory, and when its processes had ended.
-
-        With lazy pages, return when they were stopped.
-        """
+        """Write the instance to files. Return them, and when it had ended; with lazy pages, been stopped."""
         e = self._event
         previous = self._write_rounds() if e.method is Method.CRIU_PRECOPY else None
-        dump = Dump(images=self._directory("last"), previous=previous, tracked=previous is not None)
+        images = made(e.images / "last")
+        dump = Dump(images=images, previous=previous, tracked=previous is not None)
         if e.method is Method.CRIU_LAZY:
             return dump.images, self._write_lazily(replace(dump, server=criu_of.free_port()))
         if e.method is Method.CRIU_PAGESERVER:
@@ -235,8 +237,7 @@ class _Course:
             self._connect_server(dump)
         with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
             e.around.leave()
-            # CRIU ends the processes last. What a container program does after that takes its time while
-            # the images are copied.
+            # CRIU ends the processes last. A container program ends later, while the images are copied.
             self._dumping = dumping = self._start_dump(dump)
             while (left := criu_of.await_ends(self._held, 0.0)) and dumping.process.poll() is None:
                 time.sleep(_LOOK_AGAIN)
@@ -261,11 +262,6 @@ class _Course:
         self._sent += memory_sent(dumping.images, self._event.method)
         return statistics.frozen + statistics.freezing
 
-    def _directory(self, name: str) -> Path:
-        directory = self._event.images / name
-        directory.mkdir()
-        return directory
-
     def _start_dump(self, dump: Dump) -> criu_of.RunningDump:
         e = self._event
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
@@ -283,7 +279,7 @@ class _Course:
                 self._start_dump(dump).finish()
                 self._copy_files(dump.images)
 
-        previous, written = criu_of.write_rounds(lambda number: self._directory(str(number)), write)
+        previous, written = criu_of.write_rounds(lambda number: made(self._event.images / str(number)), write)
         self._copied += [CopyRound(left=size) for size in written]
         return previous
 
@@ -444,3 +440,9 @@ class _Course:
                 raise TrialFailedError(what, where=str(self._event.log))
             time.sleep(_LOOK_AGAIN)
         return now
+
+
+def made(directory: Path) -> Path:
+    """Make a directory, and return it."""
+    directory.mkdir()
+    return directory

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...errors import RunError, UnavailableError
+from ...errors import UnavailableError
 from ...host import Host, Process, runtime
 from ...host.guest_line import Clocks, Hello
 from ...host.pages import sample_pages

@@ -214,7 +214,9 @@ def _silent(error: RunError, method: Method, process: Process, sockets: Sockets)
     if not why:
         at = how_far("", registers(sockets.qmp))
         why = f"{error.what}; {at}: {console_words(read_log(sockets.console))}"
-    return RunError(f"the guest was moved by {method}, and is lost: it does not answer at its destination: {why}")
+    return RunError(
+        f"the guest was moved by {method}, and is lost: it does not answer at its destination: {why}"
+    )
 
 
 @contextmanager
