@@ -20,18 +20,19 @@ class Around:
     def begun(self) -> None:
         """The program runs."""
 
+    def destination(self, request: InstanceRequest) -> InstanceRequest:
+        """Return the request for the restored instance, given one like that of the source. The move has been
+        requested."""
+        return request
+
     def prepare(self) -> None:
-        """The move has been requested. The time for this counts as part of it."""
+        """The destination is prepared."""
 
     def leave(self) -> None:
         """The instance is going to be stopped at the source."""
 
     def stay(self) -> None:
         """It goes on at the source after a failure."""
-
-    def destination(self, request: InstanceRequest) -> InstanceRequest:
-        """Return the request for the restored instance, given that of the source."""
-        return request
 
     def ended(self) -> None:
         """The program has verified itself after the restore, and still runs."""

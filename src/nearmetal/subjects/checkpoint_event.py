@@ -209,17 +209,11 @@ class _Course:
         return replace(request, layer=layer, calls=self._event.layers / "calls")
 
     def _target(self) -> InstanceRequest:
-        """Return the request for the restored instance.
-
-        It is prepared while its source exists if the backend can restore beside a source, as with lazy pages,
-        and if the source has control groups to be removed by, and not only the label of both.
-        """
+        """Return the request for the restored instance. It is prepared beside its source if the backend can
+        restore it there, as with lazy pages, and if the source has control groups to be removed by."""
         e, lazy = self._event, self._event.method.fetches_later
         able = Method.CRIU_LAZY in self._backend.checkpoints_by and bool(self._instance.cgroups)
-        scratch = made(e.layers / "scratch")
-        request = replace(e.request, scratch=scratch, beside=lazy or able, lazy=lazy)
-        with self._phase(Phase.CONNECT):
-            e.around.prepare()
+        request = replace(e.request, scratch=made(e.layers / "scratch"), beside=lazy or able, lazy=lazy)
         return e.around.destination(self._with_layer("target", request))
 
     def _prepare(self, target: InstanceRequest) -> Restore:
@@ -227,6 +221,7 @@ class _Course:
         e = self._event
         restoring = self._backend.restoring(e.host, e.tools, e.criu, target)
         with self._phase(Phase.CONNECT) if target.beside else contextlib.nullcontext():
+            e.around.prepare()
             return self._there.enter_context(restoring)
 
     def _write(self) -> tuple[Path, float]:

@@ -13,6 +13,7 @@ from ..environments import (
     Checkpoints,
     Criu,
     HoldsConnections,
+    InstanceRequest,
     Migrates,
     Moved,
     MoveRequest,
@@ -88,9 +89,9 @@ class _RankChange(SeatChange):
         self.job.joined()
         self.before = measured_floor(self.job)
 
-    def prepare(self) -> None:
+    def destination(self, request: InstanceRequest) -> InstanceRequest:
         self.requested = time.monotonic()
-        super().prepare()
+        return super().destination(request)
 
     def ended(self) -> None:
         move = (self.requested, time.monotonic())
