@@ -4,16 +4,31 @@ to problems."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from ..model.environments.image import HOST
+from ..model.environments.placement import NodeKind
 from ..model.keys import did_you_mean
-from ..model.study import Attachment, Environment, Mode, Pinning, Placement, Shared, TransportWish
+from ..model.study import (
+    Attachment,
+    Design,
+    Environment,
+    Limits,
+    Mode,
+    Pinning,
+    Placement,
+    Reach,
+    Shared,
+    TransportWish,
+    Workload,
+)
 from .catalog import Catalog
 from .environments.attachments import check_attachment
 from .environments.backends import backends_that, capabilities_of, is_bare
 from .environments.guest import check_guest
 from .environments.storage import check_storage
 from .problems import Path, Problems
-from .tree import MapNode, Node, mark_of
+from .tree import MapNode, Node, entries_of, mark_of
 
 
 def usable(section: Environment, place: Placement) -> bool:
@@ -22,10 +37,73 @@ def usable(section: Environment, place: Placement) -> bool:
     On the host's own network they would all have the same address, and without a network they have none.
     Each emulated node has a network of its own, and can hold one instance of a bare backend.
     """
+    if place.real:
+        return section.attachment is Attachment.HOST and runs_on_nodes(section)
     if place.nodes > 1:
         bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
         return bare or section.attachment is Attachment.VETH_BRIDGE
     return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
+
+
+def on_machines(place: Placement | None, root: MapNode) -> Placement | None:
+    """Return a placement as one over machines if the design of the study names them."""
+    design = root.get("design")
+    named = isinstance(design, MapNode) and isinstance(design.get("nodes"), MapNode)
+    return replace(place, node_kind=NodeKind.MACHINE) if place is not None and named else place
+
+
+def runs_on_nodes(section: Environment) -> bool:
+    """Return whether instances of an environment can be started on a machine that is reached by ssh."""
+    can = capabilities_of(section.backend)
+    able = can is None or can.stands_inside or is_bare(section.backend)
+    return able and section.image == HOST and section.inside is None and section.guest is None
+
+
+def check_real_nodes(
+    design: Design,
+    root: MapNode,
+    placements: Mapping[str, Placement | None],
+    environments: Mapping[str, Environment | None],
+    workloads: Mapping[str, Workload | None],
+    problems: Problems,
+) -> None:
+    """Check what a study over machines cannot have."""
+    if design.nodes is None:
+        return
+    if design.reach is Reach.SSH:
+        at: Path = ("design", "reach")
+        problems.add(mark_of(root, at), at, "the instances on machines are reached by an agent only")
+    if design.instance_counters:
+        at = ("design", "instance_counters")
+        problems.add(mark_of(root, at), at, "no counters are read on machines that are reached by ssh")
+    for key, place in placements.items():
+        at = ("placements", key)
+        own = entries_of(root, "placements")[key][1]
+        if place is not None and isinstance(own, MapNode) and "link" in own.entries:
+            what = "machines have links of their own"
+            problems.add(mark_of(own, ("link",), key=True), (*at, "link"), what)
+    for key, section in environments.items():
+        if section is None:
+            continue
+        at = ("environments", key)
+        if not runs_on_nodes(section) or section.attachment is not Attachment.HOST:
+            bare = " or ".join(backends_that(lambda c: c.stands_inside))
+            what = (
+                f"on machines, an environment has attachment: host, image: host, and backend native or {bare}"
+            )
+            problems.add(mark_of(root, at, key=True), at, what)
+        elif section.beside is not None or section.storage is not None or section.movable:
+            what = "on machines, an environment has neither beside nor storage nor movable"
+            problems.add(mark_of(root, at, key=True), at, what)
+        elif section.limits != Limits() or section.share:
+            problems.add(
+                mark_of(root, at, key=True), at, "on machines, an environment has neither limits nor share"
+            )
+    for key, workload in workloads.items():
+        if workload is not None and (workload.event or workload.own_directory):
+            at = ("workloads", key)
+            what = "on machines, only kernels, and programs without a directory of their own, are measured"
+            problems.add(mark_of(root, at, key=True), at, what)
 
 
 def reach_memory(section: Environment, place: Placement) -> bool:
@@ -81,7 +159,7 @@ def check_environment(
                 else f"{section.backend} is the machine itself, which is one instance, on each emulated node "
                 f"by attachment: {Attachment.HOST}"
                 if is_bare(section.backend)
-                else f"write attachment: {Attachment.VETH_BRIDGE}"
+                else f"write attachment: {Attachment.HOST if place.real else Attachment.VETH_BRIDGE}"
             )
         elif place is not None and not unsure and not reach_memory(section, place):
             what = (
@@ -115,12 +193,19 @@ def check_placement(section: Placement, node: Node, path: Path, problems: Proble
     elif section.cpus and section.pinning is Pinning.NONE:
         what = "pinning: none lets every rank use all CPUs; take cpus out, or write another pinning"
         problems.add(mark_of(node, ("cpus",), key=True), (*path, "cpus"), what)
-    elif len(set(section.cpus)) < len(section.cpus) and not section.oversubscribe:
+    elif _cpu_twice(section) and not section.oversubscribe:
         what = (
             "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning: "
             "write oversubscribe: true if that is what you want"
         )
         problems.add(mark_of(node, ("cpus",)), (*path, "cpus"), what)
+
+
+def _cpu_twice(section: Placement) -> bool:
+    """Return whether two ranks have the same CPU. Each of several machines has CPUs of its own."""
+    own = section.instances * section.tasks if section.real else len(section.cpus) or 1
+    parts = [section.cpus[first : first + own] for first in range(0, len(section.cpus), own)]
+    return any(len(set(part)) < len(part) for part in parts)
 
 
 def check_named_workloads(

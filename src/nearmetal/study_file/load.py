@@ -11,7 +11,14 @@ from ..errors import Mark, UsageError
 from ..lifecycle import Method
 from ..model.study import Environment, Placement, Study
 from .catalog import Catalog
-from .checks import check_beside, check_environment, check_named_workloads, check_placement
+from .checks import (
+    check_beside,
+    check_environment,
+    check_named_workloads,
+    check_placement,
+    check_real_nodes,
+    on_machines,
+)
 from .design import check_arms, check_design, read_design
 from .environments.images import check_images, read_images
 from .environments.inside import check_inside
@@ -69,7 +76,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     move_keys(root)
     top = validate(TopSection, root, (), problems)
     placements = {
-        key: read(Placement, node, ("placements", key), problems, name=key)
+        key: on_machines(read(Placement, node, ("placements", key), problems, name=key), root)
         for key, (_, node) in entries_of(root, "placements").items()
     }
     environments = {
@@ -100,6 +107,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
             if environment is not None:
                 check_beside(environment, node, ("environments", key), design.mode, catalog, problems)
         check_design(design, design_node, environments, workloads, catalog, problems)
+        check_real_nodes(design, root, placements, environments, workloads, problems)
     frame = frame_of(root, top.name if top else "", placements, environments, design, problems)
     known = tuple(w for w in workloads.values() if w is not None)
     if frame is not None and catalog is not None:
