@@ -50,11 +50,13 @@ test-kvm: setup-test
 	$(PYTHON) -m pytest tests/nested/test_nested_kvm.py $(ARGS)
 
 # Several workers: on this machine, by ssh from a daemon on the loopback interface, and in jobs of a real Slurm,
-# whose packages are downloaded and unpacked but not installed. Six minutes on two cores.
+# whose packages are downloaded and unpacked but not installed; and ranks on two machines, which are network
+# namespaces with a daemon each. Eight minutes on two cores.
 test-cluster: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,engines.py inventory.py nodes_check.py plan_nodes.py records_claims.py \
 	  coordinator.py coordinator_memory.py run_nodes.py) \
-	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py) -q $(ARGS)
+	  tests/unit/study_file/test_study_file_machines.py tests/contract/test_agent_on_a_machine.py \
+	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py) tests/system/test_real_nodes.py -q $(ARGS)
 
 lint: setup-test
 	.venv/bin/ruff check .

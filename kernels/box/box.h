@@ -101,6 +101,8 @@ int connect_to(const char *path);
 /* A line to an agent that listens at "tcp:ADDRESS:PORT" or behind a Unix socket, and has spoken. Calls until
  * then, or refuse() after so many seconds. key_file: holds what it must be told first, NULL for nothing. */
 int call_agent(const char *where, const char *key_file, long seconds);
+/* A line to the agent that a command leads to by its standard input and output. It ends with us. */
+int start_agent(char *const command[]);
 
 /* Enters the cgroups and the namespaces of pid (0: the cgroups only; only: those kinds, such as "net,uts",
  * NULL for all) and runs argv there. */

@@ -1,7 +1,10 @@
-/* nm-box guest SOCKET [--stdin PATH] [--stdout PATH] -- COMMAND...: a command in a virtual machine, by the
- * multiplexer that holds the line to its agent (multiplex.c). Environment, directory, streams and signals are
- * handed over; we end as it ends.
- */
+/* nm-box guest SOCKET [--only FILE] [--stdin PATH] [--stdout PATH] -- COMMAND...: a command in a virtual
+ * machine or on another machine, by the multiplexer that holds the line to its agent (multiplex.c).
+ * Environment, directory, streams and signals are handed over; we end as it ends.
+ *
+ * --only: the file says which variables are handed over, as rules that each end with a zero byte; the first
+ * that fits decides. "+NAME=VALUE" and "-NAME=VALUE": this variable with this value is, or is not.
+ * "+PREFIX*": all whose names begin so are. Others are not. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "frames.h"
@@ -38,6 +41,31 @@ static void put_text(struct bytes *to, const char *text) {
         die("allocate", "command");
 }
 
+/* The rules of --only; NULL where everything is handed over. */
+static char *rules;
+static size_t rules_size;
+
+static void read_rules(const char *path) {
+    FILE *file = fopen(path, "re");
+    long size = file != NULL && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    if (size < 0 || fseek(file, 0, SEEK_SET) != 0 || (rules = calloc(1, (size_t)size + 1)) == NULL ||
+        fread(rules, 1, (size_t)size, file) != (size_t)size)
+        die("read", path);
+    rules_size = (size_t)size;
+    fclose(file);
+}
+
+static bool handed_over(const char *variable) {
+    for (const char *rule = rules; rule != NULL && rule < rules + rules_size; rule += strlen(rule) + 1) {
+        size_t length = strlen(rule);
+        bool prefix = length > 1 && rule[length - 1] == '*' && strchr(rule, '=') == NULL;
+        if (prefix ? strncmp(variable, rule + 1, length - 2) == 0
+                   : length > 0 && strcmp(variable, rule + 1) == 0)
+            return rule[0] == '+';
+    }
+    return rules == NULL;
+}
+
 static void put_command(struct bytes *to, int argc, char **argv) {
     struct bytes texts = {NULL, 0, 0, 0};
     char here[PATH_MAX] = "/", words[16];
@@ -49,7 +77,8 @@ static void put_command(struct bytes *to, int argc, char **argv) {
     for (int i = 0; i < argc; i++)
         put_text(&texts, argv[i]);
     for (char **variable = environ; *variable != NULL; variable++)
-        put_text(&texts, *variable);
+        if (handed_over(*variable))
+            put_text(&texts, *variable);
     if (bytes_left(&texts) > LONGEST_FRAME)
         refuse("command and environment are too long", argv[0]);
     if (!frame_put(to, 0, RUN, texts.data, bytes_left(&texts)))
@@ -166,11 +195,14 @@ int guest_main(int argc, char **argv) {
             replace(STDIN_FILENO, argv[at + 1], O_RDONLY);
         else if (strcmp(argv[at], "--stdout") == 0)
             replace(STDOUT_FILENO, argv[at + 1], O_WRONLY);
+        else if (strcmp(argv[at], "--only") == 0)
+            read_rules(argv[at + 1]);
         else
             refuse("unknown option", argv[at]);
     }
     if (at + 1 >= argc || strcmp(argv[at], "--") != 0)
-        refuse("usage: nm-box guest SOCKET [--stdin PATH] [--stdout PATH] -- COMMAND...", "guest");
+        refuse("usage: nm-box guest SOCKET [--only FILE] [--stdin PATH] [--stdout PATH] -- COMMAND...",
+               "guest");
     int line = connect_to(argv[1]);
     if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) != 0 || fcntl(line, F_SETFL, O_NONBLOCK) != 0)
         die("pipe", "signals");

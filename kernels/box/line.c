@@ -1,5 +1,5 @@
-/* The line to an agent that listens: by TCP, or by a Unix socket that another program (ssh -L) leads to it.
- */
+/* The line to an agent that listens: by TCP, or by a Unix socket that another program (ssh -L) leads to it;
+ * and to one that a program (ssh) starts and leads to by its own streams. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -94,4 +94,24 @@ int call_agent(const char *where, const char *key_file, long seconds) {
         close(fd);
     }
     refuse("no agent answers", where);
+}
+
+int start_agent(char *const command[]) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        die("socketpair", command[0]);
+    pid_t child = fork();
+    if (child < 0)
+        die("fork", command[0]);
+    if (child == 0) {
+        die_with_parent();
+        if (dup2(ends[1], STDIN_FILENO) < 0 || dup2(ends[1], STDOUT_FILENO) < 0)
+            die("dup2", command[0]);
+        execvp(command[0], command);
+        die("exec", command[0]);
+    }
+    close(ends[1]);
+    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
+        die("fcntl", command[0]);
+    return ends[0];
 }

@@ -1,6 +1,8 @@
-/* nm-box multiplex --port PATH | --connect LINE [--key FILE] [--seconds N] --listen PATH --report-fd N: holds
- * the host's end of the line to a guest's agent. QEMU connects to the port; an agent that listens is called
- * at tcp:ADDRESS:PORT or a socket that leads to it, until it answers or that many seconds have passed.
+/* nm-box multiplex --port PATH | --connect LINE [--key FILE] [--seconds N] --listen PATH --report-fd N, or
+ * nm-box multiplex --listen PATH --report-fd N -- COMMAND...: holds the host's end of the line to an agent.
+ * QEMU connects to the port; an agent that listens is called at tcp:ADDRESS:PORT or a socket that leads to
+ * it, until it answers or that many seconds have passed; and a command (ssh ... nm-guest serve) leads to one
+ * by its standard input and output.
  * Programs of the host connect to the socket, which only our user may, and each gets a channel of its own.
  * Ends when the guest does, or the thread that started us.
  *
@@ -297,8 +299,9 @@ int multiplex_main(int argc, char **argv) {
             refuse("unknown option", "multiplex");
         }
     }
-    if ((port == NULL) == (line == NULL) || path == NULL || report_fd < 0)
-        refuse("multiplex needs --port (or --connect), --listen and --report-fd", "multiplex");
+    char **command = optind < argc ? argv + optind : NULL;
+    if ((port != NULL) + (line != NULL) + (command != NULL) != 1 || path == NULL || report_fd < 0)
+        refuse("multiplex needs --port, --connect or a command, and --listen and --report-fd", "multiplex");
     die_with_parent();
     signal(SIGPIPE, SIG_IGN);
     int listening = listen_at(path), waiting = port != NULL ? listen_at(port) : -1;
@@ -311,7 +314,7 @@ int multiplex_main(int argc, char **argv) {
         guest = accept4(waiting, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         close(waiting);
     } else {
-        guest = call_agent(line, key, seconds);
+        guest = command != NULL ? start_agent(command) : call_agent(line, key, seconds);
     }
     if (guest < 0)
         die("accept", "guest");

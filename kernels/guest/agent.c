@@ -4,6 +4,8 @@
 #include "frames.h"
 #include "port.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -36,6 +39,9 @@ struct channel {
 static struct channel channels[MOST_CHANNELS];
 static size_t count;
 static struct bytes sending;
+/* Commands get the variables of this process, and over these what the host sends. In a guest they get what
+ * the host sends, and nothing else. */
+static bool own_variables;
 
 static void send_frame(uint32_t id, enum kind kind, const void *payload, size_t size) {
     if (!frame_put(&sending, id, kind, payload, size))
@@ -82,7 +88,11 @@ static _Noreturn void run_child(char *cwd, char **words, char **variables, const
         fflush(stdout);
         _exit(status < 0 ? EXIT_NOT_FOUND : status);
     }
-    environ = variables;
+    if (own_variables)
+        for (char **variable = variables; *variable != NULL; variable++)
+            putenv(*variable);
+    else
+        environ = variables;
     execvp(words[0], words);
     int reason = errno;
     fail_report("exec: %s (%s)", strerror(reason), words[0]);
@@ -263,11 +273,11 @@ static void finish(void) {
     }
 }
 
-static size_t watch(struct pollfd *asked, int port, int signals) {
+static size_t watch(struct pollfd *asked, int in, int out, int signals) {
     size_t n = 0;
-    asked[n++] =
-        (struct pollfd){.fd = port, .events = (short)(POLLIN | (bytes_left(&sending) ? POLLOUT : 0))};
+    asked[n++] = (struct pollfd){.fd = in, .events = POLLIN};
     asked[n++] = (struct pollfd){.fd = signals, .events = POLLIN};
+    asked[n++] = (struct pollfd){.fd = bytes_left(&sending) ? out : -1, .events = POLLOUT};
     for (size_t i = 0; i < count; i++) {
         struct channel *c = &channels[i];
         if (c->in != CLOSED && bytes_left(&c->waiting) > 0)
@@ -279,20 +289,20 @@ static size_t watch(struct pollfd *asked, int port, int signals) {
     return n;
 }
 
-/* Until the other end of the port is gone. */
-static void converse(int port, int signals) {
+/* Until the other end of the line is gone: `in` is read and `out` is written, which may be one. */
+static void converse(int in, int out, int signals) {
     struct bytes received = {NULL, 0, 0, 0};
-    struct pollfd asked[2 + 3 * MOST_CHANNELS];
+    struct pollfd asked[3 + 3 * MOST_CHANNELS];
     struct signalfd_siginfo what;
     struct head head;
     const char *payload;
     for (;;) {
-        size_t n = watch(asked, port, signals);
+        size_t n = watch(asked, in, out, signals);
         if (poll(asked, n, -1) < 0 && errno != EINTR)
             give_up("poll", "agent");
         if (read(signals, &what, sizeof what) == (ssize_t)sizeof what)
             reap();
-        ssize_t got = (asked[0].revents & (POLLIN | POLLHUP)) ? bytes_read(port, &received) : 1;
+        ssize_t got = (asked[0].revents & (POLLIN | POLLHUP)) ? bytes_read(in, &received) : 1;
         if (got == 0 || (got < 0 && errno != EAGAIN))
             break;
         int whole;
@@ -303,14 +313,13 @@ static void converse(int port, int signals) {
             break;
         }
         finish();
-        if (!bytes_write(port, &sending))
+        if (!bytes_write(out, &sending))
             break;
     }
     bytes_free(&received);
 }
 
-void serve(const struct given *given, const char *hello) {
-    char text[1024];
+static int watch_children(void) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -319,18 +328,78 @@ void serve(const struct given *given, const char *hello) {
     int signals = signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signals < 0)
         give_up("signalfd", "agent");
+    return signals;
+}
+
+static void greet(const char *hello) {
+    char text[1024];
+    int length = snprintf(text, sizeof text, "%s, \"agent\": %" PRIu64 "}", hello, guest_now());
+    send_frame(0, HELLO, text, (size_t)length);
+}
+
+/* Nobody waits for their ends any more. */
+static void end_commands(void) {
+    while (count > 0) {
+        kill(-channels[0].pid, SIGKILL);
+        forget(&channels[0]);
+    }
+}
+
+void serve(const struct given *given, const char *hello) {
+    int signals = watch_children();
     for (;;) {
         int port = open_port(given);
-        int length = snprintf(text, sizeof text, "%s, \"agent\": %" PRIu64 "}", hello, guest_now());
-        send_frame(0, HELLO, text, (size_t)length);
-        converse(port, signals);
+        greet(hello);
+        converse(port, port, signals);
         close(port);
         sending.begin = sending.end = 0;
-        while (count > 0) { /* their caller is gone */
-            kill(-channels[0].pid, SIGKILL);
-            forget(&channels[0]);
-        }
+        end_commands();
         usleep(20000);
         reap();
     }
+}
+
+/* The parent of a process; 0 where it has ended meanwhile. */
+static long parent_of(const char *pid) {
+    char path[64], text[512];
+    long parent = 0;
+    snprintf(path, sizeof path, "/proc/%.16s/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *name_end = strrchr(text, ')'); /* a name may hold spaces and brackets */
+    return name_end != NULL && sscanf(name_end + 1, " %*c %ld", &parent) == 1 ? parent : 0;
+}
+
+/* Ends all descendants: those of a child that has ended become ours (PR_SET_CHILD_SUBREAPER). */
+static void end_descendants(void) {
+    for (int tries = 0; tries < 5000 && (waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD); tries++) {
+        DIR *processes = opendir("/proc");
+        for (struct dirent *entry; processes != NULL && (entry = readdir(processes)) != NULL;)
+            if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == getpid())
+                kill((pid_t)atol(entry->d_name), SIGKILL);
+        if (processes != NULL)
+            closedir(processes);
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            continue;
+        usleep(1000);
+    }
+}
+
+void serve_here(const char *hello) {
+    int signals = watch_children();
+    int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (in < 0 || out < 0 || nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 ||
+        dup2(STDERR_FILENO, STDOUT_FILENO) < 0 || fcntl(in, F_SETFL, O_NONBLOCK) != 0 ||
+        fcntl(out, F_SETFL, O_NONBLOCK) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        give_up("streams", "agent");
+    own_variables = true;
+    greet(hello);
+    converse(in, out, signals);
+    end_commands();
+    end_descendants();
+    exit(0);
 }

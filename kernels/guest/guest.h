@@ -1,5 +1,7 @@
 /* What the parts of nm-guest share. It is the first process of a guest: it makes the root from what the
- * kernel command line says, then runs commands for the host. Linked statically: it has to run in any image.
+ * kernel command line says, then runs commands for the host. "nm-guest serve" runs commands on a machine that
+ * runs already, for whoever holds the other ends of its standard input and output. Linked statically: it has
+ * to run in any image.
  */
 #ifndef NM_GUEST_H
 #define NM_GUEST_H
@@ -25,7 +27,7 @@ uint64_t guest_now(void);
 void say(const char *step, const char *detail);
 /* A line on the console, "nm-step: NAME": what is begun, for a host that waits in vain. */
 void begin_step(const char *name);
-/* The same as say(), and the guest ends. */
+/* The same as say(), and the guest ends; on a machine that runs already, this process alone. */
 _Noreturn void give_up(const char *step, const char *detail);
 
 struct given read_given(void);
@@ -42,6 +44,9 @@ int print_network(const char *interface);
 void name_interface(const char *mac, const char *name);
 /* Runs commands for whoever holds the other end of the port; never returns. hello: sent first. */
 _Noreturn void serve(const struct given *given, const char *hello);
+/* The same by the standard streams of this process. At their end all that it has started is ended, and it is
+ * too. */
+_Noreturn void serve_here(const char *hello);
 
 /* Commands that the agent has in itself (put, get, fill, drain, holdings, network, become); -1: it is none of
  * them. */

@@ -193,3 +193,27 @@ def test_checks_of_all_nodes_show_their_differences_first(tmp_path: Path, three:
     assert "Connection refused" in found["nodes"]["node4"]["reason"]
     assert {c["state"] for c in found["nodes"]["node3"]["checks"] if c["what"] == "kernels"} == {"works"}
     assert "MPI" in found["alike"] and "memory" in found["alike"]
+
+
+@pytest.mark.apart
+def test_what_a_killed_worker_left_is_removed_on_its_node(here: Path, daemon: Daemon) -> None:
+    file = inventory("nodes:\n  n[1-2]: {}", daemon.config, here)
+    run = started(*on("ssh", 3000, *daemon.options, workers=1), cwd=here)
+    until(lambda: len(claims(here, "done")) >= 2)
+    label = nodes_of(here)["n1"]["run"]
+    os.kill(worker_of(here, label), signal.SIGKILL)
+    run.kill()
+    run.communicate(timeout=600)
+    seen = json.loads(nearmetal("clean", "--nodes", str(file), "--dry-run", "--json", cwd=here).stdout)[
+        "nodes"
+    ]
+    assert any(label in item["name"] for item in seen["n1"]["found"])
+    done = nearmetal("clean", "--nodes", str(file), cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"removed  scratch directory  {label}" in done.stdout or f"removed  process  {label}" in done.stdout
+    )
+    after = json.loads(nearmetal("clean", "--nodes", str(file), "--dry-run", "--json", cwd=here).stdout)[
+        "nodes"
+    ]
+    assert not any(label in item["name"] for node in after.values() for item in node["found"])

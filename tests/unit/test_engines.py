@@ -20,6 +20,7 @@ from nearmetal.host import Completed
 from nearmetal.model.change import replace
 from nearmetal.testing.fake_host import FakeHost
 
+CONFIG = "Configuration data as of today\nMaxArraySize            = 1001\nMaxJobCount = 10000\n"
 JOB = Job(
     name="nearmetal-s",
     argv=("python3", "-m", "nearmetal", "run-block", "/r/a b"),
@@ -48,12 +49,16 @@ class Batch(FakeHost):
 
 
 def test_slurm_submits_an_array_whose_script_becomes_the_worker() -> None:
-    host = Batch({("sbatch",): "17;cluster\n", ("squeue",): "17_1 RUNNING\n17_2 PENDING\n"})
+    host = Batch(
+        {("sbatch",): "17;cluster\n", ("squeue",): "17_1 RUNNING\n17_2 PENDING\n", ("scontrol",): CONFIG}
+    )
     assert Slurm().submit(host, JOB, {"extra": "-p 'my part'"}) == ("17",)
-    (argv,) = host.calls
+    _, argv = host.calls
     assert {"--array=1-2", "--exclusive", "--requeue", "--nodes=1", "--cpus-per-task=4"} <= set(argv)
     assert {"--time=61", "--output=/r/workers/%a.out", "-p", "my part"} <= set(argv)
-    assert host.stdin == ["#!/bin/sh\ncd /home/u || exit 1\nexec python3 -m nearmetal run-block '/r/a b'\n"]
+    assert host.stdin[1:] == [
+        "#!/bin/sh\ncd /home/u || exit 1\nexec python3 -m nearmetal run-block '/r/a b'\n"
+    ]
     assert Slurm().states(host, ["17"], {}) == {"17_1": State.RUNNING, "17_2": State.WAITING}
     gone = Batch({("squeue",): 1})
     assert Slurm().states(gone, ["17"], {}) == {"17": State.ENDED}
@@ -63,9 +68,57 @@ def test_slurm_submits_an_array_whose_script_becomes_the_worker() -> None:
 
 
 def _submitted(engine: Slurm, job: Job) -> tuple[str, ...]:
-    host = Batch({("sbatch",): "1\n"})
+    host = Batch({("sbatch",): "1\n", ("scontrol",): CONFIG})
     engine.submit(host, job, {})
-    return host.calls[0]
+    return host.calls[-1]
+
+
+class Arrays(Batch):
+    """A Slurm that numbers its jobs, and refuses them from one on."""
+
+    def __init__(self, config: str, refused: int = 0) -> None:
+        super().__init__({("sbatch",): "", ("scontrol",): config, ("scancel",): ""})
+        self.jobs, self.refused = 0, refused
+
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
+        if argv[0] != "sbatch":
+            return super().answer(argv, stdin)
+        self.jobs += 1
+        code = int(self.jobs == self.refused)
+        return Completed(argv=argv, returncode=code, stdout=f"{self.jobs}\n", stderr="no", seconds=0.0)
+
+
+def test_more_workers_than_an_array_of_slurm_holds_are_several_arrays() -> None:
+    host = Arrays(CONFIG.replace("1001", "4"))
+    assert Slurm().submit(host, replace(JOB, workers=8), {}) == ("1", "2", "3")
+    words = [[w for w in argv if w.startswith(("--array", "--output"))] for argv in host.calls[1:]]
+    assert words == [
+        ["--array=1-3", "--output=/r/workers/%a.out"],
+        ["--array=1-3", "--output=/r/workers/2-%a.out"],
+        ["--array=1-2", "--output=/r/workers/3-%a.out"],
+    ]
+    whole = Arrays(CONFIG)
+    assert Slurm().submit(whole, replace(JOB, workers=1000), {}) == ("1",)
+    refusing = Arrays(CONFIG.replace("1001", "4"), refused=2)
+    with pytest.raises(RunError):
+        Slurm().submit(refusing, replace(JOB, workers=8), {})
+    assert refusing.calls[-1] == ("scancel", "--quiet", "1"), "what was submitted is taken back"
+    with pytest.raises(RunError, match="allows no job arrays"):
+        Slurm().submit(Arrays(CONFIG.replace("1001", "1")), JOB, {})
+    with pytest.raises(RunError, match="names no MaxArraySize"):
+        Slurm().submit(Arrays("ClusterName = c\n"), JOB, {})
+
+
+class Gone(Batch):
+    """A batch system whose controller does not answer."""
+
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
+        return Completed(argv=argv, returncode=1, stdout="", stderr="Unable to contact", seconds=0.0)
+
+
+@pytest.mark.parametrize("engine", [Slurm(), HTCondor()])
+def test_workers_of_a_controller_that_does_not_answer_may_go_on(engine: Slurm | HTCondor) -> None:
+    assert engine.states(Gone({}), ["17"], {}) == {"17": State.WAITING}
 
 
 def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
@@ -78,9 +131,36 @@ def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
     assert "queue 2\n" in text and "request_cpus = 4" in text and "executable = python3\n" in text
     assert HTCondor().states(host, ["5"], {}) == {"5.0": State.RUNNING, "5.1": State.WAITING}
     assert HTCondor().states(Batch({("condor_q",): ""}), ["5"], {}) == {"5": State.ENDED}
+    assert (
+        "condor_q",
+        "-constraint",
+        "ClusterId == 5 || DAGManJobId == 5",
+        "-af:j",
+        "JobStatus",
+    ) in host.calls
     HTCondor().cancel(host, ["5"], {})
     assert quoted(["it's", '"so"', ""]) == "\"'it''s' '\"\"so\"\"' ''\""
     assert "allowed_job_duration" not in description(replace(JOB, seconds=None), "")
+
+
+def test_dagman_submits_the_workers_on_request(tmp_path: Path) -> None:
+    said = "Submitting job(s).\n1 job(s) submitted to cluster 7.\n------\n"
+    host = Batch({("condor_submit",): "", ("condor_submit_dag",): said})
+    job = replace(JOB, logs=tmp_path)
+    assert HTCondor().submit(host, job, {"dagman": "yes"}) == ("7",)
+    assert host.calls == [
+        ("condor_submit_dag", "-force", "-batch-name", "nearmetal-s", f"{tmp_path}/workers.dag")
+    ]
+    graph = (tmp_path / "workers.dag").read_text().splitlines()
+    one = tmp_path / "worker.sub"
+    assert graph[:2] == [f"JOB w1 {one}", 'VARS w1 worker="1"'] and len(graph) == 4
+    assert f"output = {tmp_path}/$(worker).out" in one.read_text() and "queue 1\n" in one.read_text()
+    with pytest.raises(UsageError, match="neither yes nor no"):
+        HTCondor().submit(host, job, {"dagman": "1"})
+    with pytest.raises(RunError, match="no number of a cluster"):
+        HTCondor().submit(
+            Batch({("condor_submit",): "", ("condor_submit_dag",): "?"}), job, {"dagman": "yes"}
+        )
 
 
 @pytest.mark.parametrize(

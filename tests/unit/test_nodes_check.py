@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from nearmetal.api import nodes as api_nodes
 from nearmetal.api.checking import ENVIRONMENT, NOT_HERE, WORKS, Check
 from nearmetal.api.nodes import NodeCheck, compared, options_of
+from nearmetal.cli.machine import clean
 from nearmetal.cli.nodes_text import nodes_lines
+from nearmetal.errors import ExitCode
+from nearmetal.host import Completed
 from nearmetal.host.facts.nodes import UNKNOWN, differences, node_facts
 from nearmetal.model.inventory import Inventory, InventoryNode
 
@@ -85,6 +93,38 @@ def test_a_fact_that_a_node_lacks_differs() -> None:
     assert found["kernel"] == {"6.1.0-13": ("n1",), UNKNOWN: ("n2",)}
     assert found["governor"] == {"not known: no cpufreq": ("n1",), UNKNOWN: ("n2",)}
     assert found["mitigations"]["retbleed: untrained"] == ("n1",)
+
+
+def test_what_is_left_on_each_node_is_shown_and_a_silent_node_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hosts.yaml"
+    file.write_text("nodes: {n1: {}, n2: {}, n3: {}}\n")
+    item = {"kind": "process", "name": "nearmetal-00000a", "detail": "4711"}
+    answers = {
+        "n1": json.dumps({"found": [item], "left": [], "failures": []}),
+        "n2": "Welcome\n" + json.dumps({"found": [], "left": [], "failures": []}),
+        "n3": "no such command",
+    }
+    asked: list[str] = []
+
+    def on_node(host: object, name: str, line: str, *rest: object) -> Completed:
+        asked.append(line)
+        return Completed(argv=(), returncode=0, stdout=answers[name], stderr="", seconds=0.0)
+
+    monkeypatch.setattr(api_nodes, "on_node", on_node)
+    assert clean(dry_run=False, nodes=str(file), json=False) == ExitCode.UNAVAILABLE
+    out, err = capsys.readouterr()
+    assert "n1  removed  process  nearmetal-00000a\nnothing of nearmetal is left on n2\n" in out
+    assert "n3 did not answer: nearmetal does not run there" in err
+    assert all(line.endswith("clean --json") for line in asked)
+    answers["n3"] = json.dumps({"found": [item], "left": [item], "failures": ["cannot be killed"]})
+    assert clean(dry_run=False, nodes=str(file), json=True) == ExitCode.FAILED_TRIALS
+    form = json.loads(capsys.readouterr().out)["nodes"]
+    assert form["n1"] == {"answered": True, "found": [item], "left": [], "failures": []}
+    assert form["n3"]["left"] == [item]
+    assert clean(dry_run=True, nodes=str(file), json=True) == ExitCode.DONE
+    assert asked[-1].endswith("clean --json --dry-run")
 
 
 def test_the_options_of_ssh_are_made_from_the_inventory() -> None:

@@ -12,13 +12,22 @@ from pathlib import Path
 import pytest
 from tests.unit.test_next_block import STUDY
 
-from nearmetal.errors import RecordsError
+from nearmetal.api.engines import serve_here
+from nearmetal.errors import DiskFullError, RecordsError
 from nearmetal.model.change import replace
+from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import Claim
+from nearmetal.node.progress import Silent
 from nearmetal.plan import make_block
 from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory, claimed_attempts
 from nearmetal.run.decide import Verifications, next_block
 from nearmetal.testing.plain import PLAIN
+
+
+def an_order(number: int = 1) -> NextBlock:
+    return next_block(
+        STUDY, number, 1, slices={}, work={}, settled={}, verifications=Verifications(), verify_all=False
+    )
 
 
 def test_each_attempt_goes_to_exactly_one_worker(tmp_path: Path) -> None:
@@ -116,19 +125,7 @@ def test_a_corrupt_claim_is_named(tmp_path: Path) -> None:
 
 def test_orders_come_back_in_the_order_of_their_blocks(tmp_path: Path) -> None:
     orders = Orders(tmp_path)
-    given = [
-        next_block(
-            STUDY,
-            number,
-            1,
-            slices={},
-            work={},
-            settled={},
-            verifications=Verifications(),
-            verify_all=False,
-        )
-        for number in (10, 9, 2)
-    ]
+    given = [an_order(number) for number in (10, 9, 2)]
     for order in given:
         orders.give(order)
     orders.give(replace(given[0], attempt=2))
@@ -140,22 +137,89 @@ def test_orders_come_back_in_the_order_of_their_blocks(tmp_path: Path) -> None:
     assert orders.stopped and not list(orders.read())
 
 
-def test_an_order_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders = Orders(tmp_path)
-    orders.give(
-        next_block(
-            STUDY, 1, 1, slices={}, work={}, settled={}, verifications=Verifications(), verify_all=False
-        )
-    )
+def of_another_user(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the files with this name belong to another user, as far as one can see."""
     stat = Path.stat
 
     def foreign(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
         found = stat(path, follow_symlinks=follow_symlinks)
-        return os.stat_result((*found[:4], 4711, *found[5:])) if path.name == "1.json" else found
+        return os.stat_result((*found[:4], 4711, *found[5:])) if path.name == name else found
 
     monkeypatch.setattr(Path, "stat", foreign)
+
+
+def test_an_order_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = Orders(tmp_path)
+    orders.give(an_order())
+    of_another_user(monkeypatch, "1.json")
     with pytest.raises(RecordsError, match="belongs to another user"):
         list(orders.read())
+
+
+def test_records_of_another_user_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
+    directory.freeze(seed=1, arms=("a",), provenance={})
+    for writer in ("own", "other"):
+        with directory.writer(writer) as file:
+            file.append(replace(PLAIN, run=writer))
+    assert len(NewTrials(directory.path / "trials").read()) == 2
+    of_another_user(monkeypatch, "other.jsonl")
+    with pytest.raises(RecordsError, match=r"another user .*, and its records would count") as caught:
+        NewTrials(directory.path / "trials").read()
+    assert caught.value.where == str(directory.path / "trials/other.jsonl")
+
+
+@pytest.mark.parametrize("name", ["study.yaml", "plan.json", "provenance.json"])
+def test_a_worker_refuses_what_another_user_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
+    directory.freeze(seed=1, arms=("a",), provenance={})
+    of_another_user(monkeypatch, name)
+    with pytest.raises(RecordsError, match=r"another user .*, and it says what is executed"):
+        serve_here(
+            directory,
+            lambda done: None,
+            Silent(),
+            command="nearmetal run-block",
+            started=0.0,
+            seconds=None,
+            lease=60.0,
+            inside=False,
+            force=False,
+        )
+    assert not (directory.path / "present").exists(), "nothing was begun"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_shared_directory_gives_no_half_of_a_claim_or_an_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    claims, orders = Claims(tmp_path / "claims", "a"), Orders(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(code, os.strerror(code))))
+        with pytest.raises(DiskFullError) as claimed:
+            claims.take(1, 1)
+        with pytest.raises(DiskFullError):
+            orders.give(an_order())
+    assert claimed.value.where == str(tmp_path) and "nearmetal resume" in str(claimed.value.remedy)
+    assert claims.find(1, 1) is None and list(orders.read()) == []
+    assert [p.name for p in tmp_path.rglob("*.json*")] == []
+    assert claims.take(1, 1) == Claim(1, 1, "a"), "room was made"
+
+
+def test_a_claim_whose_end_cannot_be_written_is_lost_and_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = Claims(tmp_path / "claims", "a")
+    claim = claims.take(1, 1)
+    assert claim is not None
+    with monkeypatch.context() as full, pytest.raises(DiskFullError), claims.holding(claim):
+        full.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    file = tmp_path / "claims/1.1.json"
+    os.utime(file, (claims.now() - 61,) * 2)
+    found = claims.find(1, 1)
+    assert found is not None and found.lost
 
 
 def test_only_what_is_new_is_read(tmp_path: Path) -> None:

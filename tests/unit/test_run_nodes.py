@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from nearmetal.api.catalog import catalog
 from nearmetal.api.studies import study_from
-from nearmetal.errors import RunError
+from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
 from nearmetal.model.study import Better
@@ -31,10 +32,12 @@ from nearmetal.records import (
     ResultsDirectory,
     node_states,
 )
+from nearmetal.run import reopening
 from nearmetal.run.present import Present, await_nodes
-from nearmetal.run.workers.serving import await_plan, next_order
+from nearmetal.run.workers.serving import Terms, await_plan, next_order, taking_part
 from nearmetal.run.workers.shared import SharedWorkers
 from nearmetal.study_file import dump_study
+from nearmetal.testing.fake_host import FakeHost
 
 STUDY = study_from("quick", 7)
 NODES = ("n1", "n2", "n3")
@@ -198,6 +201,82 @@ def test_a_node_without_a_compiler_waits_for_the_programs_of_the_node_that_rehea
     assert waiting.result(timeout=60)
     Orders(directory.path).stop()
     assert await_plan(directory, "nearmetal-2", 0.5)
+
+
+TERMS = Terms(until=None, inside=False, command="c", started=0.0, lease=LEASE, node="n1")
+
+
+def test_a_node_without_mpi_or_image_says_why_it_is_left_out(
+    directory: ResultsDirectory, claims: Claims
+) -> None:
+    present = Present(directory, claims)
+    with pytest.raises(UnavailableError), taking_part(directory, TERMS) as label:
+        assert [(w.run, w.held, w.left_out) for w in present.workers()] == [(label, True, "")]
+        raise UnavailableError("image hpc is not here", remedy="nearmetal image build hpc")
+    (seen,) = present.workers()
+    assert (seen.node, seen.left_out, seen.held) == ("n1", "image hpc is not here", False)
+    assert not present.usable()
+
+
+def test_a_worker_that_fails_once_its_node_is_described_is_not_left_out(
+    directory: ResultsDirectory, claims: Claims
+) -> None:
+    present = Present(directory, claims)
+    with pytest.raises(RunError), taking_part(directory, TERMS) as label:
+        directory.node_files.write(label, description(), node="n1")
+        raise RunError("the disk is full")
+    (seen,) = present.workers()
+    assert seen.rehearsed and seen.left_out == "" and not seen.held
+
+
+def test_another_nearmetal_on_a_node_is_among_the_differences(
+    directory: ResultsDirectory, claims: Claims
+) -> None:
+    present = Present(directory, claims)
+    for name, version in (("n1", "0.1.0"), ("n2", "0.2.0")):
+        Node(directory, name).describe(**description(), versions={"nearmetal": version})
+    (found,) = present.differences()
+    assert (found.what, dict(found.values)) == ("nearmetal", {"0.1.0": ("n1",), "0.2.0": ("n2",)})
+
+
+BOOTED = {"kernel": {"release": "6.1", "version": "#1"}, "cpu": {"model": "M", "microcode": "0x1"}}
+
+
+@pytest.mark.parametrize(
+    ("now", "node", "changed"),
+    [
+        (BOOTED, "n1", ""),
+        ({**BOOTED, "kernel": {"release": "6.2", "version": "#1"}}, "n1", "kernel"),
+        ({**BOOTED, "cpu": {"model": "M", "microcode": "0x2"}}, "n1", "microcode"),
+        ({**BOOTED, "settings": {"governor": "powersave", "hugepages": "1"}}, "n1", "governor"),
+        ({**BOOTED, "settings": {"hugepages": "1"}}, "n1", ""),
+        # It is compared with its own description, not with that of the node that began the run.
+        ({**BOOTED, "kernel": {"release": "6.9", "version": "#1"}}, "n2", ""),
+        (BOOTED, "n2", "kernel"),
+        # A node that is new in the run is a stratum of its own.
+        ({**BOOTED, "kernel": {"release": "6.3", "version": "#1"}}, "n3", ""),
+        # Without a name it is the machine of a run on one node.
+        (BOOTED, "", ""),
+        ({**BOOTED, "mitigations": {"mds": "off"}}, "", "mitigations"),
+    ],
+)
+def test_a_reopened_node_compares_its_boot_state_with_its_own_first_description(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: dict[str, Any], node: str, changed: str
+) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
+    directory.freeze(seed=7, arms=[STUDY.arms()[0].name], provenance=BOOTED)
+    if node:
+        directory.node_files.write("nearmetal-1", BOOTED, node="n1")
+        other = {**BOOTED, "kernel": {"release": "6.9", "version": "#1"}}
+        directory.node_files.write("nearmetal-2", other, node="n2")
+    monkeypatch.setattr(reopening, "provenance", lambda host: now)
+    compare = partial(reopening.require_boot_state, FakeHost(), directory, node)
+    if not changed:
+        compare()
+        return
+    with pytest.raises(UsageError, match=rf": {changed} changed") as caught:
+        compare()
+    assert "nearmetal compare --before" in str(caught.value.remedy)
 
 
 def test_waiting_ends_with_the_last_worker(directory: ResultsDirectory, claims: Claims) -> None:

@@ -70,6 +70,11 @@ def run_by_engine(
 
     Raises UsageError, UnavailableError and RunError of the engine, and RunError if all workers end early.
     """
+    if study.design.nodes is not None:
+        raise UsageError(
+            "the nodes of its placements are machines (design: nodes), which one run uses at a time",
+            remedy="leave out --engine",
+        )
     ResultsDirectory.check_parent(order.parent)
     directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
     return _coordinated(study, directory, order, fleet, progress, max_blocks)

@@ -1,4 +1,5 @@
-"""The nodes of an inventory: which answer, what can run on them, and where they differ."""
+"""The nodes of an inventory: which answer, what can run on them, where they differ, and what killed runs left
+on them."""
 
 from __future__ import annotations
 
@@ -11,22 +12,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engines.ssh import NODES_AT_ONCE, on_node
 from ..errors import NearmetalError, RunError
-from ..host import LocalHost
+from ..host import Completed, LocalHost
 from ..host.facts.nodes import NodeDifference, alike, differences, node_facts
+from ..host.leftovers import Leftover, LeftoverKind
 from ..host.runtime import make_runtime_directory
 from ..inventory import load_inventory
 from .checking import ENVIRONMENT, Check, can_measure
+from .cleaning import Cleaned
 
 if TYPE_CHECKING:
     from ..model.inventory import Inventory
     from ..node.progress import Progress
 
 SECONDS = 540.0
-"""Time limit of the checks of one node. They start one instance of each kind."""
+"""Time limit of one command on a node. The checks start one instance of each kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,20 @@ class NodeCheck:
     @property
     def answered(self) -> bool:
         return not self.reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCleaned:
+    """What killed runs left on one node.
+
+    cleaned: None if the node did not answer.
+    reason, remedy: why it did not answer, and what to do about that; '' if it answered.
+    """
+
+    name: str
+    cleaned: Cleaned | None
+    reason: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,32 +119,112 @@ def check_nodes(source: str, progress: Progress) -> NodesCheck:
 
     Raises the errors of load_inventory().
     """
-    host = LocalHost()
-    inventory = load_inventory(source, host)
-    options = options_of(inventory)
+
+    def answered(name: str, answer: Mapping[str, Any]) -> NodeCheck:
+        checks = tuple(Check(**c) for c in answer["checks"])
+        progress.note(f"{name} answered")
+        return NodeCheck(name=name, machine=dict(answer["machine"]), checks=checks)
+
+    def silent(name: str, error: NearmetalError) -> NodeCheck:
+        progress.note(f"{name} did not answer")
+        return _unchecked(name, error.what, error.remedy)
+
+    inventory = load_inventory(source, LocalHost())
+    progress.phase(f"checking {len(inventory.nodes)} nodes")
+    found = _on_each(inventory, ("check", "--json"), answered, silent)
+    return compared([*found, *(_unchecked(name, reason) for name, reason in inventory.left_out.items())])
+
+
+def _unchecked(name: str, reason: str, remedy: str = "") -> NodeCheck:
+    return NodeCheck(name=name, machine={}, checks=(), reason=reason, remedy=remedy)
+
+
+def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[NodeCleaned, ...]:
+    """Run `nearmetal clean` on every node of an inventory, many nodes at a time.
+
+    source: see inventory.load_inventory().
+    dry_run: name what is left, and remove nothing.
+
+    Raises the errors of load_inventory().
+    """
+
+    def answered(name: str, answer: Mapping[str, Any]) -> NodeCleaned:
+        found, left = (
+            tuple(Leftover(**{**item, "kind": LeftoverKind(item["kind"])}) for item in answer[key])
+            for key in ("found", "left")
+        )
+        cleaned = Cleaned(found=found, left=left, failures=tuple(answer["failures"]))
+        return NodeCleaned(name=name, cleaned=cleaned)
+
+    def silent(name: str, error: NearmetalError) -> NodeCleaned:
+        return NodeCleaned(name=name, cleaned=None, reason=error.what, remedy=error.remedy)
+
+    inventory = load_inventory(source, LocalHost())
+    progress.phase(f"cleaning {len(inventory.nodes)} nodes")
+    words = ("clean", "--json", *(("--dry-run",) if dry_run else ()))
+    return (
+        *_on_each(inventory, words, answered, silent),
+        *(NodeCleaned(name=n, cleaned=None, reason=reason) for n, reason in inventory.left_out.items()),
+    )
+
+
+T = TypeVar("T")
+
+
+def _on_each(
+    inventory: Inventory,
+    words: Sequence[str],
+    answered: Callable[[str, Mapping[str, Any]], T],
+    silent: Callable[[str, NearmetalError], T],
+) -> list[T]:
+    """Run a command of nearmetal on every node of an inventory, on many at a time.
+
+    answered: makes a result of the name of a node and of what the command printed there as JSON.
+    silent: makes one of the name of a node and why there is no answer.
+    """
+    host, options, ended = LocalHost(), options_of(inventory), Event()
     make_runtime_directory()
-    names = [node.name for node in inventory.nodes]
-    progress.phase(f"checking {len(names)} nodes")
 
-    ended = Event()
-
-    def one(name: str) -> NodeCheck:
-        found = _check(host, name, options, ended)
-        progress.note(f"{name} {'answered' if found.answered else 'did not answer'}")
-        return found
+    def one(name: str) -> T:
+        try:
+            done = _run_there(host, name, options, words, ended)
+            begin = done.stdout.find("{")  # behind what a login script prints
+            try:
+                return answered(name, dict(json.loads(done.stdout[begin:] if begin >= 0 else "")))
+            except (ValueError, KeyError, TypeError):
+                raise RunError(
+                    f"nearmetal does not run there: {done.failure()}",
+                    remedy=f"install it at the same path as here: {sys.prefix}",
+                ) from None
+        except NearmetalError as e:
+            return silent(name, e)
 
     with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
         try:
-            found = list(pool.map(one, names))
+            return list(pool.map(one, [node.name for node in inventory.nodes]))
         except BaseException:  # Ctrl-C: the commands on the nodes would keep this process for minutes
             ended.set()
             pool.shutdown(cancel_futures=True)
             raise
-    found += [
-        NodeCheck(name=name, machine={}, checks=(), reason=reason, remedy="")
-        for name, reason in inventory.left_out.items()
-    ]
-    return compared(found)
+
+
+def _run_there(
+    host: LocalHost, name: str, options: Mapping[str, str], words: Sequence[str], ended: Event
+) -> Completed:
+    """Run a command of nearmetal on a node.
+
+    ended: once it is set, the command is given up.
+
+    Raises RunError if the node cannot be reached.
+    """
+    command = shlex.join([*nearmetal_here(), *words])
+    line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {command}"
+
+    def go_on() -> None:
+        if ended.is_set():
+            raise RunError("interrupted")
+
+    return on_node(host, name, line, options, SECONDS, go_on)
 
 
 def compared(nodes: Sequence[NodeCheck]) -> NodesCheck:
@@ -138,30 +235,6 @@ def compared(nodes: Sequence[NodeCheck]) -> NodesCheck:
     found = differences(facts)
     common = {node.name: node_facts(node.machine) for node in nodes if node.answered}
     return NodesCheck(nodes=tuple(nodes), differences=found, alike=alike(common, found))
-
-
-def _check(host: LocalHost, name: str, options: Mapping[str, str], ended: Event) -> NodeCheck:
-    command = shlex.join([*nearmetal_here(), "check", "--json"])
-    line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {command}"
-
-    def go_on() -> None:
-        if ended.is_set():
-            raise RunError("interrupted")
-
-    try:
-        done = on_node(host, name, line, options, SECONDS, go_on)
-        begin = done.stdout.find("{")  # behind what a login script prints
-        try:
-            found = json.loads(done.stdout[begin:] if begin >= 0 else "")
-            checks = tuple(Check(**c) for c in found["checks"])
-            return NodeCheck(name=name, machine=dict(found["machine"]), checks=checks)
-        except (ValueError, KeyError, TypeError):
-            raise RunError(
-                f"nearmetal does not run there: {done.failure()}",
-                remedy=f"install it at the same path as here: {sys.prefix}",
-            ) from None
-    except NearmetalError as e:
-        return NodeCheck(name=name, machine={}, checks=(), reason=e.what, remedy=e.remedy)
 
 
 def _works(checks: Sequence[Check]) -> dict[str, str]:

@@ -144,7 +144,8 @@ COMMANDS = (
         "clean",
         "machine:clean",
         "Remove what killed runs left on this machine.\n\n"
-        "These are containers, processes, networks, mounts and control groups.",
+        "These are containers, processes, networks, mounts and control groups. --nodes does so on the nodes "
+        "of a cluster instead.",
     ),
     Command(
         "checkpoint",

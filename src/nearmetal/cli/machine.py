@@ -10,10 +10,10 @@ import typer
 
 from ..api.checking import can_measure, cpu_summary, machine_facts
 from ..api.checking import check as check_all
+from ..api.cleaning import Cleaned, find_leftovers
 from ..api.cleaning import clean as clean_all
-from ..api.cleaning import find_leftovers
 from ..api.kernels import CLASSES, kernel_names, run_kernel
-from ..api.nodes import NodesCheck, check_nodes
+from ..api.nodes import NodeCleaned, NodesCheck, check_nodes, clean_nodes
 from ..errors import ExitCode, UsageError
 from .check_text import WIDTH, all_lines, short_lines
 from .common import print_json
@@ -71,26 +71,66 @@ def _nodes_form(found: NodesCheck) -> dict[str, object]:
 
 def clean(
     dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
+    nodes: str = Nodes,
     json: bool = Json,
 ) -> int:
+    if nodes is not None:
+        return _clean_nodes(nodes, dry_run=dry_run, json=json)
     done = find_leftovers() if dry_run else clean_all()
     if json:
-        print_json(
-            {
-                "found": [asdict(i) for i in done.found],
-                "left": [asdict(i) for i in done.left],
-                "failures": list(done.failures),
-            }
-        )
+        print_json(_cleaned_form(done))
     else:
-        for item in done.found:
-            state = "found" if dry_run else "LEFT" if item in done.left else "removed"
-            print(f"{state}  {item.kind}  {item.name}")
-        if not done.found:
-            print("nothing of nearmetal is left on this machine")
-        for text in done.failures:
-            print(text, file=sys.stderr)
+        _print_cleaned(done, dry_run=dry_run, where="on this machine")
     return int(ExitCode.DONE if dry_run or not done.left else ExitCode.FAILED_TRIALS)
+
+
+def _cleaned_form(done: Cleaned) -> dict[str, object]:
+    """Return the result as JSON values."""
+    return {
+        "found": [asdict(i) for i in done.found],
+        "left": [asdict(i) for i in done.left],
+        "failures": list(done.failures),
+    }
+
+
+def _print_cleaned(done: Cleaned, *, dry_run: bool, where: str, before: str = "") -> None:
+    """Print what was found.
+
+    where: the machine, as the end of a sentence.
+    before: beginning of each line.
+    """
+    for item in done.found:
+        state = "found" if dry_run else "LEFT" if item in done.left else "removed"
+        print(f"{before}{state}  {item.kind}  {item.name}")
+    if not done.found:
+        print(f"nothing of nearmetal is left {where}")
+    for text in done.failures:
+        print(f"{before}{text}", file=sys.stderr)
+
+
+def _clean_nodes(source: str, *, dry_run: bool, json: bool) -> int:
+    with View(quiet=json) as view:
+        found = clean_nodes(source, view, dry_run=dry_run)
+    if json:
+        print_json({"nodes": {node.name: _node_form(node) for node in found}})
+    else:
+        for node in found:
+            if node.cleaned is not None:
+                where, before = f"on {node.name}", f"{node.name}  "
+                _print_cleaned(node.cleaned, dry_run=dry_run, where=where, before=before)
+            else:
+                text = f"{node.name} did not answer: {node.reason}"
+                print(f"{text}. Next: {node.remedy}" if node.remedy else text, file=sys.stderr)
+    if any(node.cleaned is None for node in found):
+        return int(ExitCode.UNAVAILABLE)
+    left = any(node.cleaned.left for node in found if node.cleaned is not None)
+    return int(ExitCode.DONE if dry_run or not left else ExitCode.FAILED_TRIALS)
+
+
+def _node_form(node: NodeCleaned) -> dict[str, object]:
+    if node.cleaned is None:
+        return {"answered": False, "reason": node.reason, "remedy": node.remedy}
+    return {"answered": True, **_cleaned_form(node.cleaned)}
 
 
 def kernel(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ..errors import RunError, UnavailableError
+from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
+from ..model.change import replace
 from .contract import Job, State, ask
 
 GRACE = 60
@@ -20,12 +22,18 @@ class HTCondor:
 
     options: Mapping[str, str] = {
         "extra": "a line of the submit description, such as 'requirements = Machine == \"n1\"'",
+        "dagman": "'yes' lets DAGMan submit the workers, each as a node of a graph without edges",
     }
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         if host.which("condor_submit") is None:
             raise UnavailableError("no condor_submit here", remedy="run this on a submit node of HTCondor")
-        done = ask(host, ["condor_submit", "-terse", "-"], stdin=description(job, options.get("extra", "")))
+        extra = options.get("extra", "")
+        if (dagman := options.get("dagman", "no")) not in ("yes", "no"):
+            raise UsageError(f"--engine-option dagman={dagman}: neither yes nor no", remedy="dagman=yes")
+        if dagman == "yes":
+            return (_by_dagman(host, job, extra),)
+        done = ask(host, ["condor_submit", "-terse", "-"], stdin=description(job, extra))
         return (done.stdout.split()[0].partition(".")[0],)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
@@ -33,7 +41,9 @@ class HTCondor:
         found: dict[str, State] = {}
         for cluster in ids:
             try:
-                lines = ask(host, ["condor_q", cluster, "-af:j", "JobStatus"]).stdout.splitlines()
+                lines = ask(
+                    host, ["condor_q", "-constraint", _of(cluster), "-af:j", "JobStatus"]
+                ).stdout.splitlines()
             except RunError:  # its daemon does not answer: the workers may go on
                 lines = [f"{cluster} 1"]
             found.update({name: _STATES.get(code, State.ENDED) for name, code in map(str.split, lines)})
@@ -47,8 +57,36 @@ class HTCondor:
             host.run(["condor_rm", cluster], timeout=60.0)
 
 
-def description(job: Job, extra: str) -> str:
-    """Return the submit description of a job."""
+def _of(cluster: str) -> str:
+    """Return the constraint for the workers of a cluster, and for those that its DAGMan has submitted."""
+    return f"ClusterId == {cluster} || DAGManJobId == {cluster}"
+
+
+def _by_dagman(host: Host, job: Job, extra: str) -> str:
+    """Let DAGMan submit the workers, and return the number of its own job. Removing that job removes them.
+
+    The files of the graph are written beside the output of the workers.
+
+    Raises RunError.
+    """
+    one, graph = job.logs / "worker.sub", job.logs / "workers.dag"
+    one.write_text(description(replace(job, workers=1), extra, name="$(worker)"))
+    numbers = range(1, job.workers + 1)
+    graph.write_text("".join(f'JOB w{n} {one}\nVARS w{n} worker="{n}"\n' for n in numbers))
+    # -force: the files of an earlier graph of this run, which resuming continues, may be replaced.
+    argv = ["condor_submit_dag", "-force", "-batch-name", job.name, str(graph)]
+    done = ask(host, argv)
+    found = re.search(r"submitted to cluster (\d+)", done.stdout)
+    if found is None:
+        raise RunError(f"condor_submit_dag printed no number of a cluster: {done.stdout.strip()!r}")
+    return found[1]
+
+
+def description(job: Job, extra: str, *, name: str = "$(Process)") -> str:
+    """Return the submit description of a job.
+
+    name: name of a worker's output file, without its suffix.
+    """
     program, *rest = job.argv
     lines = {
         "universe": "vanilla",
@@ -59,8 +97,8 @@ def description(job: Job, extra: str) -> str:
         "arguments": quoted(rest),
         "getenv": "true",
         "initialdir": str(job.directory),
-        "output": f"{job.logs}/$(Process).out",
-        "error": f"{job.logs}/$(Process).out",
+        "output": f"{job.logs}/{name}.out",
+        "error": f"{job.logs}/{name}.out",
         "log": f"{job.logs}/htcondor.log",
         "request_cpus": str(job.cpus),
         "kill_sig": "SIGTERM",

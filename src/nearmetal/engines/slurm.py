@@ -1,11 +1,13 @@
-"""Workers as the tasks of a job array of Slurm, each on a node of its own."""
+"""Workers as the tasks of job arrays of Slurm, each on a node of its own: one array, or as many as
+MaxArraySize requires."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ..errors import UnavailableError
+from ..errors import RunError, UnavailableError
 from ..host import Host
 from .contract import EXTRA, SECONDS, Job, State, ask
 
@@ -23,20 +25,23 @@ class Slurm:
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         if host.which("sbatch") is None:
             raise UnavailableError("no sbatch here", remedy="run this where jobs of Slurm are submitted")
-        limit = [f"--time={job.minutes}", f"--signal=B:TERM@{GRACE}"] if job.minutes else []
-        argv = [
-            *("sbatch", "--parsable", f"--job-name={job.name}", f"--array=1-{job.workers}"),
-            *("--nodes=1", "--ntasks=1", f"--cpus-per-task={job.cpus}", "--exclusive", "--requeue"),
-            *("--open-mode=append", f"--output={job.logs}/%a.out", f"--chdir={job.directory}", *limit),
-            *shlex.split(options.get("extra", "")),
-        ]
-        done = ask(host, argv, stdin=job.script())
-        return (done.stdout.strip().partition(";")[0],)
+        most = _largest_index(host) if job.workers > 1 else 1
+        ids: list[str] = []
+        for number, first in enumerate(range(0, job.workers, most), start=1):
+            # The output of worker 1 is 1.out; that of the first worker of a second array is 2-1.out.
+            log = f"{job.logs}/{f'{number}-' if number > 1 else ''}%a.out"
+            try:
+                ids.append(_submit(host, job, min(most, job.workers - first), log, options))
+            except RunError:
+                self.cancel(host, ids, options)
+                raise
+        return tuple(ids)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
         del options
         found: dict[str, State] = {}
         for identity in ids:
+            before = len(found)
             argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", f"--jobs={identity}"]
             done = host.run(argv, timeout=SECONDS)
             if not done.ok and "Invalid job id" not in done.stderr:  # the controller does not answer
@@ -44,10 +49,35 @@ class Slurm:
             for task, state in (line.split() for line in done.stdout.splitlines()):
                 waits, runs = state in _WAITING, state in _RUNNING
                 found[task] = State.WAITING if waits else State.RUNNING if runs else State.ENDED
-            if not found:
+            if len(found) == before:
                 found[identity] = State.ENDED
         return found
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
         del options
         host.run(["scancel", "--quiet", *ids], timeout=SECONDS)
+
+
+def _submit(host: Host, job: Job, workers: int, log: str, options: Mapping[str, str]) -> str:
+    """Submit one array of so many workers, and return its number. Raises RunError."""
+    limit = [f"--time={job.minutes}", f"--signal=B:TERM@{GRACE}"] if job.minutes else []
+    argv = [
+        *("sbatch", "--parsable", f"--job-name={job.name}", f"--array=1-{workers}"),
+        *("--nodes=1", "--ntasks=1", f"--cpus-per-task={job.cpus}", "--exclusive", "--requeue"),
+        *("--open-mode=append", f"--output={log}", f"--chdir={job.directory}", *limit),
+        *shlex.split(options.get("extra", "")),
+    ]
+    return ask(host, argv, stdin=job.script()).stdout.strip().partition(";")[0]
+
+
+def _largest_index(host: Host) -> int:
+    """Return the largest index of a task that this Slurm allows in an array, which is MaxArraySize - 1.
+
+    Raises RunError if the controller does not answer.
+    """
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask(host, ["scontrol", "show", "config"]).stdout, re.M)
+    if found is None:
+        raise RunError("scontrol show config names no MaxArraySize")
+    if int(found[1]) < 2:
+        raise RunError("this Slurm allows no job arrays: MaxArraySize is 1", remedy="--workers 1")
+    return int(found[1]) - 1

@@ -139,9 +139,10 @@ class GuestLine:
         return best
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float) -> CommandResult:
-        """Run a command to its end. A connection can run only one command at a time."""
+        """Run a command to its end, without variables of this process. A connection can run only one command
+        at a time."""
         end = time.monotonic() + timeout
-        texts = ["/", str(len(argv)), *argv, *(f"{k}={v}" for k, v in os.environ.items())]
+        texts = ["/", str(len(argv)), *argv]
         self._send(FrameKind.RUN, b"".join(os.fsencode(t) + b"\0" for t in texts))
         out, err, at, unused, ended = bytearray(), bytearray(), 0, 0, False
         while True:

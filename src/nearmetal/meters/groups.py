@@ -249,6 +249,8 @@ class GroupMeters:
         if self._node.launcher_groups:
             ours.append(delta(first.launcher, last.launcher, seconds))
         noise = disturbance(node, ours, last.own - first.own, seconds, online_cpus(last.node))
+        if self._node.real is not None:  # the ranks do not run on this machine
+            node, noise = {}, {}
         sources = {
             trial: {
                 name: {k: grown(first.sources[trial][name].get(k), v) for k, v in counters.items()}

@@ -35,7 +35,7 @@ def sources_of(
     unshared: whether no other arm runs in the same virtual machine. Counters of a virtual machine that two
         arms share are attributed to neither; only their ranks then report.
     """
-    if not unshared:
+    if not unshared or arm.node.real is not None:
         return ()
     groups = [GroupSource(name=i.label, files=files[i.label]) for i in arm.instances if i.cgroups]
     node = NodeSource(files=arm.node.files)

@@ -166,8 +166,8 @@ def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
 
     stack: closes the meters when it is closed.
     """
-    if arm.transport is not Transport.TCP and arm.trial.network is None:
-        return None
+    if (arm.transport is not Transport.TCP and arm.trial.network is None) or arm.node.real is not None:
+        return None  # the networks of other machines are not counted
     return NetworkWatch(arm, stack)
 
 

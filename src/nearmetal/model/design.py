@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..units import Dimension
+from .environments.placement import RealNodes
 from .keys import COUNT, COUNT_OR_NONE, NAME, SECONDS, SOME_TEXT, TRUTH, ListOf, key, one_of, quantity, whole
 
 
@@ -224,6 +225,14 @@ class Design:
             " process_vm_readv, which every instance must allow",
             "cma",
             always=True,
+        ),
+    )
+    nodes: RealNodes | None = field(
+        default=None,
+        metadata=key(
+            RealNodes,
+            "machines that are the nodes of the placements, reached by ssh; without it they are emulated",
+            {"inventory": "hosts.yaml", "names": ["node1", "node2"], "interface": "eth0"},
         ),
     )
     primary: tuple[str, ...] = field(

@@ -20,7 +20,7 @@ from .environments.environment import (
     TransportWish,
 )
 from .environments.image import ImageDefinition
-from .environments.placement import NodeLink, Pinning, Placement
+from .environments.placement import NodeLink, Pinning, Placement, RealNodes
 from .workloads import Workload, quantiles_of
 from .workloads.event import EventSubject, Load, SubjectFacts
 from .workloads.kernel import KernelWorkload, Pages
@@ -55,6 +55,7 @@ __all__ = [
     "Pinning",
     "Placement",
     "Reach",
+    "RealNodes",
     "Reference",
     "Shared",
     "SingleCopy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..model.environments.guest import GuestSettings
 from ..model.study import Arm, Pinning, Placement
@@ -26,6 +27,21 @@ def cpus_of_ranks(place: Placement, usable: Sequence[int]) -> tuple[tuple[int, .
             )
         case Pinning.NONE:
             return (tuple(sorted(usable)),) * place.ranks
+
+
+def cpus_over_nodes(place: Placement, usable: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Return the CPUs of each rank of a placement over machines, as the rank's machine numbers them.
+
+    usable: for each node, its CPUs in the order in which ranks take them.
+    """
+    own = place.instances * place.tasks
+    return tuple(
+        cpus
+        for number in range(place.nodes)
+        for cpus in cpus_of_ranks(
+            replace(place, nodes=1, cpus=place.cpus[number * own : (number + 1) * own]), usable[number]
+        )
+    )
 
 
 def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tuple[int, ...]:

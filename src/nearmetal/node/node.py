@@ -28,10 +28,11 @@ from .arms.instances import Instances
 from .arms.kept_groups import KeptGroups, kept_groups
 from .arms.seats import prepare_seats
 from .bases import guest_bases
-from .cpus import cpus_of_instance, cpus_of_ranks, vcpus_of
+from .cpus import cpus_of_instance, cpus_of_ranks, cpus_over_nodes, vcpus_of
 from .links import Links, node_links
 from .machine import Machine
 from .progress import Progress
+from .real_nodes import NodeSet, real_nodes
 from .software import Software, all_software, launcher
 from .ssh import SshKeys, make_keys
 from .survey.attachments import wanted_by
@@ -60,6 +61,7 @@ class Node:
     storages: mount points of storage that instances share.
     bases: what virtual machines boot from, by environment.
     energy: meter of the energy; None if it cannot be read.
+    real: the machines on which the instances run, if the study names any; None if they run here.
     instances: the instances that run now.
     """
 
@@ -83,6 +85,7 @@ class Node:
     storages: Mapping[Storage, Path]
     bases: Mapping[str, GuestBase]
     energy: EnergyMeter | None
+    real: NodeSet | None = None
     instances: Instances = field(default_factory=Instances)
 
     def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
@@ -91,6 +94,8 @@ class Node:
 
         They are the same for every arm with the same number of ranks and the same pinning.
         """
+        if self.real is not None:
+            return cpus_over_nodes(arm.placement, [node.cpus for node in self.real.nodes])
         ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
         if not self.backends[arm.environment.backend].capabilities.virtual and arm.environment.inside is None:
             return ranks
@@ -98,7 +103,11 @@ class Node:
         return vcpus_of(arm, own, ranks)
 
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """Return the CPUs of one instance of an arm, as the machine numbers them: the CPUs of its ranks."""
+        """Return the CPUs of one instance of an arm, as its machine numbers them: the CPUs of its ranks."""
+        if self.real is not None:
+            tasks = arm.placement.tasks
+            own = self.cpus(arm)[number * tasks : (number + 1) * tasks]
+            return tuple(sorted({cpu for cpus in own for cpu in cpus}))
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_record(self) -> dict[str, JsonValue]:
@@ -197,6 +206,8 @@ def open_node(
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
         user_namespace = holder.path if holder else None
         software = all_software(machine, study, stack, scratch, user_namespace, progress)
+        tools = [found.tools for found in software.values()]
+        real = stack.enter_context(real_nodes(machine, study, tools, scratch, label, progress))
         bases = guest_bases(machine, study, backends, software, stack, progress)
         wanted = _wanted_networks(arms, study.design.baselines[0])
         networks: dict[tuple[str, bool], Network] = {}
@@ -267,4 +278,5 @@ def open_node(
             software=software,
             launchers=launchers,
             energy=None if isinstance(energy, MissingValue) else EnergyMeter(energy),
+            real=real,
         )

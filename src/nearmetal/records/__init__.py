@@ -12,11 +12,12 @@ from .claims import (
     last_holder,
 )
 from .directory import ResultsDirectory
+from .disk import require_owner
 from .json_files import safe_name
 from .manifest import Verification
 from .node_files import LEFT_OUT, NodeFiles
 from .nodes import node_state, node_states
-from .orders import Orders, require_owner
+from .orders import Orders
 from .plan_file import PlanMeta
 from .reading import (
     GrowingTrials,

@@ -81,6 +81,23 @@ def write_file(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
+def require_owner(file: Path, directory: Path, why: str = "it says what is executed") -> None:
+    """Check that a file of a shared results directory belongs to this user or to the owner of the directory.
+    Otherwise anybody who may write into the directory could have commands executed, or results invented.
+
+    why: why the owner matters, as the end of the message.
+
+    Raises RecordsError if it belongs to another user, and FileNotFoundError.
+    """
+    owner = file.stat().st_uid
+    if owner not in (os.geteuid(), directory.stat().st_uid):
+        raise RecordsError(
+            f"belongs to another user (number {owner}), and {why}",
+            where=str(file),
+            remedy="remove it, and keep other users from writing into the results directory",
+        )
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -3,14 +3,12 @@ coordinator and read by workers on any machine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import RecordsError
 from ..model.plan import NextBlock
-from .disk import failure, write_file
+from .disk import failure, require_owner, write_file
 from .next_block import order_from, order_line
 
 _STOP = "stop"
@@ -63,18 +61,3 @@ class Orders:
 
     def _file(self, block: int) -> Path:
         return self._place / f"{block}.json"
-
-
-def require_owner(file: Path, directory: Path) -> None:
-    """Check that a file of a shared results directory belongs to this user or to the owner of the directory.
-    Otherwise anybody who may write into the directory could have commands executed.
-
-    Raises RecordsError if it belongs to another user, and FileNotFoundError.
-    """
-    owner = file.stat().st_uid
-    if owner not in (os.geteuid(), directory.stat().st_uid):
-        raise RecordsError(
-            f"belongs to another user (number {owner}), and says what is executed",
-            where=str(file),
-            remedy="remove it, and keep other users from writing into the results directory",
-        )

@@ -15,6 +15,7 @@ import msgspec
 from ..errors import RecordsError
 from ..model.record import Claim, Head, Status, TrialData, TrialRecord, claim_of, counting
 from .codec import Malformed, UnknownSchema, data_from_line, from_line
+from .disk import require_owner
 from .writer import is_whole
 
 Record = TypeVar("Record", TrialRecord, TrialData)
@@ -220,11 +221,12 @@ class NewTrials:
     def read(self) -> list[TrialRecord]:
         """Return the new records of all files. An incomplete last line is left for the next call.
 
-        Raises RecordsError with file:line for a corrupt record.
+        Raises RecordsError with file:line for a corrupt record, and for a file of another user.
         """
         found: list[TrialRecord] = []
         for path in sorted(self._place.glob("*.jsonl")):
             offset, number = self._read.get(path, (0, 0))
+            require_owner(path, self._place.parent, "its records would count")
             try:
                 with path.open("rb", buffering=_SCAN_BUFFER) as file:
                     file.seek(offset)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import RunError
 from ..host.facts.boot_records import boot_records
+from ..host.facts.nodes import differences, node_facts
 from ..host.facts.provenance import provenance
 from ..meters.inside import counted_everywhere, inside_record, offered_events
 from ..model.record import JsonValue
@@ -17,6 +18,7 @@ from ..node.machine import Machine
 from ..node.node import Node
 from ..node.progress import Progress
 from ..records import ResultsDirectory
+from ..report.node_differences import difference_lines
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .rehearsal import Rehearsed, rehearse
@@ -42,6 +44,7 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
         "working_directories": rehearsed.working_directories,
         "limits": rehearsed.limits,
         "network": node.network_record(),
+        "machines": node.real.record() if node.real is not None else {},
         "boots": boot_records(machine.host) if node.bases else {},
         "guests": {name: base_record(b) for name, b in node.bases.items()},
         "inside": inside_record(study.design, counted_everywhere(events, rehearsed.records), offered),
@@ -49,6 +52,15 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
         "run": node.label,
         "rehearsal_seconds": rehearsed.seconds,
     }
+
+
+def machine_differences(description: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return lines about the differences between the machines of a placement; empty for fewer than two.
+
+    description: result of describe().
+    """
+    facts = {name: node_facts(found) for name, found in description["machines"].items()}
+    return tuple(difference_lines(differences(facts))) if len(facts) > 1 else ()
 
 
 def _mpi(machine: Machine, study: Study) -> dict[str, JsonValue]:

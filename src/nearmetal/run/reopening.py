@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..environments import Backend
 from ..errors import RunError, UsageError
-from ..host.facts.provenance import boot_state, provenance
+from ..host import Host
+from ..host.facts.provenance import boot_state, provenance, section
 from ..model.study import Study
 from ..node.machine import Machine
 from ..node.node import Node, open_node
@@ -43,6 +44,7 @@ def reopened_node(
     study, backends = check_reopened(machine, study, directory, progress, name=name)
     with open_node(machine, study, backends, label, progress) as node:
         _same_images(node, directory)
+        _same_machines(node, directory)
         directory.reopen()
         yield node, Recording(logs=directory.path / "logs", events=_events_then(directory))
 
@@ -70,7 +72,7 @@ def check_reopened(
             where=str(directory.path),
             remedy=_afresh(directory),
         )
-    _same_boot_state(machine, directory, name)
+    require_boot_state(machine.host, directory, name)
     return study, backends
 
 
@@ -88,7 +90,7 @@ def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
     return tuple(str(e) for e in events) if isinstance(events, list) else ()
 
 
-def _same_boot_state(machine: Machine, directory: ResultsDirectory, name: str) -> None:
+def require_boot_state(host: Host, directory: ResultsDirectory, name: str) -> None:
     """Check that kernel, microcode and governor are unchanged. Otherwise new blocks would not be replicates
     of the stored ones of this node.
 
@@ -101,7 +103,7 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory, name: str) -
     known = [node for node in nodes if node["node"] == name] if name and nodes else [directory.provenance]
     if not known:
         return
-    then, now = boot_state(known[0]), boot_state(provenance(machine.host))
+    then, now = boot_state(known[0]), boot_state(provenance(host))
     changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
     if changed:
         raise UsageError(
@@ -109,6 +111,26 @@ def _same_boot_state(machine: Machine, directory: ResultsDirectory, name: str) -
             where=str(directory.path),
             remedy=_afresh(directory),
         )
+
+
+def _same_machines(node: Node, directory: ResultsDirectory) -> None:
+    """Check that the machines of a placement are in the state that they were in.
+
+    Raises UsageError if one is not, or is another one.
+    """
+    then = section(directory.provenance, "machines")
+    now = {} if node.real is None else node.real.record()
+    for name in {**then, **now}:
+        before, after = (boot_state(section(found, name)) if name in found else {} for found in (then, now))
+        changed = [
+            key for key in {**before, **after} if json.dumps(after.get(key)) != json.dumps(before.get(key))
+        ]
+        if changed:
+            raise UsageError(
+                f"node {name} is not in the state of this run any more: {', '.join(changed)} changed",
+                where=str(directory.path),
+                remedy=_afresh(directory),
+            )
 
 
 def _same_images(node: Node, directory: ResultsDirectory) -> None:

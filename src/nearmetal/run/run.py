@@ -25,7 +25,7 @@ from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
-from .describing import describe
+from .describing import describe, machine_differences
 from .interrupt import interruptible
 from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
 from .reopening import reopened_node
@@ -167,6 +167,8 @@ def fix_plan(
     planner = SlicePlanner(study, rehearsed.records, rehearsed.seconds, left)
     recording = replace(recording, events=counted_everywhere(events, rehearsed.records))
     known = describe(node, rehearsed, {**absent, **rehearsed.failed, **rehearsed.unlike})
+    for line in machine_differences(known):
+        progress.note(line)
     if name:
         directory.node_files.write(node.label, known, node=name)
     directory.freeze(
@@ -299,7 +301,13 @@ def _blocks(
                 begin=begin,
                 overrun=order.overrun,
                 roofs=RoofMeter(
-                    node.machine, wanted(node.study), node.label, node.scratch, networks, progress
+                    node.machine,
+                    # Bounds of this machine say nothing of the machines on which the ranks run.
+                    () if node.real is not None else wanted(node.study),
+                    node.label,
+                    node.scratch,
+                    networks,
+                    progress,
                 ),
             )
             stopped = coordinator.run()

@@ -4,18 +4,24 @@ to problems."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from ..model.environments.image import HOST
+from ..model.environments.placement import NodeKind
 from ..model.keys import did_you_mean
 from ..model.study import (
     Attachment,
     Companion,
+    Design,
     Environment,
     Limits,
     Mode,
     Pinning,
     Placement,
+    Reach,
     Shared,
     TransportWish,
+    Workload,
 )
 from .catalog import Catalog
 from .environments.attachments import check_attachment
@@ -23,7 +29,7 @@ from .environments.backends import backends_that, capabilities_of, is_bare
 from .environments.guest import check_guest
 from .environments.storage import check_storage
 from .problems import Path, Problems
-from .tree import Located, Node, mark_of
+from .tree import Located, MapNode, Node, mark_of
 
 
 def usable(section: Environment, place: Placement) -> bool:
@@ -32,10 +38,69 @@ def usable(section: Environment, place: Placement) -> bool:
     On the host's own network they would all have the same address, and without a network they have none.
     Each emulated node has a network of its own, and can hold one instance of a bare backend.
     """
+    if place.real:
+        return section.attachment is Attachment.HOST and runs_on_nodes(section)
     if place.nodes > 1:
         bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
         return bare or section.attachment.across_nodes(section.network.mode)
     return section.attachment.most_instances is None or place.instances <= section.attachment.most_instances
+
+
+def on_machines(place: Placement | None, top: Located) -> Placement | None:
+    """Return a placement as one over machines if the design of the study names them."""
+    design = top.get("design")
+    nodes = None if design is None else design.get("nodes")
+    named = nodes is not None and isinstance(nodes.node, MapNode)
+    return replace(place, node_kind=NodeKind.MACHINE) if place is not None and named else place
+
+
+def runs_on_nodes(section: Environment) -> bool:
+    """Return whether instances of an environment can be started on a machine that is reached by ssh."""
+    can = capabilities_of(section.backend)
+    able = can is None or can.stands_inside or is_bare(section.backend)
+    return able and section.image == HOST and section.inside is None and section.guest is None
+
+
+def check_real_nodes(
+    design: Design,
+    top: Located,
+    placements: Mapping[str, Placement | None],
+    environments: Mapping[str, Environment | None],
+    workloads: Mapping[str, Workload | None],
+) -> None:
+    """Check what a study over machines cannot have."""
+    if design.nodes is None:
+        return
+    if design.reach is Reach.SSH:
+        at: Path = ("design", "reach")
+        top.mistake(at, "the instances on machines are reached by an agent only")
+    if design.instance_counters:
+        at = ("design", "instance_counters")
+        top.mistake(at, "no counters are read on machines that are reached by ssh")
+    for key, found in top.each("placements"):
+        if placements[key] is not None and "link" in found.entries:
+            found.mistake(("link",), "machines have links of their own", key=True)
+    for key, section in environments.items():
+        if section is None:
+            continue
+        at = ("environments", key)
+        if not runs_on_nodes(section) or section.attachment is not Attachment.HOST:
+            bare = " or ".join(backends_that(lambda c: c.stands_inside))
+            what = (
+                f"on machines, an environment has attachment: host, image: host, and backend native or {bare}"
+            )
+            top.mistake(at, what, key=True)
+        elif section.beside is not None or section.storage is not None or section.movable:
+            what = "on machines, an environment has neither beside nor storage nor movable"
+            top.mistake(at, what, key=True)
+        elif section.limits != Limits() or section.share:
+            what = "on machines, an environment has neither limits nor share"
+            top.mistake(at, what, key=True)
+    for key, workload in workloads.items():
+        if workload is not None and (workload.event or workload.own_directory):
+            at = ("workloads", key)
+            what = "on machines, only kernels, and programs without a directory of their own, are measured"
+            top.mistake(at, what, key=True)
 
 
 def reach_memory(section: Environment, place: Placement) -> bool:
@@ -88,7 +153,7 @@ def check_environment(
                 else f"{section.backend} is the machine itself, which is one instance, on each emulated node "
                 f"by attachment: {Attachment.HOST}"
                 if is_bare(section.backend)
-                else f"write attachment: {Attachment.VETH_BRIDGE}"
+                else f"write attachment: {Attachment.HOST if place.real else Attachment.VETH_BRIDGE}"
             )
         elif place is not None and not unsure and not reach_memory(section, place):
             what = (
@@ -123,12 +188,19 @@ def check_placement(section: Placement, found: Located) -> None:
     elif section.cpus and section.pinning is Pinning.NONE:
         what = "pinning: none lets every rank use all CPUs; take cpus out, or write another pinning"
         found.mistake(("cpus",), what, key=True)
-    elif len(set(section.cpus)) < len(section.cpus) and not section.oversubscribe:
+    elif _cpu_twice(section) and not section.oversubscribe:
         found.mistake(
             ("cpus",),
             "a CPU given twice; two ranks on one CPU take turns, and MPI waits by spinning: "
             "write oversubscribe: true if that is what you want",
         )
+
+
+def _cpu_twice(section: Placement) -> bool:
+    """Return whether two ranks have the same CPU. Each of several machines has CPUs of its own."""
+    own = section.instances * section.tasks if section.real else len(section.cpus) or 1
+    parts = [section.cpus[first : first + own] for first in range(0, len(section.cpus), own)]
+    return any(len(set(part)) < len(part) for part in parts)
 
 
 def check_named_workloads(section: Environment, found: Located, workloads: Sequence[str]) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path as FilePath
 from ..lifecycle import Method
 from ..model.study import Environment, Placement, Study
 from .catalog import Catalog
-from .checks import check_beside, check_environment, check_named_workloads, check_placement
+from .checks import (
+    check_beside,
+    check_environment,
+    check_named_workloads,
+    check_placement,
+    check_real_nodes,
+    on_machines,
+)
 from .design import check_arms, check_design, read_design
 from .environments.images import check_images, read_images
 from .environments.inside import check_inside
@@ -53,7 +60,9 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     top = Located(node=root, path=(), problems=problems)
     move_keys(top)
     head = validate(TopSection, top)
-    placements = {key: read(Placement, found, name=key) for key, found in top.each("placements")}
+    placements = {
+        key: on_machines(read(Placement, found, name=key), top) for key, found in top.each("placements")
+    }
     environments = {
         key: read(Environment, found, own=settings_for(found.node), name=key)
         for key, found in top.each("environments")
@@ -82,6 +91,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
             if environment is not None:
                 check_beside(environment, found.node, found.path, design.mode, catalog, problems)
         check_design(design, design_entry, environments, workloads, catalog)
+        check_real_nodes(design, top, placements, environments, workloads)
     frame = frame_of(top, head.name if head else "", placements, environments, design)
     known = tuple(w for w in workloads.values() if w is not None)
     if frame is not None and catalog is not None:

@@ -57,6 +57,7 @@ class GuestInstance(ProgramInstance):
     ahead: offsets of its clocks when it was ready.
     scratch: directory for the output of FIFO relays.
     threads: thread IDs of its CPUs on the machine.
+    rules: the file for nm-box guest --only; None if commands get all variables.
     """
 
     host: Host
@@ -66,6 +67,7 @@ class GuestInstance(ProgramInstance):
     process: Process
     ahead: Clocks
     threads: tuple[int, ...] = ()
+    rules: Path | None = None
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -88,7 +90,8 @@ class GuestInstance(ProgramInstance):
                 path.write_bytes(member.data)
 
     def carry(self, fifo: Path, *, inward: bool) -> Process:
-        what = ("--stdin", str(fifo)) if inward else ("--stdout", str(fifo))
+        what = ["--stdin", str(fifo)] if inward else ["--stdout", str(fifo)]
+        what += ["--only", str(self.rules)] if self.rules is not None else []
         output = self.scratch / "carriers.txt"
         return self.host.start(
             [

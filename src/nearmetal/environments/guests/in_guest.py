@@ -80,6 +80,7 @@ def started_in_guest(
             process=guest.process,
             ahead=guest.ahead,
             threads=guest.threads if alone else (),
+            rules=guest.rules,
         )
 
 

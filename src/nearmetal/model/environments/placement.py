@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...units import Dimension
-from ..keys import COUNT, CPU, SIZE, TRUTH, WIRE_RATE, ListOf, key, one_of, quantity
+from ..keys import COUNT, CPU, SIZE, SOME_TEXT, TRUTH, WIRE_RATE, ListOf, key, one_of, quantity
 
 
 class Pinning(StrEnum):
@@ -62,6 +62,37 @@ class NodeLink:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RealNodes:
+    """The machines that are the nodes of the placements.
+
+    inventory: see inventory.load_inventory().
+    names: nodes of the inventory, in the order in which placements use them; () for all.
+    interface: network interface by which ranks on the nodes reach each other.
+    """
+
+    inventory: str = field(
+        metadata=key(
+            SOME_TEXT,
+            "where they are listed: a YAML file, an Ansible inventory, slurm, slurm:PARTITION or"
+            " ldap://HOST/BASE",
+            "hosts.yaml",
+        )
+    )
+    names: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            ListOf(SOME_TEXT), "nodes of the inventory, in this order", ["node1", "node2"], usual="all"
+        ),
+    )
+    interface: str = field(
+        default="eth0",
+        metadata=key(
+            SOME_TEXT, "network interface of the nodes by which ranks reach each other", "ib0", always=True
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Placement:
     """Numbers of nodes, of instances on each node, and of tasks in each instance.
 
@@ -80,8 +111,8 @@ class Placement:
         default=1,
         metadata=key(
             COUNT,
-            "nodes; more than one are emulated: network namespaces with CPUs of their own, joined by"
-            " links, and labelled so in every table and figure",
+            "nodes; more than one are emulated, unless the design names machines (nodes): network"
+            " namespaces with CPUs of their own, joined by links, and labelled so in every table and figure",
             2,
         ),
     )
@@ -121,6 +152,11 @@ class Placement:
             "emulated",
         ),
     )
+
+    @property
+    def real(self) -> bool:
+        """Whether its nodes are other machines, which the design of the study names."""
+        return self.node_kind is NodeKind.MACHINE
 
     @property
     def emulated(self) -> bool:

@@ -71,8 +71,8 @@ def kept_groups(
 
 
 def _only_accounted(arm: Arm) -> bool:
-    environment = arm.environment
-    return environment.limits == Limits() and environment.image == HOST and not arm.placement.emulated
+    environment, place = arm.environment, arm.placement
+    return environment.limits == Limits() and environment.image == HOST and not (place.emulated or place.real)
 
 
 def _requests(arm: Arm, label: str, scratch: Path) -> Iterator[InstanceRequest]:

@@ -132,6 +132,8 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
     environment = trial.arm.environment
     surroundings = Surroundings() if around is None else Surroundings(guest=around.instances[0], alone=False)
     with ExitStack() as stack:
+        if trial.node.real is not None:
+            stack.callback(trial.node.real.forget, trial.directory)
         group, volumes = stack.enter_context(started_instances(trial, surroundings))
         stack.enter_context(trial.node.instances.holding(group.instances))
         guests = guests_among(group.instances)
@@ -172,6 +174,8 @@ def _sees_shared_memory(node: Node, arm: Arm) -> bool:
 
     An image has its own /dev/shm, even with the backend native.
     """
+    if node.real is not None:
+        return False
     own = "mnt" in node.backends[arm.environment.backend].capabilities.own or arm.environment.image != HOST
     return not own or Shared.IPC in arm.environment.share
 

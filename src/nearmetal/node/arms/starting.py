@@ -17,6 +17,7 @@ from ...model.environments.guest import GuestSettings
 from ...model.environments.network import Seat
 from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
+from ..real_nodes import started_on
 from ..storage import bound, make_inside, volumes
 from ..survey.preflight import seen_directories
 from ..trial import Trial
@@ -99,6 +100,12 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
     node = trial.node
     backend = node.backends[trial.arm.environment.backend]
     host, tools = node.machine.host, node.software_of(trial.arm).tools
+    if node.real is not None:
+        places = [node.real.of(trial.arm, number) for number in range(len(requests))]
+        return [
+            partial(started_on, place, host, tools, backend, request)
+            for place, request in zip(places, requests, strict=True)
+        ]
     if around.guest is None:
         return [partial(backend.start, host, tools, request) for request in requests]
     if not isinstance(backend, Enclosed):

@@ -17,8 +17,8 @@ from ..progress import Progress
 def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
     """Return the study with the emulator under each environment, and the kind of nodes of each placement.
 
-    The emulator is that of the machine, or the outer hypervisor of its hypervisor. The nodes of a run on one
-    machine are emulated if there are several.
+    The emulator is that of the machine, or the outer hypervisor of its hypervisor. Several nodes are
+    emulated, unless the study names machines.
     """
     itself = emulator(machine.host, machine.tools)
     by_name = {e.name: e for e in study.environments}
@@ -30,7 +30,7 @@ def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
         names = ", ".join(e.name for e in environments if e.emulated == text)
         progress.note(f"warning: {names}: {text}; every figure is of that, not of a machine")
     placements = tuple(
-        replace(p, node_kind=NodeKind.EMULATED) if p.nodes > 1 else p for p in study.placements
+        replace(p, node_kind=NodeKind.EMULATED) if p.nodes > 1 and not p.real else p for p in study.placements
     )
     return replace(study, environments=environments, placements=placements)
 

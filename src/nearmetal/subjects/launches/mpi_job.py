@@ -33,6 +33,8 @@ class MpiLaunch:
 def interface_of(arm: RunningArm) -> str:
     """Return the network interface of the ranks: that of the attachment between instances, or loopback inside
     one instance."""
+    if len(arm.instances) > 1 and arm.node.real is not None:
+        return arm.node.real.interface
     network = arm.trial.network
     return "lo" if len(arm.instances) == 1 or network is None else network.seats[0].interface
 
@@ -74,9 +76,11 @@ def mpi_launch(
 
 
 def _words(arm: RunningArm, launch: Launch) -> list[str]:
-    """Return the command line to run on the machine. mpirun runs in the only instance, or in the hub of the
-    network."""
+    """Return the command line to run on the machine. mpirun runs in the only instance, in the hub of the
+    network, or on this machine if the instances are on others."""
     node, software, network = arm.node, arm.software, arm.trial.network
+    if len(arm.instances) > 1 and node.real is not None:
+        return [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label, "--", *launch.argv]
     if len(arm.instances) == 1 or network is None:
         return arm.instances[0].command(launch.argv)
     enter = [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label]
@@ -107,17 +111,18 @@ def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob
         forward=tuple(forward),
         yields=place.oversubscribe,
     )
-    if len(arm.instances) == 1 or network is None:
+    hub = arm.node.real or network
+    if len(arm.instances) == 1 or hub is None:
         return alone
     if arm.transport is Transport.SHM:
         enter = (software.tools / "nm-box", "by-rank", _agent_map(arm), str(place.tasks))
-        return replace(alone, argv=(*enter, *argv), entering=True, hub_interface=network.hub_interface)
+        return replace(alone, argv=(*enter, *argv), entering=True, hub_interface=hub.hub_interface)
     return replace(
         alone,
         hosts=tuple(HostSlots(host=hostname, slots=place.tasks) for hostname in arm.hostnames),
         agent=arm.ssh or _agent(arm),
-        hub_interface=network.hub_interface,
-        hub_address=network.hub_address,
+        hub_interface=hub.hub_interface,
+        hub_address=hub.hub_address,
     )
 
 

@@ -1,0 +1,413 @@
+"""The machines of a placement over several nodes, each reached by ssh: nm-guest runs there and answers as
+in a virtual machine, so that instances on a node are used as those in a guest are."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..environments import Backend, Enclosed, Instance, InstanceRequest, Tools
+from ..environments.guests.guest import GuestInstance
+from ..environments.instance import START_TIMEOUT
+from ..errors import RunError, UnavailableError, UsageError
+from ..host import REPORT_FD, Host, Process
+from ..host.facts.provenance import cpu_flags, provenance
+from ..host.facts.topology import ranges, topology
+from ..host.guest_line import Clocks, GuestLine
+from ..host.processes import labelled as processes
+from ..host.ssh import SshHost, SshWay, ssh_host
+from ..inventory import load_inventory
+from ..model.inventory import InventoryNode
+from ..model.study import Arm, RealNodes, Study
+from .machine import Machine
+from .progress import Progress
+
+AGENT = "nm-guest"
+SECONDS = 60.0
+"""Time limit of one command on a node, and for the agent's first answer."""
+HANDED_ON = (
+    "OMPI_",
+    "PMIX_",
+    "PRTE_",
+    "PMI_",
+    "HYDRA_",
+    "MPIR_",
+    "MPICH_",
+    "UCX_",
+    "FI_",
+    "HWLOC_",
+    "TMPDIR",
+)
+"""Beginnings of the names of variables that launchers set for daemons and ranks."""
+OF_SSH = ("HOME", "USER", "LOGNAME", "PATH", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
+"""Variables that the client needs. It gets no others, because its configuration may send them on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealNode:
+    """One machine on which instances of the arms run.
+
+    hostname: its own host name, which its ranks report.
+    host: runs commands there, before and after trials.
+    socket: socket of the multiplexer of its agent.
+    rules: the file for nm-box guest --only.
+    process: the multiplexer. Its end ends the agent, and with it everything that the agent has started.
+    ahead: offsets of its clocks from those of this machine.
+    cpus: its usable CPUs, in the order in which they are assigned to ranks.
+    scratch: directory on both machines, below which the files of trials are.
+    """
+
+    name: str
+    hostname: str
+    host: SshHost
+    socket: Path
+    rules: Path
+    process: Process
+    ahead: Clocks
+    cpus: tuple[int, ...]
+    scratch: Path
+
+    def instance(self, local: Host, tools: Tools, label: str) -> NodeInstance:
+        """Return the node itself as an instance.
+
+        local: this machine.
+        """
+        return NodeInstance(
+            label=label,
+            hostname=self.hostname,
+            pid=self.process.pid,
+            phases={},
+            cgroups={},
+            enter=(tools / "nm-box", "guest", str(self.socket), "--only", str(self.rules), "--"),
+            host=local,
+            tools=tools,
+            socket=self.socket,
+            scratch=self.scratch,
+            process=self.process,
+            ahead=self.ahead,
+            rules=self.rules,
+            there=self.host,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeInstance(GuestInstance):
+    """A node itself as an instance.
+
+    there: runs commands on the node.
+    """
+
+    there: SshHost
+
+    def copy_in(self, paths: Sequence[Path]) -> None:
+        """Copy paths to the node.
+
+        What is there already is never overwritten, except in the scratch directory: it may be the user's own,
+        on a file system that both machines share.
+        """
+        wanted = [path for path in paths if path.is_relative_to(self.scratch) or not self._has(path)]
+        if wanted:
+            super().copy_in(wanted)
+
+    def _has(self, path: Path) -> bool:
+        return self.there.run(["test", "-e", str(path)], timeout=SECONDS).ok
+
+    def bring(self) -> None:
+        """Copy the tools to the node, unless it has the same ones."""
+        directory = self.tools.directory
+        files = sorted(path for path in directory.iterdir() if path.is_file())
+        sums = "".join(f"{sha256(path.read_bytes()).hexdigest()}  {path}\n" for path in files)
+        if not self.there.run(["sha256sum", "--check", "--status"], timeout=SECONDS, stdin=sums).ok:
+            super().copy_in([directory])
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSet:
+    """The machines of the placements of a study.
+
+    nodes: in the order in which placements use them.
+    interface: interface on each node by which ranks reach each other.
+    hub_interface, hub_address: interface and address of this machine at which they reach mpirun.
+    """
+
+    nodes: tuple[RealNode, ...]
+    interface: str
+    hub_interface: str
+    hub_address: str
+
+    def of(self, arm: Arm, number: int) -> RealNode:
+        """Return the node of an instance of an arm."""
+        return self.nodes[number // arm.placement.instances]
+
+    def forget(self, directory: Path) -> None:
+        """Remove the directory of a trial from the nodes."""
+        for node in self.nodes:
+            _remove(node.host, directory)
+
+    def record(self) -> dict[str, dict[str, Any]]:
+        """Return the provenance of each node, by name, without what is of this process: its Python and its
+        libraries."""
+        found: dict[str, dict[str, Any]] = {}
+        for node in self.nodes:
+            known = provenance(node.host)
+            versions = {
+                k: v for k, v in known["versions"].items() if k not in ("python", "libc", "nearmetal")
+            }
+            found[node.name] = {**known, "versions": versions}
+        return found
+
+
+@contextmanager
+def started_on(
+    node: RealNode, local: Host, tools: Tools, backend: Backend, request: InstanceRequest
+) -> Iterator[Instance]:
+    """Start an instance on a node until exit.
+
+    Raises UnavailableError if the backend starts none there, and RunError.
+    """
+    itself = node.instance(local, tools, request.label)
+    if isinstance(backend, Enclosed):
+        with backend.start_inside(itself, tools, request, alone=False) as instance:
+            yield instance
+    elif backend.capabilities.own:
+        raise UnavailableError(
+            f"backend {backend.name} starts nothing on nodes that are reached by ssh",
+            remedy="native or namespaces",
+        )
+    else:
+        itself.copy_in(request.binds)
+        yield itself
+
+
+@contextmanager
+def real_nodes(
+    machine: Machine, study: Study, tools: Sequence[Tools], scratch: Path, label: str, progress: Progress
+) -> Iterator[NodeSet | None]:
+    """Open the nodes of a study until exit; None if it names none.
+
+    tools: the tools of each image, which the nodes need at the same paths.
+    scratch: scratch directory of the run, on this machine and on the nodes.
+
+    Raises UsageError if the inventory has too few nodes, and UnavailableError, which names the node, if one
+    cannot be used.
+    """
+    asked = study.design.nodes
+    if asked is None:
+        yield None
+        return
+    rules = scratch / "variables"
+    rules.write_bytes(variable_rules(os.environ, _variables_of(study)))
+    config, chosen = _chosen(machine.host, asked, study)
+    with ExitStack() as stack:
+        opened = []
+        for number, entry in enumerate(chosen):
+            progress.phase(f"opening node {entry.name}")
+            way = SshWay(destination=entry.destination, config=config)
+            own = scratch / f"node-{number}"
+            own.mkdir()
+            try:
+                node = stack.enter_context(
+                    _opened(machine, entry.name, way, tools, scratch, own, label, rules)
+                )
+            except (RunError, UnavailableError) as e:
+                raise UnavailableError(
+                    f"node {entry.name}: {e.what}", remedy=e.remedy or "nearmetal check --nodes INVENTORY"
+                ) from e
+            opened.append(node)
+        names = [node.hostname for node in opened]
+        if len(set(names)) < len(names):
+            raise UnavailableError(
+                f"two nodes have the host name {max(names, key=names.count)}",
+                remedy="name each machine once, and give each a host name of its own",
+            )
+        _require_cpus(study, opened)
+        yield _joined(machine.host, asked, opened)
+
+
+def variable_rules(environment: Mapping[str, str], own: Mapping[str, str]) -> bytes:
+    """Return the rules for nm-box guest --only: the variables of the study's programs and of launchers are
+    handed on, and none of this process. No I/O.
+
+    own: variables of the programs.
+    """
+    rules = [f"+{name}={value}" for name, value in own.items()]
+    rules += [f"-{name}={value}" for name, value in environment.items()]
+    rules += [f"+{beginning}*" for beginning in (*HANDED_ON, "NEARMETAL_")]
+    return b"".join(os.fsencode(rule) + b"\0" for rule in rules)
+
+
+def _variables_of(study: Study) -> dict[str, str]:
+    return {name: value for w in study.commands for name, value in w.env.items()}
+
+
+def _chosen(host: Host, asked: RealNodes, study: Study) -> tuple[str | None, tuple[InventoryNode, ...]]:
+    """Return the file for ssh -F, and the nodes that the placements use."""
+    inventory = load_inventory(asked.inventory, host)
+    known = {node.name: node for node in inventory.nodes}
+    for name in asked.names:
+        if name not in known:
+            raise UsageError(
+                f"design.nodes: the inventory has no node {name}",
+                where=asked.inventory,
+                remedy=f"names: some of {', '.join(list(known)[:8])}",
+            )
+    names = asked.names or tuple(known)
+    wanted = max(p.nodes for p in study.placements)
+    if len(names) < wanted:
+        raise UsageError(
+            f"a placement needs {wanted} nodes, and design.nodes has {len(names)}", where=asked.inventory
+        )
+    return inventory.ssh_config, tuple(known[name] for name in names[:wanted])
+
+
+@contextmanager
+def _opened(
+    machine: Machine,
+    name: str,
+    way: SshWay,
+    tools: Sequence[Tools],
+    scratch: Path,
+    own: Path,
+    label: str,
+    rules: Path,
+) -> Iterator[RealNode]:
+    """own: directory of this node's files on this machine."""
+    local = machine.host
+    with ExitStack() as stack:
+        there = stack.enter_context(ssh_host(local, way, label=f"{label}-{own.name}", scratch=own))
+        _require_apart(there, scratch)
+        _ask(there, ["mkdir", "-p", str(scratch)])
+        stack.callback(_remove, there, scratch)
+        _require_alike(machine, there)
+        agent = scratch / AGENT
+        there.copy(Path(machine.tools / AGENT), str(agent), timeout=SECONDS)
+        socket = own / "agent"
+        argv = [machine.tools / "nm-box", "multiplex", "--listen", str(socket), "--report-fd", str(REPORT_FD)]
+        known = {key: os.environ[key] for key in OF_SSH if key in os.environ}
+        launched = local.launch(
+            [*argv, "--", *there.words([str(agent), "serve"])],
+            expect={"listening"},
+            timeout=START_TIMEOUT,
+            env={**known, processes.LABEL_VARIABLE: label},
+            inherit=False,
+        )
+        stack.callback(launched.process.kill)
+        with GuestLine(socket) as line:
+            line.hello(SECONDS)
+            ahead = line.clocks()
+        node = RealNode(
+            name=name,
+            hostname=_ask(there, ["uname", "-n"]),
+            host=there,
+            socket=socket,
+            rules=rules,
+            process=launched.process,
+            ahead=ahead,
+            cpus=topology(there, _cpus(there)).order,
+            scratch=scratch,
+        )
+        for found in dict.fromkeys(tools):
+            node.instance(local, found, label).bring()
+        yield node
+
+
+def _require_apart(there: SshHost, scratch: Path) -> None:
+    """Check that the node does not see the scratch directory of this machine. The files of a trial would meet
+    their own copies."""
+    token = scratch / f"token-{secrets.token_hex(8)}"
+    token.touch()
+    try:
+        if there.run(["test", "-e", str(token)], timeout=SECONDS).ok:
+            raise UnavailableError(
+                f"it sees {scratch.parent} of this machine, so it is this machine",
+                remedy="run nearmetal on a machine that is none of the nodes",
+            )
+    finally:
+        token.unlink()
+
+
+def _require_alike(machine: Machine, there: SshHost) -> None:
+    """Check that the node has this machine's MPI, and a processor that runs what was compiled here."""
+    mpi = machine.mpi
+    here, found = (h.run([mpi.mpirun, "--version"], timeout=SECONDS) for h in (machine.host, there))
+    if not found.ok or found.stdout.splitlines()[:1] != here.stdout.splitlines()[:1]:
+        raise UnavailableError(
+            f"it has no {mpi.title} as {mpi.mpirun}",
+            remedy="install the same MPI at the same path on all nodes",
+        )
+    lacking = sorted(cpu_flags(machine.host) - cpu_flags(there))
+    if lacking:
+        raise UnavailableError(
+            f"its processor lacks {', '.join(lacking[:5])}, which programs compiled here may use",
+            remedy="run nearmetal on a machine with the processor of the nodes",
+        )
+
+
+def _require_cpus(study: Study, nodes: Sequence[RealNode]) -> None:
+    for place in study.placements:
+        needed = place.instances * place.tasks
+        for node in nodes[: place.nodes]:
+            if needed > len(node.cpus) and not place.oversubscribe:
+                raise UnavailableError(
+                    f"placement {place.name} has {needed} ranks on each node, and {node.name} gives "
+                    f"{len(node.cpus)} CPUs",
+                    remedy="fewer tasks, or say oversubscribe: true",
+                )
+
+
+def _joined(host: Host, asked: RealNodes, nodes: Sequence[RealNode]) -> NodeSet:
+    """Return the set of the open nodes, with how their daemons reach mpirun here."""
+    addresses = {node.name: interface_address(node.host, node.name, asked.interface) for node in nodes}
+    target = next(iter(addresses.values()))
+    done = host.run(["ip", "-4", "-oneline", "route", "get", target], timeout=SECONDS)
+    words = done.stdout.split()
+    if not done.ok or "dev" not in words or "src" not in words:
+        raise UnavailableError(
+            f"this machine has no route to {target}, the address of {asked.interface} on {nodes[0].name}",
+            remedy="nodes: interface: one that this machine reaches",
+        )
+    return NodeSet(
+        nodes=tuple(nodes),
+        interface=asked.interface,
+        hub_interface=words[words.index("dev") + 1],
+        hub_address=words[words.index("src") + 1],
+    )
+
+
+def interface_address(host: Host, name: str, interface: str) -> str:
+    """Return the IPv4 address of an interface. Raises UnavailableError, which names the node."""
+    done = host.run(["ip", "-4", "-oneline", "address", "show", "dev", interface], timeout=SECONDS)
+    for word in done.stdout.split():
+        with suppress(ValueError):
+            if "/" in word:
+                return str(ipaddress.IPv4Interface(word).ip)
+    raise UnavailableError(
+        f"node {name} has no address on an interface {interface}",
+        remedy=f"nodes: interface: one of those that  ssh {shlex.quote(name)} ip address  shows",
+    )
+
+
+def _cpus(there: SshHost) -> tuple[int, ...]:
+    """Return the CPUs that commands may use there."""
+    status = _ask(there, ["cat", "/proc/self/status"])
+    (line,) = [line for line in status.splitlines() if line.startswith("Cpus_allowed_list:")]
+    return ranges(line.partition(":")[2])
+
+
+def _ask(there: SshHost, argv: Sequence[str]) -> str:
+    done = there.run(argv, timeout=SECONDS)
+    if not done.ok:
+        raise RunError(done.failure())
+    return done.stdout.strip()
+
+
+def _remove(there: SshHost, scratch: Path) -> None:
+    there.run(["rm", "-rf", "--one-file-system", str(scratch)], timeout=SECONDS)

@@ -1,0 +1,103 @@
+"""Machines for tests: network namespaces joined by a bridge, each with an sshd, a host name, a CPU and a /run
+of its own. Their traffic stays in these namespaces."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.patience import until
+
+NET = "10.231.77"
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """enter: words in front of a command on the machine that reaches all others; inventory: the others."""
+
+    enter: tuple[str, ...]
+    inventory: Path
+
+
+@contextmanager
+def hosts(place: Path, names: Sequence[str]) -> Iterator[Hosts]:
+    """Make the machines until exit. place: an empty directory."""
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+    assert sshd is not None, "apt-get install openssh-server"
+    for key in ("host", "user"):
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / key))
+    shutil.copy(place / "user.pub", place / "authorized")
+    public = (place / "host.pub").read_text()
+    (place / "known").write_text("".join(f"{_address(at)} {public}" for at in range(len(names))))
+    (place / "config").write_text(
+        f"Host *\n  IdentityFile {place}/user\n  UserKnownHostsFile {place}/known\n"
+        "  GlobalKnownHostsFile /dev/null\n"
+    )
+    lines = "".join(f"  {name}: {{address: {_address(at)}}}\n" for at, name in enumerate(names))
+    inventory = place / "hosts.yaml"
+    inventory.write_text(f"nodes:\n{lines}ssh_config: {place}/config\n")
+    cpus = sorted(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+        head = _namespace("head", stack)
+        _in(head, "ip", "link", "add", "br0", "type", "bridge")
+        _in(head, "ip", "address", "add", f"{NET}.1/24", "dev", "br0")
+        _in(head, "ip", "link", "set", "br0", "up")
+        for at, name in enumerate(names):
+            own = _namespace(name, stack)
+            _in(head, "ip", "link", "add", f"v{at}", "type", "veth", "peer", "name", "eth0", "netns", own)
+            _in(head, "ip", "link", "set", f"v{at}", "master", "br0", "up")
+            _in(own, "ip", "address", "add", f"{_address(at)}/24", "dev", "eth0")
+            _in(own, "ip", "link", "set", "eth0", "up")
+            settings = place / f"{name}.conf"
+            settings.write_text(
+                f"ListenAddress {_address(at)}\nHostKey {place}/host\nStrictModes no\nUsePAM no\n"
+                f"AuthorizedKeysFile {place}/authorized\nPidFile none\nPermitRootLogin prohibit-password\n"
+                "Subsystem sftp internal-sftp\n"
+            )
+            script = (
+                f"mount -t tmpfs tmpfs /run && mkdir /run/sshd && hostname {shlex.quote(name)} && "
+                f"exec taskset --cpu-list {cpus[at % len(cpus)]} {sshd} -D -e -f {settings}"
+            )
+            errors = stack.enter_context((place / f"{name}.log").open("wb"))
+            process = subprocess.Popen(
+                [*_entering(own), "unshare", "--uts", "--mount", "sh", "-c", script], stderr=errors
+            )
+            stack.callback(process.wait, timeout=60)
+            stack.callback(process.terminate)
+            until(partial(_listens, place / f"{name}.log"), f"sshd of {name}", 30)
+        yield Hosts(enter=_entering(head), inventory=inventory)
+
+
+def _listens(log: Path) -> bool:
+    return "Server listening" in log.read_text()
+
+
+def _address(at: int) -> str:
+    return f"{NET}.{at + 11}"
+
+
+def _namespace(name: str, stack: ExitStack) -> str:
+    own = f"nmtest{os.getpid()}-{name}"
+    _run("ip", "netns", "add", own)
+    stack.callback(_run, "ip", "netns", "delete", own)
+    _in(own, "ip", "link", "set", "lo", "up")
+    return own
+
+
+def _entering(namespace: str) -> tuple[str, ...]:
+    return "nsenter", f"--net=/run/netns/{namespace}"
+
+
+def _in(namespace: str, *argv: str) -> None:
+    _run(*_entering(namespace), *argv)
+
+
+def _run(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True)

@@ -1,0 +1,75 @@
+"""Studies over machines: the key nodes of the design, read, written out again, and every mistake."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.study_file.test_study_file_load import problems
+
+from nearmetal.model.environments.placement import NodeKind
+from nearmetal.model.study import Pinning, Placement, RealNodes
+from nearmetal.node.cpus import cpus_over_nodes
+from nearmetal.report.tables.cells import shape_text
+from nearmetal.study_file import Catalog, dump_study, load_text
+
+STUDY = """\
+name: machines
+environments:
+  native: {{backend: native, attachment: host}}
+  box: {{backend: namespaces, {box}}}
+placements:
+  2x1x2: {{nodes: 2, instances: 1, tasks: 2{place}}}
+workloads:
+  ep: {{kernel: ep, class: S}}
+design: {{baseline: native, nodes: {nodes}{design}}}
+"""
+NODES = "{inventory: hosts.yaml, names: [n1, n2], interface: ib0}"
+
+
+def text(
+    *, box: str = "attachment: host", place: str = "", nodes: str = NODES, design: str = "", more: str = ""
+) -> str:
+    return STUDY.format(box=box, place=place, nodes=nodes, design=design).replace(
+        "  ep: {kernel: ep, class: S}\n", f"  ep: {{kernel: ep, class: S}}\n{more}"
+    )
+
+
+def test_the_nodes_of_a_placement_are_the_machines_that_the_design_names(catalog: Catalog) -> None:
+    study = load_text(text(), "s.yaml", catalog, seed=1)
+    assert study.design.nodes == RealNodes(inventory="hosts.yaml", names=("n1", "n2"), interface="ib0")
+    (place,) = study.placements
+    assert place.real and not place.emulated and place.ranks == 4
+    assert [arm.name for arm in study.arms()] == ["native/2x1x2", "box/2x1x2"]
+    assert shape_text(place, "native") == "2 nodes × 2 tasks"
+    assert load_text(dump_study(study, catalog), "again.yaml", None, seed=1) == study
+    emulated = load_text(text(nodes="null", box="attachment: veth-bridge"), "s.yaml", catalog, seed=1)
+    assert emulated.placements[0].emulated and not emulated.placements[0].real
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"box": "attachment: veth-bridge"}, "on machines, an environment has attachment: host"),
+        ({"box": "attachment: host, limits: {memory: 1 GiB}"}, "neither limits nor share"),
+        ({"box": "attachment: host, storage: {kind: tmpfs}"}, "neither beside nor storage nor movable"),
+        ({"place": ", link: {rate: 1 Gbit/s}"}, "machines have links of their own"),
+        ({"design": ", reach: ssh"}, "reached by an agent only"),
+        ({"design": ", instance_counters: true"}, "no counters are read on machines"),
+        ({"more": "  start: {subject: start}\n"}, "only kernels, and programs without a directory"),
+        ({"nodes": "{names: [n1]}"}, "inventory"),
+        ({"nodes": "{inventory: h.yaml, nodes: 2}"}, "unknown key"),
+        ({"place": ", cpus: [0, 0, 0, 1]"}, "a CPU given twice"),
+    ],
+)
+def test_what_machines_cannot_have_is_a_mistake(fields: dict[str, str], what: str, catalog: Catalog) -> None:
+    assert what in "\n".join(problems(text(**fields), catalog))
+
+
+def test_each_node_numbers_its_own_cpus(catalog: Catalog) -> None:
+    study = load_text(text(place=", cpus: [0, 1, 0, 1]"), "s.yaml", catalog, seed=1)
+    assert cpus_over_nodes(study.placements[0], [(0, 1), (0, 1)]) == ((0,), (1,), (0,), (1,))
+    place = Placement(name="p", nodes=2, instances=1, tasks=2, node_kind=NodeKind.MACHINE)
+    assert cpus_over_nodes(place, [(0, 2, 1, 3), (4, 5)]) == ((0,), (2,), (4,), (5,))
+    whole = Placement(
+        name="p", nodes=2, instances=1, tasks=2, node_kind=NodeKind.MACHINE, pinning=Pinning.INSTANCE
+    )
+    assert cpus_over_nodes(whole, [(0, 2), (4, 5)]) == ((0, 2), (0, 2), (4, 5), (4, 5))
