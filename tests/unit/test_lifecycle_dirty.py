@@ -200,7 +200,7 @@ def test_corrected_intervals_hold_for_nine_of_ten_unseen_moves(number: int) -> N
 
 
 def test_an_interval_contains_what_was_seen_before() -> None:
-    """Of ten moves, one took a third: the t interval of their logarithms ends at 0.46, and that one was 0.33."""
+    """Of ten moves, one took a third. The t interval of their logarithms ends at 0.46, that one was 0.33."""
     ratios = [1.0] * 9 + [1 / 3]
     found = corrected(guess(1.0), past(ratios), "qmp").total
     assert found.low == pytest.approx(1 / 3) and found.value == pytest.approx(3**-0.1)

@@ -43,6 +43,7 @@ from nearmetal.model.study import (
     VerifySpec,
     Workload,
 )
+from nearmetal.model.workloads.event import Extent
 from nearmetal.studies import builtin, names
 from nearmetal.study_file import SCHEMA_LINE, Catalog, dump_study, load_text
 from nearmetal.study_file.workloads.subjects import subject_facts, subject_names
@@ -172,9 +173,13 @@ def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
         "dirty_rate": st.floats(0, 1e12),
         "bandwidth": st.floats(1e3, 1e12),
         "downtime_limit": st.floats(1e-3, 2000),
+        "of": st.sampled_from(Extent),
+        "ranks": st.integers(2, 64),
     }
     assert values.keys() >= facts.keys, "every key of a subject comes back"
     given = {name: draw(st.none() | values[name]) for name in sorted(facts.keys)}
+    if given.get("of") in (None, Extent.INSTANCE):
+        given.pop("ranks", None)  # only a job has ranks
     return EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), **given)
 
 
