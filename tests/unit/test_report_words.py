@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from tests.golden import sample_analysis as sample
 
+from nearmetal.analysis.noise_floor import noise_floor
 from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
 from nearmetal.model.study import Study
 from nearmetal.report.forms.csv_form import csv_text
@@ -227,6 +228,64 @@ def test_the_metric_that_makes_a_run_noisy_is_named() -> None:
     found = trust_in(study, replace(noise, cells=(*near, wide), trusted=True, proven=False))
     assert found.grade is Grade.HIGH
     assert "wide ±11.0 %" in found.sentence
+
+
+def of_a_program(**verdicts: Verdict) -> NoiseFloor:
+    """The A/A cells of a program: wall time ±0.5 %, CPU times and memory ±14.3 % and narrower."""
+    one = sample.noise_floor().cells[0]
+    widths = {"wall": 0.005, "user": 0.143, "system": 0.12, "max_rss": 0.001, "read": 0.004}
+    cells = [
+        replace(
+            one,
+            workload="program",
+            metric=m,
+            low=-w,
+            high=w,
+            verdict=verdicts.get(m, Verdict.EQUIVALENT if w < one.margin else Verdict.NONE),
+        )
+        for m, w in widths.items()
+    ]
+    return noise_floor(sample.study(), cells, {})
+
+
+def test_secondary_figures_grade_no_run() -> None:
+    """Wall time of a program decides; noisy CPU times are named, and make the run no worse."""
+    study = sample.study()
+    found = trust_in(study, of_a_program())
+    assert found.sentence == (
+        "low: native differs from itself by less than 3 %: programs ±0.5 %; "
+        "wider but secondary: program.user ±14.3 % and 1 more"
+    )
+    (floor,) = floors(study, of_a_program())
+    assert floor.text == "programs ±0.5 % (2 of 5 wider: program.user ±14.3 %)"
+    differs = trust_in(study, of_a_program(system=Verdict.SLOWER))
+    assert differs.grade is Grade.LOW
+    assert "do not use these secondary figures, in which native differs from itself: program.system" in (
+        differs.sentence
+    )
+
+
+def test_figures_that_decide_grade_a_run() -> None:
+    study = sample.study()
+    assert trust_in(study, of_a_program(wall=Verdict.NONE)).grade is Grade.HIGH
+    assert trust_in(study, of_a_program(wall=Verdict.SLOWER)).grade is Grade.NOT_TRUSTWORTHY
+    named = replace(study, design=replace(study.design, primary=("program.user",)))
+    cells = of_a_program().cells
+    assert trust_in(named, noise_floor(named, cells, {})).grade is Grade.HIGH
+    usage = [c for c in cells if c.metric != "wall"]
+    assert trust_in(study, noise_floor(study, usage, {})).grade is Grade.HIGH, "nothing else could decide"
+
+
+def test_events_beside_kernels_grade_no_run() -> None:
+    study, noise = sample.study(), sample.noise_floor()
+    noisy = [
+        replace(c, low=-0.07, high=0.07, verdict=Verdict.NONE) if c.workload == "start" else c
+        for c in noise.cells
+    ]
+    found = trust_in(study, noise_floor(study, noisy, {}))
+    assert found.grade is Grade.LOW and "; wider but secondary: start ±7.0 %" in found.sentence
+    alone = [c for c in noisy if c.workload == "start"]
+    assert trust_in(study, noise_floor(study, alone, {})).grade is Grade.HIGH
 
 
 def test_next_step_names_the_command_to_type() -> None:

@@ -108,7 +108,9 @@ def conclude(
         elapsed=clock.elapsed,
         block_seconds=clock.block_seconds,
         cells=cells,
-        noise_floor=noise_floor([a.cell for a in answers if a.cell.arm == a.cell.baseline], disturbance),
+        noise_floor=noise_floor(
+            study, [a.cell for a in answers if a.cell.arm == a.cell.baseline], disturbance
+        ),
         unused=(*folded.unused, *_not_measured(study, folded, questions, answers)),
         disturbance=disturbance,
         nodes=run_nodes,

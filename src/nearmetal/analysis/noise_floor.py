@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.result import Cell, NoiseFloor, Verdict
+from ..model.result import DIFFERENT, Cell, NoiseFloor, Verdict, deciding_cells
+from ..model.study import Study
 from .fold.counts import Counts, joined
 
 FloatArray = NDArray[np.float64]
@@ -24,27 +25,31 @@ LOADS = {
 }
 
 
-def noise_floor(cells: Sequence[Cell], disturbance: Mapping[str, float | None]) -> NoiseFloor:
-    """Judge the machine by its A/A cells.
+def noise_floor(study: Study, cells: Sequence[Cell], disturbance: Mapping[str, float | None]) -> NoiseFloor:
+    """Judge the machine by those of its A/A cells that decide (deciding_cells).
 
     The fields of the result:
 
-    trusted: whether no A/A cell is material or inconsistent. These verdicts are already corrected for the
-        number of A/A cells.
+    cells: all A/A cells.
+    trusted: whether none is material or inconsistent. These verdicts are already corrected for the number of
+        all A/A cells.
     proven: whether there are A/A cells and all are equivalent. This needs no correction.
     reason: why the machine is not trusted, with the most likely cause, or which comparisons are not decided
         yet; empty if proven.
     cause: the most likely cause of the noise, as text; empty if proven, or if no cause was found.
     """
-    odd = [c for c in cells if c.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)]
-    open_ = [c for c in cells if c.verdict is Verdict.NONE]
+    deciding = deciding_cells(study, cells)
+    odd = [c for c in deciding if c.verdict in DIFFERENT]
+    open_ = [c for c in deciding if c.verdict is Verdict.NONE]
     cause = _likeliest(odd or open_, disturbance)
     if odd:
         names = ", ".join(c.label for c in odd)
         why = f"likely cause: {cause}" if cause else _no_cause(disturbance)
         reason = f"the baseline differs from itself in {names}; {why}"
     elif open_:
-        reason = f"{len(open_)} of {len(cells)} comparisons of the baseline with itself are not decided yet"
+        reason = (
+            f"{len(open_)} of {len(deciding)} comparisons of the baseline with itself are not decided yet"
+        )
     else:
         reason = "" if cells else "the baseline was not compared with itself"
     return NoiseFloor(

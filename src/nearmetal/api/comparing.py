@@ -10,9 +10,9 @@ from typing import Any
 from ..analysis import compare_states, least_boots
 from ..errors import UsageError
 from ..host.facts.provenance import cpu_summary, section
+from ..model.result import USAGE
 from ..model.study import Design, Study
 from ..records import ResultsDirectory
-from ..report.tables.answer import USAGE
 from ..report.tables.upgrade import UPGRADED, SystemChange, Upgrade
 from .results import Results, analysed, newest_first, open_results
 from .studies import Note, ignore

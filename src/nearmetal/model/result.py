@@ -3,12 +3,12 @@ theta."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from .study import Better
+from .study import Better, Study
 
 if TYPE_CHECKING:
     from .node_results import CellNodes, RunNodes
@@ -22,6 +22,10 @@ class Verdict(StrEnum):
     EQUIVALENT = "equivalent"
     NONE = "no verdict yet"
     INCONSISTENT = "inconsistent"
+
+
+DIFFERENT = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)
+"""Verdicts that say that two sides differ, or that one of them changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,14 +295,35 @@ class Cell:
         return f"{self.arm}|{self.baseline}|{self.workload}.{self.metric}"
 
 
+USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
+"""Metrics that nearmetal measures for every program in addition to its wall time."""
+
+
+def deciding_cells(study: Study, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the cells that decide the answer and the grade of the noise; all of them if none would.
+
+    The others are secondary: the resource use of a program that has further metrics, such as its wall time,
+    and events of instances. A metric that the study names as primary always decides.
+    """
+    own = {c.workload for c in cells if c.metric not in USAGE}
+    events = {w.name for w in study.workloads if w.event}
+
+    def decides(cell: Cell) -> bool:
+        if f"{cell.workload}.{cell.metric}" in study.design.primary:
+            return True
+        return cell.workload not in events and not (cell.metric in USAGE and cell.workload in own)
+
+    return tuple(filter(decides, cells)) or tuple(cells)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NoiseFloor:
     """The A/A cells: the baseline compared with itself.
 
     cells: a cell is *material* or *inconsistent* only if this also holds with alpha divided by the number of
         cells.
-    trusted: whether no cell is material or inconsistent.
-    proven: whether every cell is equivalent.
+    trusted: whether no cell that decides is material or inconsistent.
+    proven: whether every cell that decides is equivalent.
     reason: what disturbed the baseline, or what is not decided yet.
     cause: the most likely cause of its noise; empty if it is proven, or if no cause was found.
     """

@@ -347,9 +347,9 @@ def glossary(analysis: Analysis) -> Markup:
         ),
         (
             "noise floor",
-            "The baseline against itself (A/A), measured in the same rounds. Sound: it is equivalent in all "
-            "metrics. Noisy: it may differ by more than the margin, and costs below that cannot be seen. "
-            "Not trustworthy: it differs from itself, and so no number of the study is to be trusted.",
+            "The baseline against itself (A/A), measured in the same rounds. Low: it is equivalent in all "
+            "figures that decide. High: it may differ by more than the margin, and smaller costs cannot be "
+            "seen. Not trustworthy: it differs from itself, and so no number of the study is to be trusted.",
         ),
         ("! inconsistent", "Intervals of different times do not meet: the machine changed during the run."),
     )

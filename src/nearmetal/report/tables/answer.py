@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model.record import JsonValue
-from ...model.result import Analysis, Cell, Verdict
+from ...model.result import USAGE, Analysis, Cell, Verdict, deciding_cells
 from ...model.study import Study
 from ...units import show, show_interval, show_overhead
 from ...workloads.kernels.registry import workload_title
@@ -16,8 +16,6 @@ from ..text import one_line, plural
 from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, metric_label, side
 from .floors import kind_of_work
 
-USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
-"""Metrics that nearmetal measures for every program in addition to its wall time."""
 MOST_METRICS = 6
 """Maximum number of metrics of one workload that have rows of their own."""
 _WORDS = {
@@ -46,9 +44,8 @@ class AnswerRow:
     baseline: the value of the baseline; for several metrics, the range of their values if they have the same
         unit.
     cells: cells by arm, one or several.
-    beside: whether the row is secondary: it determines the word of an environment only if there are no other
-        rows. The resource use of a program that has its own metrics is secondary, and so are events of
-        instances.
+    beside: whether the row is secondary (deciding_cells): it determines the word of an environment only if
+        there are no other rows.
     """
 
     label: str
@@ -140,6 +137,7 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
     place = {w.name: i for i, w in enumerate(study.workloads)}
     ordered = sorted(cells, key=lambda c: place.get(c.workload, 0))
     groups: dict[tuple[str, ...], list[Cell]] = {}
+    deciding = {c.key for c in deciding_cells(study, ordered)}
     own = {w: _own_metrics(ordered, w) for w in place}
     for c in ordered:
         groups.setdefault(_row_key(study, c, own.get(c.workload, ())), []).append(c)
@@ -148,7 +146,7 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
             label=_label(study, key, found, own),
             baseline=_baseline(found),
             cells=_by_arm(found),
-            beside=key[1:] == ("usage",) or _is_event(study, found[0].workload),
+            beside=not any(c.key in deciding for c in found),
         )
         for key, found in groups.items()
     )
@@ -186,10 +184,6 @@ def _label(
     if single or metric in ("", key[0]):
         return workload
     return metric if alone else f"{workload} {metric}"
-
-
-def _is_event(study: Study, workload: str) -> bool:
-    return any(w.name == workload and w.event for w in study.workloads)
 
 
 def _is_command(study: Study, workload: str) -> bool:

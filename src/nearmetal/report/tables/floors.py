@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from statistics import median_low
 
-from ...model.result import Cell, NoiseFloor
+from ...model.result import Cell, NoiseFloor, deciding_cells
 from ...model.study import KernelWorkload, Study
 from ...workloads.kernels.registry import kind
 from .cells import bounded, metric_label
@@ -24,14 +24,16 @@ class Floor:
     shares.
 
     A half-width is infinite before there are enough blocks.
-    half_width: the largest half-width, without those of `apart`.
-    apart: metrics with much larger half-widths than the others, widest first.
+    half_width: the largest half-width of those that decide, without those of `apart`.
+    apart: metrics with much larger half-widths than those that decide; these first, then the widest first.
+    decides: whether any of them decides. If none does, half_width is that of all.
     cells: all comparisons of the baseline with itself.
     """
 
     group: str
     half_width: float
     apart: tuple[Cell, ...]
+    decides: bool
     cells: tuple[Cell, ...]
 
     @property
@@ -40,11 +42,10 @@ class Floor:
 
     @property
     def wider(self) -> str:
-        """Return '4 of 23 wider: hpcc.RandomRing-latency ±447.0 %' (the widest); '' if there is none."""
+        """Return '4 of 23 wider: hpcc.RandomRing-latency ±447.0 %' (the first); '' if there is none."""
         if not self.apart:
             return ""
-        worst = f"{metric_label(self.apart[0])} {_plus_minus(_half_width(self.apart[0]))}"
-        return f"{len(self.apart)} of {len(self.cells)} wider: {worst}"
+        return f"{len(self.apart)} of {len(self.cells)} wider: {width_text(self.apart[0])}"
 
     @property
     def text(self) -> str:
@@ -71,21 +72,32 @@ def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
     events = [w.subject for w in study.workloads if w.event]
     order = dict.fromkeys((*_KERNELS, *events, _PROGRAMS, *by_group))
-    return tuple(_floor(group, by_group[group]) for group in order if group in by_group)
+    deciding = {c.key for c in deciding_cells(study, noise.cells)}
+    return tuple(_floor(group, by_group[group], deciding) for group in order if group in by_group)
 
 
-def _floor(group: str, cells: Sequence[Cell]) -> Floor:
+def _floor(group: str, cells: Sequence[Cell], deciding: Set[str]) -> Floor:
+    own = [c for c in cells if c.key in deciding]
+    shown = own or cells
     # Of two metrics, the wider one may be shown separately.
-    most = FAR_APART * median_low(map(_half_width, cells))
+    most = FAR_APART * median_low(map(half_width, shown))
+    apart = [c for c in cells if half_width(c) > most]
     return Floor(
         group=group,
-        half_width=max(w for c in cells if (w := _half_width(c)) <= most),
-        apart=tuple(sorted((c for c in cells if _half_width(c) > most), key=_half_width, reverse=True)),
+        half_width=max(w for c in shown if (w := half_width(c)) <= most),
+        apart=tuple(sorted(apart, key=lambda c: (c.key not in deciding, -half_width(c)))),
+        decides=bool(own),
         cells=tuple(cells),
     )
 
 
-def _half_width(cell: Cell) -> float:
+def width_text(cell: Cell) -> str:
+    """Return the metric of an A/A cell and its half-width: 'pingpong.latency ±280.0 %'."""
+    return f"{metric_label(cell)} {_plus_minus(half_width(cell))}"
+
+
+def half_width(cell: Cell) -> float:
+    """Return the half-width of the interval of the overhead, as a share; infinite if it has an open end."""
     return (cell.high - cell.low) / 2 if bounded(cell) else math.inf
 
 
