@@ -18,7 +18,13 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.golden import sample_analysis as sample
 from tests.patience import PATIENCE
 
+from nearmetal.analysis import analyse
+from nearmetal.api.studies import study_from
+from nearmetal.model.record import JsonValue
+from nearmetal.model.study import Better, KernelWorkload
+from nearmetal.plan import make_plan
 from nearmetal.report.write import write_report
+from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
 pytestmark = [pytest.mark.no_run, pytest.mark.beside]
 
@@ -77,6 +83,54 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
         commands=[
             "nearmetal quick --seed 32570 --a-rather-long-option /and/a/long/path/of/a/results/directory"
         ],
+    )
+    return files.html.as_uri()
+
+
+@pytest.fixture(scope="module")
+def quick_report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of the built-in study quick, of simulated records: address. It has every verdict, and its
+    sentences are as long as real ones."""
+    study = study_from("quick", 1)
+    stream = ("copy", "scale", "add", "triad")
+    metrics = [SimulatedMetric(workload="start", metric="start", unit="s", better=Better.LOWER, value=5e-4)]
+    for w in study.workloads:
+        if isinstance(w, KernelWorkload):
+            of_kernel = {"stream": stream, "pingpong": (w.name,)}.get(w.kernel, ("rate",))
+            for m in w.metrics or of_kernel:
+                unit, better = ("s", Better.LOWER) if m == "latency" else ("op/s", Better.HIGHER)
+                metrics.append(
+                    SimulatedMetric(workload=w.name, metric=m, unit=unit, better=better, value=1e-6)
+                )
+    messages = {"latency.latency": 29.0, "bandwidth.bandwidth": 3.2, "is.rate": 1.1, "cg.rate": 0.93}
+    container = {"start.start": 9.7, "stream-2m.triad": 0.03, "stream-2m-4k.triad": 0.028, "cg.rate": 0.031}
+    plan = make_plan(study, blocks=27)
+    records = simulate(
+        study,
+        plan,
+        metrics=metrics,
+        overheads={
+            "native-tcp/1x2": messages,
+            "namespaces/1x2": container,
+            "namespaces/2x1": {**messages, "start.start": 16.0, "stream-2m.add": 0.03},
+        },
+        spread=Spread(instance=0.012),
+    )
+    provenance: dict[str, JsonValue] = {
+        "cpu": {"model": "AMD EPYC 7713 64-Core Processor", "usable": [0, 1]},
+        "memory": {"bytes": 24 << 30},
+        "kernel": {"release": "6.18.44"},
+        "versions": {"mpi": "Open MPI 4.1.4"},
+    }
+    files = write_report(
+        tmp_path_factory.mktemp("quick"),
+        study,
+        analyse(study, plan, records),
+        records,
+        provenance,
+        [],
+        commands=["nearmetal quick --seed 1"],
+        when="25 Nov 2026",
     )
     return files.html.as_uri()
 
@@ -161,19 +215,29 @@ def drawn(page: Page, selector: str) -> int:
     return page.locator(f"{selector} [data-chart] svg:has(path, line)").count()
 
 
-def test_the_answer_is_on_the_first_screen_without_script(browser: Browser, report: str) -> None:
+@pytest.mark.parametrize("address", ["report", "quick_report"])
+def test_the_answer_is_on_the_first_screen_without_script(
+    browser: Browser, address: str, request: pytest.FixtureRequest
+) -> None:
+    """Question, machine and date, sentences, and the whole figure with its axis."""
     for width, height in ((1280, 800), (390, 844)):
         context = browser.new_context(
             java_script_enabled=False, offline=True, viewport={"width": width, "height": height}
         )
         page = context.new_page()
-        page.goto(report)
-        assert page.title().startswith("What does a container cost against bare metal?")
+        page.goto(request.getfixturevalue(address))
+        assert page.title().startswith("What does a container cost ")
         shown = page.locator(f"figure.forest svg.{'wide' if width > 700 else 'narrow'}")
-        boxes = [page.locator(s).first.bounding_box() for s in ("h1", "dl.answers")] + [shown.bounding_box()]
+        tops = [page.locator(s).first.bounding_box() for s in ("h1", ".meta", "dl.answers")]
+        boxes = [*tops, shown.bounding_box()]
         heights = [box["y"] for box in boxes if box]
-        assert len(heights) == 3 and heights == sorted(heights)
-        assert boxes[2] and boxes[2]["y"] + boxes[2]["height"] <= height, "the figure is whole"
+        assert len(heights) == 4 and heights == sorted(heights)
+        assert boxes[3] and boxes[3]["y"] + boxes[3]["height"] <= height, "the figure is whole"
+        ticks = [tick.bounding_box() for tick in shown.locator("text.tick").all()]
+        assert ticks and all(tick and tick["y"] + tick["height"] <= height for tick in ticks)
+        if address == "quick_report":
+            dated = "2 cores, 24 GiB, Linux 6.18, Open MPI 4.1.4 · 25 Nov 2026"
+            assert dated in page.locator(".meta").first.inner_text().replace("\u00a0", " ")
         assert page.locator("details.fold[open]").count() == 0
         context.close()
 

@@ -47,7 +47,8 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
         return join(meta, *warnings, tag("p", NOTHING, class_="answer"), caption)
     missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
     sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
-    return join(meta, *warnings, sentences, *missing, forest(found), *of_nodes, caption)
+    first, last = (caption, "") if trust.alert else ("", caption)
+    return join(meta, *warnings, first, sentences, *missing, forest(found), *of_nodes, last)
 
 
 def _sentence(arm: ArmAnswer) -> tuple[Markup, Markup]:
