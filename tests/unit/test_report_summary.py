@@ -152,10 +152,10 @@ def test_open_figures_are_told_apart_from_settled_sentences() -> None:
         for c in analysis.cells
     )
     shown = text(study, replace(analysis, cells=cells))
-    assert "the sentences above are settled; about 20 min more settle 1 of 1 undecided figure" in shown
+    assert "the sentences above are settled; the undecided figure needs about 20 min more" in shown
     everything = tuple(replace(c, verdict=Verdict.NONE, seconds_needed=600.0) for c in analysis.cells)
     shown = text(study, replace(analysis, cells=everything))
-    assert "are settled" not in shown and "about 20 min more settle 1 of 2 undecided figures" in shown
+    assert "are settled" not in shown and "1 of 2 undecided figures needs about 20 min more" in shown
 
 
 def test_without_anything_to_compare_the_failure_is_said() -> None:

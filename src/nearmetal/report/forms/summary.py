@@ -314,7 +314,11 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
     undecided = plural(len(open_cells), "undecided figure")
-    step = f"about {show_length(2 * soonest)} more settle {count} of {undecided}"
+    if count == len(open_cells):
+        undecided = "the undecided figure" if count == 1 else f"all {undecided}"
+    else:
+        undecided = f"{count} of {undecided}"
+    step = f"{undecided} {'needs' if count == 1 else 'need'} about {show_length(2 * soonest)} more"
     if settled:
         step = f"the sentences above are settled; {step}"
     return step + ("; quieten the machine first" if soonest > MUCH_TIME else ""), command
