@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.system.test_quick import left_behind, nearmetal
 
 pytestmark = pytest.mark.more
 
-DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGES = Path(__file__).parent / "packages"
 GROUP = "nearmetal.environments"
 HIVE = """\
@@ -46,11 +47,13 @@ design: {baseline: native, slices: 2}
 """
 
 
-def example_of(page: str) -> str:
-    """The first Python example of a page of docs."""
-    example = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert example is not None
-    return example[1]
+def install_example(place: Path, name: str) -> None:
+    """Install a package of the examples, with the entry point of its project file."""
+    project = tomllib.loads((EXAMPLES / name / "pyproject.toml").read_text())["project"]
+    ((group, points),) = project["entry-points"].items()
+    ((point, target),) = points.items()
+    module, _, what = target.partition(":")
+    installed(place, (EXAMPLES / name / f"{module}.py").read_text(), module, group, f"{point} = {what}")
 
 
 def installed(place: Path, code: str, module: str, group: str, point: str) -> None:
@@ -76,9 +79,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_subject_of_another_package(tmp_path: Path, place: Path) -> None:
-    installed(
-        place, example_of("add-a-subject.md"), "ending_subject", "nearmetal.subjects", "ending = Ending"
-    )
+    install_example(place, "ending")
     (tmp_path / "study.yaml").write_text(STUDY)
     planned = nearmetal("plan", "study.yaml", "--json", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
@@ -114,7 +115,7 @@ def checks(cwd: Path) -> dict[str, dict[str, str]]:
 
 
 def test_the_example_of_a_backend_measures(tmp_path: Path, place: Path) -> None:
-    installed(place, example_of("add-a-backend.md"), "fixed_layout", GROUP, "fixed-layout = FixedLayout")
+    install_example(place, "fixed_layout")
     assert {c["environment"] for c in weighed(tmp_path, "fixed-layout")["cells"]} == {"fixed-layout"}
     assert left_behind(tmp_path) == []
 

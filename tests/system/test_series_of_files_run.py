@@ -1,10 +1,10 @@
-"""A series from files alone: the one of the docs, on this machine; and how it goes on after it was killed."""
+"""A series from files alone: the one of the examples, and how it goes on after it was killed."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,18 @@ from typing import Any
 import pytest
 from tests.patience import until
 from tests.system.test_quick import ENDLESS, left_behind, nearmetal, started
-from tests.unit.test_docs import ROOT, blocks
 
 pytestmark = [
     pytest.mark.more,
     pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
 ]
-PAGE = ROOT / "docs" / "guide" / "your-study-in-parts.md"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "boxes"
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Path]:
-    """A directory with the files of the page below mine/. Each begins with its name."""
-    (tmp_path / "mine").mkdir()
-    for block in blocks(PAGE):
-        if named := re.match(r"# (\S+\.(?:yaml|toml))\n", block.text):
-            (tmp_path / "mine" / named[1]).write_text(block.text)
+    """A directory with the files of the example below mine/."""
+    shutil.copytree(EXAMPLE, tmp_path / "mine")
     files = {p.name for p in (tmp_path / "mine").iterdir()}
     assert files == {"series.yaml", "compute.yaml", "messages.yaml", "published.toml"}
     yield tmp_path
@@ -35,7 +31,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
     assert left_behind(tmp_path) == []
 
 
-def test_the_series_of_the_docs_runs_beside_its_table(here: Path) -> None:
+def test_the_series_of_the_examples_runs_beside_its_table(here: Path) -> None:
     done = nearmetal(
         *("run", "mine/", "--backend", "namespaces", "--seed", "7", "--time", "5m", "--max-blocks", "1"),
         "--json",

@@ -20,12 +20,12 @@ import nearmetal
 from nearmetal import errors
 from nearmetal.environments import Backend, Tools, Unavailable
 from nearmetal.environments.registry import GROUP
-from nearmetal.studies import SERIES_FILE
 from nearmetal.testing.fake_host import FakeHost
 
 SOURCE = Path(nearmetal.__file__).parent
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
+EXAMPLES = ROOT / "examples"
 OWN_PROGRAM = ROOT / "docs" / "guide" / "your-program.md"
 BY_NAME = [pytest.param(p, id=p.name) for p in PAGES]
 
@@ -91,6 +91,16 @@ def test_the_site_names_every_page_and_no_other() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ words
+
+MOST_WORDS = 20_600
+"""Words of README and docs/, code blocks and tables included. A word has at least one letter."""
+
+
+def test_the_documentation_stays_short() -> None:
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    words = [word for page in pages for word in page.read_text().split() if re.search(r"[^\W\d_]", word)]
+    assert len(words) <= MOST_WORDS, "say it once, or leave it to --help, --explain and docstrings"
+
 
 INNER_WORDS = re.compile(
     r"\b(arms?|folds?|folded|seats?|roofs?|slices?|stands?|standing|looks?)\b", re.IGNORECASE
@@ -343,8 +353,7 @@ def put_npb(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "block",
-    [p for p in blocks_of("yaml") if not p.values[0].text.startswith((f"# {SERIES_FILE}", INVENTORY))],
+    "block", [p for p in blocks_of("yaml") if not p.values[0].text.startswith(INVENTORY)]
 )
 def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a study (no name) adds its entries to the first study of its page, or of the page on own
@@ -371,13 +380,18 @@ def test_studies_load(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert load_text(text, block.page.name, names, seed=1).comparisons()
 
 
+@pytest.mark.parametrize("part", ["compute", "messages"])
+def test_the_parts_of_the_example_load(part: str) -> None:
+    from nearmetal.api.catalog import catalog
+    from nearmetal.study_file import load_text
+
+    file = EXAMPLES / "boxes" / f"{part}.yaml"
+    assert load_text(file.read_text(), str(file), catalog(), seed=1).comparisons()
+
+
 @pytest.mark.parametrize("block", blocks_of("python"))
 def test_python_compiles(block: Block) -> None:
     compile(block.text, f"{block.page.name}", "exec", dont_inherit=True)
-
-
-def workload_page(language: str) -> list[str]:
-    return [b.text for b in blocks(ROOT / "docs" / "add-a-workload.md") if b.language == language]
 
 
 def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureFixture[str]) -> None:
@@ -387,7 +401,8 @@ def test_the_example_program_prints_what_its_study_reads(capsys: pytest.CaptureF
     from nearmetal.study_file import load_text
     from nearmetal.workloads.command import parse
 
-    program, study_text = workload_page("python")[0], workload_page("yaml")[0]
+    study_text = first_yaml(ROOT / "docs" / "add-a-workload.md")
+    program = (EXAMPLES / "solver" / "solve.py").read_text()
     exec(compile(program, "solve.py", "exec"), {"__name__": "__main__"})
     (workload,) = load_text(study_text, "solver.yaml", catalog(), seed=1).workloads
     assert isinstance(workload, CommandWorkload)
@@ -401,13 +416,10 @@ def test_the_example_kernel_fits_its_c_source() -> None:
     from nearmetal.workloads.kernels.contract import Kernel, KernelSetting
     from nearmetal.workloads.parameter import Choices
 
-    module: dict[str, Any] = {
-        "__package__": "nearmetal.workloads.kernels",
-        "__name__": "nearmetal.workloads.kernels.broadcast",
-    }
-    exec(workload_page("python")[-1], module)
+    module: dict[str, Any] = {}
+    exec((EXAMPLES / "broadcast" / "broadcast.py").read_text(), module)
     (kernel,) = module["KERNELS"]
-    (source,) = workload_page("c")
+    source = (EXAMPLES / "broadcast" / "broadcast.c").read_text()
     assert isinstance(kernel, Kernel)
     choices = Choices(values={p.name: p.default for p in kernel.parameters})
     setting = KernelSetting(ranks=2, llc_bytes=1 << 25)
@@ -419,12 +431,13 @@ def test_the_example_kernel_fits_its_c_source() -> None:
 
 
 def backend_example() -> tuple[str, dict[str, Any]]:
-    """The entry point that the page declares, and the module that it shows."""
-    page = ROOT / "docs" / "add-a-backend.md"
-    project = tomllib.loads(next(b.text for b in blocks(page) if b.language == "toml"))
+    """The entry point that the example declares, and its module."""
+    package = EXAMPLES / "fixed_layout"
+    project = tomllib.loads((package / "pyproject.toml").read_text())
     (point,) = project["project"]["entry-points"][GROUP].items()
-    module: dict[str, Any] = {"__name__": point[1].partition(":")[0]}
-    exec(next(b.text for b in blocks(page) if b.language == "python"), module)
+    name = point[1].partition(":")[0]
+    module: dict[str, Any] = {"__name__": name}
+    exec((package / f"{name}.py").read_text(), module)
     return point[0], {**module, "entry": module[point[1].partition(":")[2]]}
 
 

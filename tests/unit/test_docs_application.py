@@ -1,23 +1,19 @@
-"""The application of docs/add-a-workload.md is one."""
+"""The application of examples/words is one."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 from nearmetal.workloads.applications.contract import Application, Output, Place
 from nearmetal.workloads.parameter import Choices
 
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"
+MODULE = Path(__file__).parents[2] / "examples" / "words" / "words.py"
 
 
 def test_the_example_counts_and_verifies() -> None:
-    (code,) = re.findall(
-        r"```python\n(.*?class Words.*?)```", PAGE.read_text().partition("## An application")[2], re.DOTALL
-    )
     space: dict[str, Any] = {}
-    exec(compile(code, str(PAGE), "exec"), space)  # our own page
+    exec(compile(MODULE.read_text(), str(MODULE), "exec"), space)  # our own example
     words: Application = space["Words"]()
     here = Path("/")
     place = Place(nodes=1, instances=1, tasks=1, directory=here, storage=None, memory=1 << 30)
