@@ -33,7 +33,7 @@ environments:
   watched: # by a command in its own instance
     backend: namespaces
     placements: [1x2]
-    storage: {}
+    storage: {kind: tmpfs, size: 16 MiB}
     beside: {command: [sh, -c, 'readlink /proc/self/ns/mnt; while :; do sleep 0.1; done']}
 placements:
   1x2: {instances: 1, tasks: 2, pinning: instance}
