@@ -20,6 +20,7 @@ from nearmetal.analysis.intervals.stratified import StratifiedSample
 from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
 from nearmetal.analysis.nodes.factor import Nodes, carried_over_nodes, nodes_of_run
 from nearmetal.analysis.nodes.findings import Criteria, disagree
+from nearmetal.analysis.nodes.spread import largest_p
 from nearmetal.analysis.nodes.unlike import unlike_measured
 from nearmetal.model.design import Estimand
 from nearmetal.model.node_results import Unlike
@@ -135,27 +136,38 @@ def measured(values: FloatArray) -> Measured:
 
 
 def named(
-    rng: np.random.Generator, *, slow: float, apart: float, unsteady: float = 1.0, metrics: int = 3
+    rng: np.random.Generator,
+    *,
+    apart: float,
+    slow: float = 0.0,
+    unsteady: float = 1.0,
+    metrics: int = 3,
+    count: int = 8,
+    exceptions: Sequence[int] = (5,),
 ) -> set[tuple[str, Unlike]]:
-    """48 rounds on 8 nodes. d of two instances spreads by 2 %, so one instance by 1.4 %."""
-    owners = np.arange(48) % 8
+    """48 rounds on `count` nodes, of which `exceptions` are slow or unsteady. d of two instances spreads by
+    2 %, so one instance by 1.4 %."""
+    owners = np.arange(48) % count
     nodes = nodes_of(owners.tolist(), Estimand.THESE)
     rows = {}
     for metric in range(metrics):
-        level = apart * rng.normal(size=8)
-        level[5] += math.log1p(slow)
-        spread = np.where(owners == 5, unsteady, 1.0) * ROUNDS / math.sqrt(2)
+        level = apart * rng.normal(size=count)
+        level[[k for k in exceptions if k < count]] += math.log1p(slow)
+        spread = np.where(np.isin(owners, exceptions), unsteady, 1.0) * ROUNDS / math.sqrt(2)
         runs = [level[owners] + spread * rng.normal(size=48) for _ in range(2)]
         rows["native/one", ("app", f"metric{metric}")] = (measured(runs[0]), measured(runs[1]))
     evidence = unlike_measured(rows, nodes, alpha=ALPHA, margin=0.03)
     return {(e.node, e.unlike) for e in evidence}
 
 
-@pytest.mark.parametrize(("apart", "metrics"), [(0.0, 1), (0.0, 3), (0.01, 3), (0.0, 12)])
-def test_a_slow_node_is_named_and_a_sound_one_is_not(apart: float, metrics: int) -> None:
-    """A node that is 5 % slower is named in 9 of 10 runs; any sound node in at most 1 of 20.
+@pytest.mark.parametrize(
+    ("apart", "metrics", "least"), [(0.0, 1, 0.9), (0.0, 3, 0.9), (0.01, 3, 0.85), (0.0, 12, 0.9)]
+)
+def test_a_slow_node_is_named_and_a_sound_one_is_not(apart: float, metrics: int, least: float) -> None:
+    """A node that is 5 % slower than alike nodes is named in 9 of 10 runs; any sound node in at most 1 of 20.
 
-    With one metric the share is .90 to .91, so three standard errors are allowed there.
+    With one metric the share is .90 to .94, so three standard errors are allowed there. Of nodes that are 1 %
+    apart themselves, it is named in .88.
     """
     replicates, rng = 300, np.random.default_rng(31)
     slow, sound = ("node5", Unlike.SLOW), 0
@@ -164,8 +176,35 @@ def test_a_slow_node_is_named_and_a_sound_one_is_not(apart: float, metrics: int)
         got = named(rng, slow=0.05, apart=apart, metrics=metrics)
         found += slow in got
         sound += bool(got - {slow}) or bool(named(rng, slow=0.0, apart=apart, metrics=metrics))
-    assert found / replicates >= 0.9 - (slack(replicates, 0.1) if metrics == 1 else 0.0)
+    assert found / replicates >= least - (slack(replicates, 0.1) if metrics == 1 else 0.0)
     assert sound / replicates <= 0.05
+
+
+@pytest.mark.parametrize("apart", [0.01, 0.02, 0.05])
+@pytest.mark.parametrize(("count", "metrics"), [(3, 3), (8, 1), (8, 3), (16, 3)])
+def test_sound_nodes_that_differ_are_seldom_named(count: int, metrics: int, apart: float) -> None:
+    """Whatever the spread of sound nodes is, any of them is named in at most 1 of 20 runs."""
+    replicates, rng = 300, np.random.default_rng(43)
+    found = sum(bool(named(rng, apart=apart, metrics=metrics, count=count)) for _ in range(replicates))
+    assert found / replicates <= 0.05 + slack(replicates)
+
+
+def test_the_p_value_of_the_largest_centre_is_exact() -> None:
+    """Student's t of the largest of n, times n, is exact if no second centre can be as exceptional."""
+    replicates, rng = 20_000, np.random.default_rng(47)
+    for count in (3, 8, 16):
+        centres = np.sort(rng.normal(size=(replicates, count)), axis=1)
+        p = np.array([largest_p(own) for own in centres])
+        for level in (0.01, 0.05):
+            assert np.mean(p <= level) == pytest.approx(level, abs=slack(replicates, level))
+
+
+def test_two_slow_nodes_do_not_hide_each_other() -> None:
+    replicates, rng = 200, np.random.default_rng(53)
+    found = [named(rng, slow=0.1, apart=0.0, exceptions=(2, 5)) for _ in range(replicates)]
+    both = {("node2", Unlike.SLOW), ("node5", Unlike.SLOW)}
+    assert sum(both <= got for got in found) / replicates > 0.9
+    assert sum(bool(got - both) for got in found) / replicates <= 0.05 + slack(replicates)
 
 
 def test_an_unsteady_node_is_named() -> None:

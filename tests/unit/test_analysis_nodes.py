@@ -23,6 +23,7 @@ from nearmetal.analysis.intervals.stratified import NodeRanks, StratifiedSample
 from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
 from nearmetal.analysis.nodes.factor import Comparison, Nodes, carried_over_nodes, nodes_of_run
 from nearmetal.analysis.nodes.findings import Criteria, disagree, node_effect_p
+from nearmetal.analysis.nodes.spread import over_metrics, standing_out
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import load
 from nearmetal.model.design import Estimand
@@ -367,6 +368,27 @@ def test_no_node_is_left_out_if_half_of_them_are_named() -> None:
     assert found.nodes is not None and found.nodes.left_out == ()
     two = analysed(study, records_of(study, 24, [0.05] * 2, slow={1: 0.2}), NAMES[:2])
     assert two.nodes is not None and two.nodes.evidence == (), "of two, either may be the exception"
+
+
+def test_a_node_stands_out_only_of_the_spread_of_the_others() -> None:
+    alike = {node: 0.001 * node for node in range(7)}
+    assert standing_out({**alike, 9: 0.05}, 0.05) == {9}
+    apart = {node: 0.02 * node for node in range(7)}
+    assert standing_out({**apart, 9: 0.17}, 0.05) == frozenset()
+    assert standing_out({**alike, 8: 0.05, 9: 0.05}, 0.05) == {8, 9}, "two do not hide each other"
+    assert standing_out({0: 0.0, 1: 0.0, 2: 0.1}, 0.05) == {2}, "two equal nodes, and one that is not"
+    assert standing_out({0: 0.0, 1: 0.1}, 0.05) == frozenset(), "of two, either may be the exception"
+    assert standing_out(dict.fromkeys(range(4), 0.0), 0.05) == frozenset()
+
+
+def test_metrics_of_different_spread_have_the_same_weight() -> None:
+    fine = {node: 0.001 * (node % 3) for node in range(6)}
+    coarse = {node: 100 * value for node, value in fine.items()}
+    missing = {node: value for node, value in coarse.items() if node != 2}
+    both = over_metrics([fine, coarse])
+    assert both == pytest.approx(over_metrics([fine]))
+    assert over_metrics([fine, missing])[1] == pytest.approx(both[1] / 2), "a metric without a node has none"
+    assert set(over_metrics([dict.fromkeys(range(3), 1.0)]).values()) == {0.0}
 
 
 def test_an_exceptionally_fast_node_does_not_make_the_others_slow() -> None:

@@ -147,7 +147,7 @@ def test_the_log_of_the_probe_is_read() -> None:
     text += "tcp 0 1000000000 1000500000 1000700000 2\nbroken 3000000000\n"
     log = read_probe_log(text)
     assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
-    assert log.udp[0].answers == (pytest.approx(1.0001),) and log.tcp[0].answers == (1.0005, 1.0007)
+    assert log.udp[0].answers == pytest.approx((1.0001,)) and log.tcp[0].answers == (1.0005, 1.0007)
     assert log.broken == 3.0
     for wrong in ("icmp 0 1 2 3 4", "udp 0 1 2 3", "udp 0 1 2 3 x"):
         with pytest.raises(ValueError):

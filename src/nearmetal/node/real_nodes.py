@@ -204,6 +204,7 @@ def real_nodes(
         yield None
         return
     rules = scratch / "variables"
+    rules.touch(mode=0o600)  # it holds the values of this process's own variables
     rules.write_bytes(variable_rules(os.environ, _variables_of(study)))
     config, chosen = _chosen(machine.host, asked, study)
     with ExitStack() as stack:

@@ -4,11 +4,13 @@ A node is *slow* if its baseline takes longer than that of the other nodes' bloc
 node is *unsteady* if its baseline differs from itself (A/A) more than twice as much as in the other nodes'
 blocks. Both need two things: the lower end of an exact rank-sum interval of the shift lies beyond the bound,
 and so does the difference from the centre of more than half of the other nodes. The second condition keeps a
-node that is an exception among few from making the others look like exceptions.
+node that is an exception among few from making the others look like exceptions. A slow node must also stand
+out of the spread of the other nodes (`spread`), in this metric or in all metrics together: sound nodes may
+differ by more than the margin.
 
-Slowness has four fifths of alpha and unsteadiness one fifth, each divided by the number of nodes and metrics.
-The probability that a node within the bounds is named is therefore at most alpha, for one reading of the
-results. The environments
+Slowness has four fifths of alpha and unsteadiness one fifth, each divided by the number of metrics, and in
+the rank-sum interval also by the number of nodes. The probability that a node within the bounds, or one of
+sound nodes that differ, is named is therefore at most alpha, for one reading of the results. The environments
 have no part in it, so leaving out a named node does not prefer any verdict."""
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from ..fold.comparisons import Folded
 from ..fold.pieces import Measured
 from ..fold.slices import RowName
 from ..intervals.rank_sum import critical
+from .centres import centre_of
 from .factor import Nodes
+from .spread import over_metrics, standing_out
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -62,15 +66,20 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
     family = len(nodes.names) * max(1, len(rows))
     bounds = {Unlike.SLOW: math.log1p(margin), Unlike.UNSTEADY: math.log(UNSTEADY)}
     found: list[NodeEvidence] = []
-    for (arm, row), (first, second) in rows.items():
-        blocks, i, j = np.intersect1d(first.blocks, second.blocks, assume_unique=True, return_indices=True)
-        owners = nodes.nodes_of(blocks.tolist())
-        a1, a2 = np.log(first.middles[i]), np.log(second.middles[j])
-        sign = 1.0 if first.better is Better.LOWER else -1.0
-        values = {Unlike.SLOW: sign * 0.5 * (a1 + a2), Unlike.UNSTEADY: _log_sizes(a2 - a1)}
-        for unlike, x in values.items():
-            level = alpha * SHARES[unlike] / family
-            for at, shift in _exceptions(x, owners, level=level, bound=bounds[unlike]).items():
+    speeds = {name: _values(first, second, nodes) for name, (first, second) in rows.items()}
+    for unlike, bound in bounds.items():
+        every = {name: values[unlike] for name, values in speeds.items()}
+        level = alpha * SHARES[unlike]
+        shifts = {
+            name: _exceptions(x, owners, level=level / family, bound=bound)
+            for name, (x, owners) in every.items()
+        }
+        if unlike is Unlike.SLOW and any(shifts.values()):
+            out = _beyond_spread(every, level)
+            shifts = {name: {k: s for k, s in own.items() if k in out[name]} for name, own in shifts.items()}
+        for (arm, row), own in shifts.items():
+            _, owners = every[arm, row]
+            for at, shift in own.items():
                 found.append(
                     NodeEvidence(
                         node=nodes.names[at],
@@ -86,6 +95,19 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
                     )
                 )
     return tuple(sorted(found, key=lambda e: (nodes.names.index(e.node), e.unlike is not Unlike.SLOW)))
+
+
+def _values(first: Measured, second: Measured, nodes: Nodes) -> dict[Unlike, tuple[FloatArray, IntArray]]:
+    """Return what is compared between the nodes, by kind of evidence: a value for each block, and its
+    node."""
+    blocks, i, j = np.intersect1d(first.blocks, second.blocks, assume_unique=True, return_indices=True)
+    owners = nodes.nodes_of(blocks.tolist())
+    a1, a2 = np.log(first.middles[i]), np.log(second.middles[j])
+    sign = 1.0 if first.better is Better.LOWER else -1.0
+    return {
+        Unlike.SLOW: (sign * 0.5 * (a1 + a2), owners),
+        Unlike.UNSTEADY: (_log_sizes(a2 - a1), owners),
+    }
 
 
 def _ratio(shift: float) -> float:
@@ -136,9 +158,34 @@ def _exceptions(x: FloatArray, owners: IntArray, *, level: float, bound: float) 
     return out
 
 
+def _beyond_spread(
+    every: Mapping[tuple[str, RowName], tuple[FloatArray, IntArray]], level: float
+) -> dict[tuple[str, RowName], frozenset[int]]:
+    """Return, for each row, the nodes that stand out of the spread of the others: in this row, or in all rows
+    together. Each of the two has half of the level if there are several rows.
+
+    every: by row, a value for each block, and its node.
+    """
+    centres = {name: _centres(x, owners) for name, (x, owners) in every.items()}
+    if len(centres) == 1:
+        return {name: standing_out(own, level) for name, own in centres.items()}
+    together = standing_out(over_metrics(tuple(centres.values())), level / 2)
+    each = level / 2 / len(centres)
+    return {name: together | standing_out(own, each) for name, own in centres.items()}
+
+
+def _centres(x: FloatArray, owners: IntArray) -> dict[int, float]:
+    """Return the centre of each node that has a block."""
+    return {k: centre_of(_thinned(x[owners == k])) for k in np.unique(owners).tolist()}
+
+
+def _thinned(values: FloatArray) -> FloatArray:
+    return values[:: -(-values.size // MOST_BLOCKS)]
+
+
 def _shift(others: FloatArray, own: FloatArray, level: float) -> Interval:
     """Return the shift of `own` against `others`; each end misses it with probability at most `level`."""
-    own, others = (s[:: -(-s.size // MOST_BLOCKS)] for s in (own, others))
+    own, others = _thinned(own), _thinned(others)
     differences = np.sort((own[:, None] - others[None, :]).ravel())
     centre = float(np.median(differences))
     k = _critical(int(min(own.size, others.size)), int(max(own.size, others.size)), level)
