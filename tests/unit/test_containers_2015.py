@@ -175,9 +175,9 @@ def test_containers_run_under_two_kernels_and_several_in_a_guest_are_named() -> 
         ("container-newer", "newer-kernel"),
     ]
     assert {(c.arm, c.baseline) for c in kernels.study.comparisons()} >= {
-        ("container/1x2", "kernel/1x2"),
-        ("container-newer/1x2", "newer-kernel/1x2"),
-        ("newer-kernel/1x2", "kernel/1x2"),
+        ("container/1x1", "kernel/1x1"),
+        ("container-newer/1x1", "newer-kernel/1x1"),
+        ("newer-kernel/1x1", "kernel/1x1"),
     }
     assert str(kernels.left_out[0]).startswith("several-containers-in-each-guest: ")
 
