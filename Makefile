@@ -26,7 +26,7 @@ test-vm: setup-test
 	  $(addprefix tests/contract/test_,guests.py guests_network.py libvirt_guests.py) \
 	  $(addprefix tests/system/test_,guests_run.py guest_faults.py) -q $(ARGS)
 
-# Checkpoints and moves: methods x backends, then each of them with faults in the middle. Ten minutes on two cores.
+# Checkpoints and moves: methods x backends, then each of them with faults in the middle. Half an hour on two cores.
 test-lifecycle: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_moves.py) \
 	  $(addprefix tests/contract/test_,checkpoints.py migration.py monitor.py job_ranks.py) \

@@ -5,9 +5,9 @@
  *
  * It wakes once a period, to send, and reads answers at every HEAR_EVERY-th, so that it costs little: answers
  * over UDP have the kernel's time stamp; those over TCP are seen when they are read. Writes to FILE, by
- * CLOCK_MONOTONIC in nanoseconds: udp NUMBER SENT FIRST-ANSWER ANSWERS      (0 0 where there is none) tcp
- * NUMBER SENT FIRST-ANSWER ANSWERS broken TIME                               (the TCP connection, if it was)
- */
+ * CLOCK_MONOTONIC in nanoseconds:
+ * udp|tcp NUMBER SENT FIRST-ANSWER LAST-ANSWER ANSWERS    (0 0 0 where there is none)
+ * broken TIME                                             (the TCP connection, if it was) */
 #include "fail.h"
 #include "probe.h"
 
@@ -35,7 +35,7 @@ enum {
 };
 
 struct request {
-    int64_t sent, answered;
+    int64_t sent, answered, last;
     uint32_t answers;
 };
 
@@ -73,6 +73,7 @@ static void note_answer(struct way *way, uint64_t number, int64_t when) {
     heard = now_ns();
     if (r->answers++ == 0)
         r->answered = when;
+    r->last = when;
 }
 
 static void send_one(struct way *way) {
@@ -164,8 +165,8 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
     for (size_t w = 0; w < count; w++)
         for (size_t i = 0; i < ways[w].count; i++) {
             const struct request *r = &ways[w].requests[i];
-            fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRIu32 "\n", ways[w].name, i, r->sent,
-                    r->answered, r->answers);
+            fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 "\n", ways[w].name, i,
+                    r->sent, r->answered, r->last, r->answers);
         }
     if (broken != 0)
         fprintf(out, "broken %" PRId64 "\n", broken);

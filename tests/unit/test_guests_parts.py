@@ -346,6 +346,12 @@ def test_memory_is_shared_in_huge_pages_or_divided_where_asked_for() -> None:
 def test_a_console_tells_why_a_guest_ended_and_how_far_a_silent_one_came() -> None:
     panic = "[ 1.0] booting\n[ 2.0] Kernel panic - not syncing: VFS: Unable to mount root\n[ 2.1] CPU: 0\n"
     assert console_words(panic) == "Kernel panic - not syncing: VFS: Unable to mount root"
+    fault = "[    9.1] general protection fault, probably for non-canonical address 0xdead: 0000 [#1]\r\n"
+    fatal = "[    9.3] Kernel panic - not syncing: Fatal exception in interrupt\r\n"
+    assert console_words(f"x\n{fault}[    9.2] RIP: 0010:f+0x1/0x2\n{fatal}") == (
+        "general protection fault, probably for non-canonical address 0xdead: 0000 [#1]; "
+        "Kernel panic - not syncing: Fatal exception in interrupt"
+    )
     own = "mount the image: has the kernel its file system?: No such device (/dev/vda:erofs)"
     line = json.dumps(
         {"event": "error", "program": "nm-guest", "process": "", "what": own}, separators=(",", ":")

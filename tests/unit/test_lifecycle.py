@@ -103,6 +103,21 @@ def test_a_second_copy_shows_as_doubled_answers() -> None:
     assert evaluate(times, PERIOD).doubled == 1
 
 
+def test_an_answer_that_is_repeated_after_a_standstill_is_no_second_copy() -> None:
+    """The request waited at the destination too, and had been answered at the source."""
+    times = silent(10, 20)
+    times[9] = ProbeTimes(times[9].sent, (*times[9].answers, times[21].answers[0]))
+    seen = evaluate(times, PERIOD)
+    assert (seen.doubled, seen.repeated) == (0, 1) and seen.gap == pytest.approx(12 * PERIOD)
+    before, after = list(times), list(times)
+    before[9] = ProbeTimes(times[9].sent, (times[9].answers[0],) * 2)
+    after[30] = ProbeTimes(times[30].sent, (*times[30].answers, times[31].answers[0]))
+    assert [(evaluate(t, PERIOD).doubled, evaluate(t, PERIOD).repeated) for t in (before, after)] == [
+        (1, 0),
+        (1, 1),
+    ]
+
+
 def test_the_floor_is_taken_off_and_nothing_is_below_zero() -> None:
     floor, event = evaluate(silent(50, 51, 200), PERIOD), evaluate(silent(40, 59), PERIOD)
     left = without_floor(event, floor)
@@ -128,13 +143,13 @@ def test_a_silence_of_any_length_lies_in_its_interval(answered: list[bool], dela
 
 
 def test_the_log_of_the_probe_is_read() -> None:
-    text = "udp 0 1000000000 1000100000 1\nudp 1 1000500000 0 0\n"
-    text += "tcp 0 1000000000 1000500000 2\nbroken 3000000000\n"
+    text = "udp 0 1000000000 1000100000 1000100000 1\nudp 1 1000500000 0 0 0\n"
+    text += "tcp 0 1000000000 1000500000 1000700000 2\nbroken 3000000000\n"
     log = read_probe_log(text)
     assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
-    assert log.udp[0].answers[0] == pytest.approx(1.0001) and len(log.tcp[0].answers) == 2
+    assert log.udp[0].answers == (pytest.approx(1.0001),) and log.tcp[0].answers == (1.0005, 1.0007)
     assert log.broken == 3.0
-    for wrong in ("icmp 0 1 2 3", "udp 0 1 2", "udp 0 1 2 x"):
+    for wrong in ("icmp 0 1 2 3 4", "udp 0 1 2 3", "udp 0 1 2 3 x"):
         with pytest.raises(ValueError):
             read_probe_log(wrong)
 

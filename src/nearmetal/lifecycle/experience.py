@@ -17,10 +17,9 @@ MOST = 50
 _LEAST_SPREAD = 0.1
 """Standard deviation of log(measured / predicted) that is assumed at least."""
 _SHORTEST = 1e-4
-_TAIL = 0.05
-_T95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75)
-"""95 % quantiles of Student's t for 1 to 15 degrees of freedom."""
-_T95_MORE = 1.75
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""97.5 % quantiles of Student's t for 1 to 15 degrees of freedom."""
+_T_MORE = 2.13
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +39,7 @@ class PastMove:
 
 
 def corrected(prediction: Prediction, past: Iterable[PastMove], kind: str) -> Prediction:
-    """Return a prediction with values and 90 % intervals from earlier moves of its kind and method.
+    """Return a prediction with values and 95 % intervals from earlier moves of its kind and method.
 
     A prediction that does not converge, and one with fewer than FEWEST earlier moves, is returned as it is.
     """
@@ -55,9 +54,9 @@ def corrected(prediction: Prediction, past: Iterable[PastMove], kind: str) -> Pr
 def _scaled(estimate: Estimate, pairs: Sequence[tuple[float, float]]) -> Estimate:
     """Return an estimate scaled by the ratios of measured to predicted values.
 
-    The interval is the prediction interval of the next ratio, whose logarithm is taken as normal. It is made
-    wider where the earlier ratios themselves do not fit: standstills of some methods are usually alike, and
-    now and then a third of that.
+    The interval is the 95 % prediction interval of the next ratio, whose logarithm is taken as normal, and
+    contains all earlier ratios. Residuals have longer tails: standstills of a method are usually alike, and
+    now and then a third of that. Then nine of ten moves are inside.
     """
     logs = [
         math.log(max(measured, _SHORTEST) / max(predicted, _SHORTEST))
@@ -68,16 +67,7 @@ def _scaled(estimate: Estimate, pairs: Sequence[tuple[float, float]]) -> Estimat
         return estimate
     n = len(logs)
     spread = max(statistics.stdev(logs), _LEAST_SPREAD) * math.sqrt(1 + 1 / n)
-    half = spread * (_T95[n - 2] if n - 2 < len(_T95) else _T95_MORE)
+    half = spread * (_T[n - 2] if n - 2 < len(_T) else _T_MORE)
     scale, middle = max(estimate.value, _SHORTEST), statistics.fmean(logs)
-    least, most = _seen(logs)
-    low, high = min(middle - half, least), max(middle + half, most)
+    low, high = min(middle - half, *logs), max(middle + half, *logs)
     return Estimate(scale * math.exp(low), scale * math.exp(middle), scale * math.exp(high))
-
-
-def _seen(logs: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of earlier values outside of which the next one is in at most a tenth of cases, if
-    there are enough of them; else their range."""
-    ordered = sorted(logs)
-    cut = max(int((len(ordered) + 1) * _TAIL) - 1, 0)
-    return ordered[cut], ordered[-1 - cut]

@@ -29,7 +29,10 @@ class ProbeResult:
     requests: number of requests.
     period: time between two requests.
     lost: number of requests without an answer.
-    doubled: number of answers beyond the first of a request.
+    doubled: number of answers beyond the first of a request, without those that were repeated. They show that
+        two copies of the instance ran at once.
+    repeated: number of answers that came after the longest silence to a request that had been answered before
+        it. The request had reached both places, and was answered again when the instance ran at the second.
     gap: longest time without an answer. It is known to one period: the silence lasted longer than
         `gap - period` and not longer than `gap`.
     delay: median time from a request to its answer; NaN if nothing was answered.
@@ -43,6 +46,7 @@ class ProbeResult:
     gap: float
     delay: float
     longest_delay: float
+    repeated: int = 0
 
     @property
     def unanswered(self) -> float:
@@ -70,14 +74,18 @@ def evaluate(times: Sequence[ProbeTimes], period: float) -> ProbeResult:
         *([times[-1].sent] if times[-1].sent > max(arrivals, default=-math.inf) else []),
     ]
     delays = [t.answers[0] - t.sent for t in times if t.answers]
+    stopped, resumed = max(itertools.pairwise(edges), key=lambda e: e[1] - e[0], default=(math.inf, math.inf))
+    again = [(t.answers[0], answer) for t in times for answer in t.answers[1:]]
+    repeated = sum(first <= stopped and resumed <= answer for first, answer in again)
     return ProbeResult(
         requests=len(times),
         period=period,
         lost=len(times) - len(delays),
-        doubled=sum(max(len(t.answers) - 1, 0) for t in times),
-        gap=max((b - a for a, b in itertools.pairwise(edges)), default=0.0),
+        doubled=len(again) - repeated,
+        gap=resumed - stopped if math.isfinite(resumed) else 0.0,
         delay=statistics.median(delays) if delays else math.nan,
         longest_delay=max(delays, default=math.nan),
+        repeated=repeated,
     )
 
 
@@ -138,9 +146,10 @@ def read_probe_log(text: str) -> ProbeLog:
         values = [int(n) for n in numbers]
         if name == "broken" and len(values) == 1:
             broken = values[0] / 1e9
-        elif name in found and len(values) == 4:
-            _, sent, answered, count = values
-            found[name].append(ProbeTimes(sent / 1e9, (answered / 1e9,) * count))
+        elif name in found and len(values) == 5:
+            _, sent, first, last, count = values
+            answers = (first / 1e9, *[last / 1e9] * (count - 1)) if count else ()
+            found[name].append(ProbeTimes(sent / 1e9, answers))
         else:
             raise ValueError(f"not a line of a probe: {line[:60]}")
     return ProbeLog(udp=tuple(found["udp"]), tcp=tuple(found["tcp"]), broken=broken)

@@ -372,6 +372,7 @@ def _facts(method: Method, moved: Moved, seen: ProbeResult, stream: ProbeResult)
         "gap": seen.gap,
         "tcp_gap": stream.gap,
         "longest_delay": seen.longest_delay,
+        "repeated": seen.repeated,
     }
 
 

@@ -47,6 +47,8 @@ CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
 _STEP = re.compile(r"nm-step: ([^\n]*)")
 _POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
 _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
+_FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |[a-z ]+(?:fault|opcode|segment)[:,] )[^\n]*")
+"""What a kernel says of the fault that makes it panic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +324,9 @@ def console_words(text: str) -> str:
     if error is not None:
         return str(error)
     if panic:
-        return panic[0].strip()[:MOST_SHOWN]
+        fault = _FAULT.search(text[: panic.start()])
+        reasons = [found[0].strip()[:MOST_SHOWN] for found in (fault, panic) if found is not None]
+        return "; ".join(reasons)
     lines = [line.strip() for line in _STEP.sub("", text.replace("\r", "")).splitlines() if line.strip()]
     return lines[-1][:MOST_SHOWN] if lines else "its console is empty"
 
