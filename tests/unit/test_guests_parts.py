@@ -325,15 +325,7 @@ def test_a_microvm_has_no_pci_and_vhost_a_descriptor() -> None:
     argv = qemu_argv("qemu", plan(GuestSettings(machine=MachineType.MICROVM, nic=Nic.VHOST), place=place))
     assert not any("-pci" in d for d in after(argv, "-device"))
     assert after(argv, "-netdev") == ["tap,id=net,fd=30,vhost=on,vhostfd=31"]
-    assert after(argv, "-accel")[0].startswith("tcg") and after(argv, "-m") == ["1024M"]
-
-
-def test_memory_of_an_emulated_guest_that_can_be_moved_is_no_multiple_of_64_pages() -> None:
-    """Otherwise QEMU before 9.0 forgets what it writes while it is moved."""
-    (size,) = after(qemu_argv("qemu", plan(GuestSettings(memory=256 * MIB))), "-m")
-    assert size == "262152K" and (262152 << 10) % (64 * 4096) != 0
-    shared = qemu_argv("qemu", plan(GuestSettings(memory=256 * MIB), shared_root=True))
-    assert after(shared, "-m") == ["256M"], "it cannot be moved"
+    assert after(argv, "-accel")[0].startswith("tcg")
 
 
 def test_memory_is_shared_in_huge_pages_or_divided_where_asked_for() -> None:

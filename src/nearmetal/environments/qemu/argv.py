@@ -17,14 +17,6 @@ AGENT = "nm.agent"
 TB_CACHE = 128 * MIB
 """Size of TCG's cache of translated code for all vCPUs, in bytes. It is fixed so that it cannot use up the
 memory."""
-UNALIGNED = 8 << 10
-"""Bytes that an emulated guest that can be moved has in addition to its memory.
-
-QEMU before 9.0 forgets writes of an emulated guest while it is moved, so that the moved guest has old pages
-and ends in a panic of its kernel: one move in twenty at full dirtying speed. Where the size of the memory is
-no multiple of 64 pages, QEMU goes through the pages one by one, and forgets none ("physmem: Fix migration
-dirty bitmap coherency with TCG memory access", QEMU's commit 03bfc2188f).
-"""
 CONSOLES = {MachineType.Q35: "ttyS0", MachineType.MICROVM: "ttyS0"}
 
 
@@ -122,10 +114,8 @@ def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
     argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     options = ",isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off" if micro else ""
     memory, backend = _memory(plan)
-    emulated = plan.accelerator is Accelerator.TCG and not memory and not micro
-    size = f"{(s.memory + UNALIGNED) >> 10}K" if emulated else f"{s.memory // MIB}M"
     argv += ["-machine", f"{plan.machine or s.machine.value}{options}{backend}", "-accel", _accel(plan)]
-    argv += ["-cpu", plan.cpu, "-smp", str(plan.vcpus), "-m", size, *memory]
+    argv += ["-cpu", plan.cpu, "-smp", str(plan.vcpus), "-m", f"{s.memory // MIB}M", *memory]
     argv += ["-kernel", str(plan.kernel), "-initrd", str(plan.initramfs), "-append", plan.command_line]
     argv += [
         "-chardev",

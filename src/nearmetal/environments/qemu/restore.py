@@ -20,7 +20,6 @@ from ...host.processes.failure import describe_failure
 from ...model.environments.guest import Accelerator, GuestSettings
 from ..contract import GuestBase, InstanceRequest, Tools
 from ..guests.guest import GuestInterface, tuning
-from .argv import UNALIGNED
 from .qmp import Monitor
 
 TEMPLATE = "nm-template"
@@ -56,7 +55,6 @@ def checkpoint(
         accelerator,
         len(request.cpus),
         tools.directory,
-        UNALIGNED,
     ]
     parts += [
         request.environment.attachment.interfaced,
