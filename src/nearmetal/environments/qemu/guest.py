@@ -50,8 +50,8 @@ FORGETS_WRITES = (
     "multifd: its kernel may panic afterwards"
 )
 """QEMU's commit 03bfc2188f, "physmem: Fix migration dirty bitmap coherency with TCG memory access": bits of the
-dirty bitmap are cleared, and the emulator goes on to write to these pages without setting them. Seen: of 60
-moves by multifd at full dirtying speed, two guests panicked in their memory allocator at the destination.
+dirty bitmap are cleared, and the emulator goes on to write to these pages without setting them. Seen: after 2
+of 48 moves by multifd the guest's kernel panicked, once in its memory allocator.
 
 If the size of the memory is no multiple of 64 pages, QEMU goes another way, and forgets nothing. It then holds
 the guest's TLB for so long that a guest that writes 100 MiB at full speed is silent for 2 to 14 s (8 moves, none lost).
