@@ -24,7 +24,7 @@ from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import read_log
 from .argv import GuestPlan, Sockets, qemu_argv
-from .guest import pin, require_program
+from .guest import FORGETS_WRITES, pin, require_program
 from .moving import CAPABILITIES, MoveFigures, MoveProgress, give_up, move
 from .qmp import Monitor, registers
 
@@ -215,7 +215,8 @@ def _silent(error: RunError, method: Method, process: Process, sockets: Sockets)
         at = how_far("", registers(sockets.qmp))
         why = f"{error.what}; {at}: {console_words(read_log(sockets.console))}"
     return RunError(
-        f"the guest was moved by {method}, and is lost: it does not answer at its destination: {why}"
+        f"the guest was moved by {method}, and is lost: it does not answer at its destination: {why}",
+        remedy=f"method offline or postcopy: {FORGETS_WRITES}" if method.copies_first else "",
     )
 
 
