@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ..model.plan import Plan
 from ..records import StoredLines, Trials
 from .kept_pieces import KeptPieces, kept_pieces
 
-SMALLEST_PIECE, LARGEST_PIECE = 12 << 20, 48 << 20
+SMALLEST_PIECE, LARGEST_PIECE = 8 << 20, 32 << 20
 """Bytes of records that are folded at once: enough to make numpy efficient, and few enough to fit in
 memory."""
 PIECES = 4
@@ -48,14 +49,20 @@ class _Task:
         if kept is None:
             with uncollected():
                 return fold_piece(request, self.used.data(), self.others.data())
-        used, others = list(self.used.read()), list(self.others.read())
+        used, others = deque(self.used.read()), deque(self.others.read())
         name = kept.name(used, others)
         piece = kept.read(name)
         if piece is None:
             with uncollected():
-                piece = fold_piece(request, self.used.data(used), self.others.data(others))
+                piece = fold_piece(request, self.used.data(_taken(used)), self.others.data(_taken(others)))
             kept.write(name, piece)
         return piece
+
+
+def _taken(lines: deque[bytes]) -> Iterator[bytes]:
+    """Yield the lines, and forget each, so that lines and records are not in memory twice."""
+    while lines:
+        yield lines.popleft()
 
 
 @dataclass(frozen=True, kw_only=True)
