@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run a command beside Debian's Slurm with two nodes, both on this machine.
 # Usage: unshare --mount slurm.sh ROOT STATE COMMAND...
-# ROOT: where its packages are unpacked. STATE: an empty directory.
+# ROOT: where its packages are unpacked. STATE: an empty directory. MAX_ARRAY_SIZE: its MaxArraySize.
 set -e
 root=$1 state=$2
 shift 2
@@ -35,6 +35,7 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 NodeName=n[1-2] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[16821-16822] CPUs=$(nproc) RealMemory=1000
+MaxArraySize=${MAX_ARRAY_SIZE:-1001}
 PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
 C
 printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$state/cgroup.conf"

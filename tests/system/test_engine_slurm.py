@@ -28,12 +28,13 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def beside(slurm: Path, here: Path, script: str) -> subprocess.CompletedProcess[str]:
+def beside(slurm: Path, here: Path, script: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a shell script beside Slurm."""
     unshare = ["unshare", "--mount", str(Path(__file__).with_name("slurm.sh"))]
     return subprocess.run(
         [*unshare, str(slurm / "root"), str(here / "slurm"), "sh", "-c", script],
         cwd=here,
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=1800,
@@ -48,6 +49,16 @@ def test_rounds_in_jobs_of_slurm(slurm: Path, here: Path) -> None:
     assert len({r["run"] for r in records(here)}) == 2
     assert {r["attempt"] for r in records(here)} == {1}
     assert "1_1" not in done.stderr, "no job is left in the queue"
+
+
+def test_more_workers_than_an_array_may_have_are_in_several_arrays(slurm: Path, here: Path) -> None:
+    """The largest index of a task is MaxArraySize - 1, so two workers need two arrays."""
+    script = f"{shlex.join([*NEARMETAL, *on('slurm', 8)])}; squeue --noheader >&2"
+    done = beside(slurm, here, script, MAX_ARRAY_SIZE="2")
+    assert done.returncode == 0, done.stderr
+    require_whole(here, done.stdout, 8)
+    assert len({r["run"] for r in records(here)}) == 2
+    assert {p.name for p in (directory(here) / "workers").iterdir()} == {"1.out", "2-1.out"}
 
 
 def test_a_worker_that_slurm_starts_again_is_another_worker(slurm: Path, here: Path) -> None:
