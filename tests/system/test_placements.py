@@ -98,7 +98,7 @@ def test_packed_limited_and_with_a_companion(here: Path) -> None:
     assert "beside" not in records["native/1x4"]["counters"]
     inside = records["watched/1x2"]
     assert "beside" not in inside["counters"], "its time is that of the instance"
-    (told,) = (here / result["results_dir"]).glob(f"logs/*{inside['trial']}*/beside.stdout.txt")
+    told = here / result["results_dir"] / "logs" / "1.watched~1x2" / "beside.stdout.txt"
     own = {p["namespaces"]["mnt"] for p in inside["places"]}
     assert told.read_text() == f"mnt:[{own.pop()}]\n" and not own
     provenance = json.loads((here / result["results_dir"] / "provenance.json").read_text())
