@@ -19,6 +19,13 @@ BURN = (
     "import os, sys; place = os.environ['NEARMETAL_STORAGE']; assert place == sys.argv[1]; "
     "open(f'{place}/{os.getpid()}', 'wb').write(bytes(1 << 20)); sum(range(300000)); print('place', place)"
 )
+WATCHED = """\
+  watched: # by a command in its own instance
+    backend: namespaces
+    placements: [1x2]
+    storage: {kind: tmpfs, size: 16 MiB}
+    beside: {command: [sh, -c, 'readlink /proc/self/ns/mnt; while :; do sleep 0.1; done']}
+"""
 PLAIN = """\
 name: packed
 environments:
@@ -30,12 +37,7 @@ environments:
     storage: {kind: tmpfs, size: 16 MiB}
     limits: {cpu: 90 %, cpu_shares: 512, memory: 256 MiB}
     beside: {backend: namespaces, command: [sh, -c, 'while :; do :; done'], limits: {cpu: 10 %}}
-  watched: # by a command in its own instance
-    backend: namespaces
-    placements: [1x2]
-    storage: {kind: tmpfs, size: 16 MiB}
-    beside: {command: [sh, -c, 'readlink /proc/self/ns/mnt; while :; do sleep 0.1; done']}
-placements:
+WATCHEDplacements:
   1x2: {instances: 1, tasks: 2, pinning: instance}
   2x1: {instances: 2, tasks: 1}
   1x4: {instances: 1, tasks: 4, oversubscribe: true}
@@ -48,7 +50,7 @@ workloads:
     verify: {regex: '^place /'}
   mpi: {command: [true], mpi: true}
 design: {baseline: native, mode: plain, warm_up: 0}
-""".replace("BURN", BURN)
+""".replace("BURN", BURN).replace("WATCHED", WATCHED)
 EVENTS = """\
 name: events
 environments:
@@ -98,7 +100,7 @@ def test_packed_limited_and_with_a_companion(here: Path) -> None:
     assert "beside" not in records["native/1x4"]["counters"]
     inside = records["watched/1x2"]
     assert "beside" not in inside["counters"], "its time is that of the instance"
-    (told,) = (here / result["results_dir"]).glob(f"logs/*{inside['trial']}*/beside.stdout.txt")
+    told = here / result["results_dir"] / "logs" / "1.watched~1x2" / "beside.stdout.txt"
     own = {p["namespaces"]["mnt"] for p in inside["places"]}
     assert told.read_text() == f"mnt:[{own.pop()}]\n" and not own
     provenance = json.loads((here / result["results_dir"] / "provenance.json").read_text())
@@ -161,7 +163,7 @@ def test_every_emulated_node_has_a_storage_of_its_own(here: Path) -> None:
 
 
 def test_a_companion_that_fails_is_a_failed_trial_with_its_words(here: Path) -> None:
-    study = PLAIN.replace("while :; do :; done", "echo lost its target >&2; exit 3")
+    study = PLAIN.replace(WATCHED, "").replace("while :; do :; done", "echo lost its target >&2; exit 3")
     study = study.replace("placements: [1x2, 1x4]", "placements: [1x2]").replace("[1x2, 2x1, 4x1]", "[1x2]")
     (here / "study.yaml").write_text(study.replace("place = os", "import time; time.sleep(.5); place = os"))
     done = nearmetal("run", "study.yaml", "--max-blocks", "1", "--seed", "5", cwd=here)
