@@ -291,12 +291,14 @@ def test_an_option_takes_several_values() -> None:
     assert COMMANDS[0].spread(["quick", "--before", "a", "b"]) == ["quick", "--before", "a", "b"]
 
 
-def a_series(parent: Path, made: Make, side: str, boot: str, **planted: Any) -> Path:
+def a_series(
+    parent: Path, made: Make, side: str, boot: str, *, second: str = "second", **planted: Any
+) -> Path:
     """A series of two parts, the second without results."""
     study = load_text(STUDY, "study.yaml", None, seed=1)
     parts = tuple(
         Part(key=key, title=key.title(), share=0.5, study=replace(study, name=name), places={})
-        for key, name in (("first", "upgrade"), ("second", "never-run"))
+        for key, name in (("first", "upgrade"), (second, "never-run"))
     )
     asked = Series(name="two", title="Two", scale=None, paper="", seed=1, max_time=60.0, parts=parts)
     directory = SeriesDirectory.create(
@@ -328,6 +330,13 @@ def test_two_series_are_compared_part_by_part(
     with pytest.raises(UsageError, match="a page shows one part"):
         run(old, new, html=tmp_path / "x.html")
     single = next(old.glob("*/upgrade-*"))
+    a_series(tmp_path, made, "newest", "newest", second="third")
+    parts = compare_series([old], [tmp_path / "newest"])
+    assert [p.key for p in parts] == ["first", "second", "third"], "also one that only the later study has"
+    records = next(single.glob("trials/*.jsonl"))
+    records.write_bytes(records.read_bytes().replace(b'"rows":[', b'"rows":[7,', 1))
+    with pytest.raises(UsageError, match=r"first: .*second: not measured before"):
+        compare_series([old], [new])
     with pytest.raises(UsageError, match="is not the results directory of a study in parts"):
         compare_series([old], [single])
     assert compare_series([single], [single]) == ()

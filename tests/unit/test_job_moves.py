@@ -12,9 +12,10 @@ from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, RankSteps, longest_gap, read_steps, steps_within
 from nearmetal.model.change import replace
 from nearmetal.model.study import Attachment, Environment, EventSubject
-from nearmetal.model.workloads.event import Extent
+from nearmetal.model.workloads.event import Extent, Load
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore
 from nearmetal.subjects.migrate import MIGRATE, Migrate
+from nearmetal.subjects.mpi_jobs import share_of_rank
 from nearmetal.subjects.rank_moves import refuses_to_move_rank
 from nearmetal.subjects.tcp_job import view_of
 from nearmetal.testing.fake_host import FakeHost
@@ -113,6 +114,13 @@ def test_other_attachments_do_not_carry_the_address_of_a_rank(attachment: Attach
     e = Environment(name="e", backend="namespaces", attachment=attachment, placements=())
     found = refuses_to_move_rank(RANK, e, backend, FakeHost(root=True), Method.CRIU)
     assert isinstance(found, Unavailable) and found.remedy == "attachment: veth-bridge"
+
+
+def test_an_idle_job_hardly_writes_and_every_rank_has_a_page() -> None:
+    """0 bytes per second would mean as fast as it can."""
+    size, rate = share_of_rank(replace(JOB, load=Load.IDLE).dirtied, JOB.job_ranks)
+    assert size == 8 << 20 and 0 < rate < 100
+    assert share_of_rank((64 << 10, 0), 64) == (4096, 0), "as fast as it can, on purpose"
 
 
 def test_ranks_belong_to_a_job() -> None:

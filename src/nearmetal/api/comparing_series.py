@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import NearmetalError, UsageError
 from ..model.series import Series
 from ..records import ResultsDirectory, SeriesDirectory
 from ..report.tables.upgrade import Upgrade
@@ -54,8 +54,11 @@ def compare_series(
             remedy="name whole studies in parts on both sides, or one part of each",
         )
     sides = [[_parts(d) for path in side for d in found[path]] for side in (before, after)]
+    titles: dict[str, str] = {}
+    for key, (title, _) in (part for side in sides for one in side for part in one.items()):
+        titles.setdefault(key, title)
     out = []
-    for key, title in dict.fromkeys((key, title) for one in sides[0] for key, (title, _) in one.items()):
+    for key, title in titles.items():
         old, new = ([path for one in side if (path := one.get(key, ("", None))[1])] for side in sides)
         if not old or not new:
             why = f"not measured {'after' if old else 'before'}"
@@ -64,7 +67,7 @@ def compare_series(
         try:
             upgrade = compare(old, new, margin=margin, against=against, note=note, analyse=analyse)
             out.append(ComparedPart(key=key, title=title, upgrade=upgrade))
-        except UsageError as e:
+        except NearmetalError as e:
             out.append(ComparedPart(key=key, title=title, upgrade=None, why=e.what))
     if all(part.upgrade is None for part in out):
         raise UsageError(

@@ -148,13 +148,14 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Ite
 
 @contextmanager
 def fold_workers(request: FoldRequest, size: int) -> Iterator[Workers]:
-    """Start one process for each CPU, if there are many records. They load numpy while the body runs.
+    """Start a process for each CPU, but no more than there are pieces, if there are many records. They load
+    numpy while the body runs.
 
     Each process ends when its connection is closed, even if this process is killed.
     size: bytes of all records.
     """
     kept = kept_pieces(request)
-    number = len(os.sched_getaffinity(0))
+    number = min(len(os.sched_getaffinity(0)), size // min(SMALLEST_PIECE, LARGEST_PIECE))
     if number < 2 or size < WORTH_PROCESSES:
         yield Workers(request=request, kept=kept, connections=())
         return

@@ -73,6 +73,7 @@ class SeatChange(Around):
         self._run("down", self.port_here.netns, self.port_here.interface)
 
     def stay(self) -> None:
+        self._run("down", self.port_there.netns, self.port_there.interface)  # a restore may have begun
         self._run("up", self.port_here.netns, self.port_here.interface)
 
     def destination(self, request: InstanceRequest) -> InstanceRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from resource import getpagesize
 
 from ..environments import Backend, HoldsConnections, Migrates
 from ..launchers import MpiJob
@@ -29,6 +30,16 @@ def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
     )
 
 
+def share_of_rank(dirtied: tuple[int, int], ranks: int) -> tuple[int, int]:
+    """Return what one rank writes to, in bytes, and how fast, in bytes per second.
+
+    It is a page at least. A rate becomes 0, which means as fast as it can, only if it is 0 for all ranks.
+    dirtied: of all ranks together.
+    """
+    size, rate = dirtied
+    return max(getpagesize(), size // ranks), -(-rate // ranks)
+
+
 def job_program(
     trial: Trial, w: EventSubject, record: Path, memory: int, dirtied: tuple[int, int]
 ) -> VerifiedProgram:
@@ -39,11 +50,10 @@ def job_program(
     software, ranks = trial.node.software_of(trial.arm), w.job_ranks
     scratch = record.parent / "mpi"
     scratch.mkdir(exist_ok=True)
-    size, rate = dirtied
     program = (software.tools / "nm-job", str(memory // ranks), str(record))
     launch = software.mpi.launch(
         MpiJob(
-            argv=(*program, str(size // ranks), str(rate // ranks)),
+            argv=(*program, *map(str, share_of_rank(dirtied, ranks))),
             box=software.tools / "nm-box",
             ranks=ranks,
             transport=Transport.SHM,

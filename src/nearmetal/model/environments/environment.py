@@ -306,7 +306,7 @@ class Environment:
     beside: Companion | None = key_or(
         None,
         Companion,
-        "an instance of another kind beside its own in every trial; mode plain only",
+        "a command in every trial, in another instance or beside the work; mode plain only",
         {"backend": "namespaces", "command": ["vmstat", "1"]},
         written_before="storage",
     )
