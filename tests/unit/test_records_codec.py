@@ -164,7 +164,7 @@ def test_non_finite_values_are_refused_on_writing(bad: float) -> None:
         (b'"run"', b'"walk"', "run|walk"),
         (b'"metric"', b'"extra":1,"metric"', r"extra.*rows\[0\]"),
         (b'"seconds":[0.01,0.02]', b'"seconds":[0.01]', "seconds"),
-        (b'"comm":[0.0,0.001]', b'"comm":[0.0]', "comm"),
+        (b'"comm":[0.0,0.001]', b'"comm":[0.0,0.1,0.2]', "comm"),
         (b'"user":0.5', b'"user":"0.5"', "counters"),
         (b"}]", b"}", r"rows\[1\]"),
     ],
@@ -213,6 +213,16 @@ def test_values_that_follow_from_seconds_and_work_are_not_stored_but_read(
     assert from_line(line).rows == (row,), "to the last bit"
     other = replace(row, values=(*values[:-1], 2 * values[-1]))
     assert from_line(to_line(replace(PLAIN, rows=(other,)))).rows == (other,)
+
+
+def test_a_part_that_never_changes_is_stored_once() -> None:
+    row = replace(
+        PLAIN.rows[0], values=(1.0, 2.0, 3.0), seconds=(), parts={"comm": (0.0,) * 3, "x": (1.0, 2.0, 3.0)}
+    )
+    line = to_line(replace(PLAIN, rows=(row,)))
+    assert b'"comm":[0.0]' in line and from_line(line).rows == (row,)
+    with pytest.raises(Malformed, match=r"parts\.comm"):
+        from_line(line.replace(b'"comm":[0.0]', b'"comm":[0.0,0.0]'))
 
 
 def test_lines_of_the_schema_before_are_read() -> None:

@@ -56,7 +56,8 @@ class Row(
     values: raw values in base units, one per slice or run. A line of a trials file leaves them out where
         slice_value() gives them all.
     parts: seconds inside each slice by kind, of the same length as values ('comm' is the time of the slowest
-        rank in MPI calls; for a profiled command also 'compute' and 'init').
+        rank in MPI calls; for a profiled command also 'compute' and 'init'). A line of a trials file contains
+        one entry if all are the same.
     seconds: wall seconds of each slice, of the same length; empty if the value itself is the time.
     work: work of each slice, in the unit that the value is a rate of or a time per; 0 if it is unknown or
         differs between slices.

@@ -58,7 +58,7 @@ def to_line(record: TrialRecord) -> bytes:
             f"trial {record.trial} holds a value that is not finite: {where}",
             remedy="report this: the workload's parser has to mark such a row as failed, without values",
         )
-    stored = replace(record, rows=tuple(map(_without_values, record.rows)))
+    stored = replace(record, rows=tuple(map(_compact, record.rows)))
     return _HEADS[-1] + _encoder.encode(stored)[1:] + b"\n"
 
 
@@ -68,11 +68,11 @@ def from_line(line: bytes) -> TrialRecord:
     Raises Malformed, or UnknownSchema.
     """
     record = _decoded(_decoder, line)
-    return replace(record, rows=tuple(map(_with_values, record.rows)))
+    return replace(record, rows=tuple(map(_whole, record.rows)))
 
 
 def data_from_line(line: bytes) -> TrialData:
-    """Return the fields of one line's record that the analysis uses. Rows have the values that are stored.
+    """Return the fields of one line's record that the analysis uses, with its rows as they are stored.
 
     Raises Malformed, or UnknownSchema.
     """
@@ -137,15 +137,22 @@ def _without_schema(line: bytes) -> bytes:
     return json.dumps(data).encode()
 
 
-def _without_values(row: Row) -> Row:
-    """Return the row as it is stored: without values that its seconds and work determine."""
+def _compact(row: Row) -> Row:
+    """Return the row as it is stored: without values that its seconds and work determine, and with one entry
+    for a part that is the same in all slices."""
+    n = len(row.values)
+    parts = {kind: part[:1] if n > 1 and len(set(part)) == 1 else part for kind, part in row.parts.items()}
     if not row.values:
-        return replace(row, work=0.0) if row.work else row  # no values may be read back
-    return replace(row, values=()) if row.values == _values(row) else row
+        return replace(row, work=0.0, parts=parts)  # no values may be read back
+    return replace(row, values=() if row.values == _values(row) else row.values, parts=parts)
 
 
-def _with_values(row: Row) -> Row:
-    return row if row.values or not row.seconds else replace(row, values=_values(row))
+def _whole(row: Row) -> Row:
+    values = row.values or _values(row)
+    parts = {
+        kind: part if len(part) == len(values) else part * len(values) for kind, part in row.parts.items()
+    }
+    return replace(row, values=values, parts=parts)
 
 
 def _values(row: Row) -> tuple[float, ...]:
@@ -163,5 +170,5 @@ def _check_lengths(row: Row) -> None:
     if row.seconds and len(row.seconds) != n:
         raise Malformed(f"seconds of {row.metric}: {len(row.seconds)} entries beside {n} values")
     for kind, part in row.parts.items():
-        if len(part) != n:
+        if len(part) != n and not (len(part) == 1 < n):
             raise Malformed(f"parts.{kind} of {row.metric}: {len(part)} entries beside {n} values")

@@ -107,7 +107,8 @@ class SideRows:
                 lost[block] = row.reason or "no values"
                 continue
             column.blocks.append(block)
-            column.lengths.append(len(values or seconds))
+            count = len(values or seconds)
+            column.lengths.append(count)
             column.works.append(row.work if derived else 0.0)
             if values:
                 column.values.frombytes(_packed(values))
@@ -124,7 +125,8 @@ class SideRows:
             for kind, part in row.parts.items():
                 if kind not in column.parts:
                     column.parts[kind] = array("d")
-                column.parts[kind].frombytes(_packed(part))
+                packed = _packed(part)
+                column.parts[kind].frombytes(packed if len(part) == count else packed * count)
 
     def counted(self, blocks: IntArray) -> dict[str, FloatArray]:
         """Return, by workload, the seconds over which its counters ran in each of these blocks.
