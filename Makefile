@@ -55,7 +55,8 @@ test-kvm: setup-test
 test-cluster: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,engines.py inventory.py nodes_check.py plan_nodes.py records_claims.py \
 	  coordinator.py coordinator_memory.py run_nodes.py) \
-	  tests/unit/study_file/test_study_file_machines.py tests/contract/test_agent_on_a_machine.py \
+	  tests/unit/study_file/test_study_file_machines.py tests/unit/test_copies.py \
+	  $(addprefix tests/contract/test_,agent_on_a_machine.py lock_there.py) \
 	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py) tests/system/test_real_nodes.py -q $(ARGS)
 
 lint: setup-test

@@ -209,5 +209,7 @@ int own_command(int argc, char **argv) {
         return print_network(argv[1]);
     if (argc == 6 && strcmp(argv[0], "become") == 0)
         return become(argv[1], argv[2], argv[3], argv[4], argv[5]);
+    if (argc == 3 && (strcmp(argv[0], "add-line") == 0 || strcmp(argv[0], "drop-line") == 0))
+        return change_line(argv[1], argv[2], strcmp(argv[0], "add-line") == 0);
     return -1;
 }

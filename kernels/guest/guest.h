@@ -48,11 +48,13 @@ _Noreturn void serve(const struct given *given, const char *hello);
  * too. */
 _Noreturn void serve_here(const char *hello);
 
-/* Commands that the agent has in itself (put, get, fill, drain, holdings, network, become); -1: it is none of
- * them. */
+/* Commands that the agent has in itself (put, get, fill, drain, holdings, network, become, add-line,
+ * drop-line); -1: it is none of them. */
 int own_command(int argc, char **argv);
 /* Of the ranks with this mark (NAME=value) in their environment; a status. */
 int print_holdings(const char *mark);
+/* Adds a line to a file, whose contents until then it prints, or drops the line again; a status. */
+int change_line(const char *path, const char *line, bool add);
 /* A guest that was restored from the state of another gets its own name, time and network; a status. */
 int become(const char *name, const char *nanoseconds, const char *mac, const char *net, const char *tune);
 

@@ -65,7 +65,7 @@ def test_what_cannot_be_removed_stops_nothing(monkeypatch: pytest.MonkeyPatch) -
             raise RunError("stuck does not go", remedy="wait")
         there.remove(leftover)
 
-    monkeypatch.setattr(cleaning, "find_all", lambda _host: tuple(there))
+    monkeypatch.setattr(cleaning, "find_all", lambda _host, spare: tuple(there))
     monkeypatch.setattr(cleaning, "remove_any", remove)
     assert cleaning.find_leftovers() == cleaning.Cleaned(found=(stuck, loose), left=(stuck, loose))
     done = cleaning.clean()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nearmetal.api.engines import Fleet, resume_by_engine, run_by_engine
+from nearmetal.api.studies import study_from
 from nearmetal.cli.measure.engines import fleet_of
 from nearmetal.cli.options import RunOptions
 from nearmetal.engines import Job, State, parse_options
@@ -18,6 +21,10 @@ from nearmetal.engines.tables import table_engine
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import Completed
 from nearmetal.model.change import replace
+from nearmetal.model.study import RealNodes
+from nearmetal.node.progress import Silent
+from nearmetal.records import ResultsDirectory
+from nearmetal.run.run import Order
 from nearmetal.testing.fake_host import FakeHost
 
 CONFIG = "Configuration data as of today\nMaxArraySize            = 1001\nMaxJobCount = 10000\n"
@@ -37,7 +44,11 @@ class Batch(FakeHost):
 
     def __init__(self, answers: Mapping[tuple[str, ...], str | int]) -> None:
         super().__init__(programs={argv[0]: f"/usr/bin/{argv[0]}" for argv in answers})
-        self.answers, self.stdin = answers, list[str | None]()
+        self.answers, self.stdin, self.directories = answers, list[str | None](), list[Path | None]()
+
+    def run(self, argv: Sequence[str], *, cwd: Path | None = None, **settings: Any) -> Completed:
+        self.directories.append(cwd)
+        return super().run(argv, cwd=cwd, **settings)
 
     def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
         self.stdin.append(stdin)
@@ -146,21 +157,37 @@ def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
 def test_dagman_submits_the_workers_on_request(tmp_path: Path) -> None:
     said = "Submitting job(s).\n1 job(s) submitted to cluster 7.\n------\n"
     host = Batch({("condor_submit",): "", ("condor_submit_dag",): said})
-    job = replace(JOB, logs=tmp_path)
+    logs = tmp_path / "my results"
+    logs.mkdir()
+    job = replace(JOB, logs=logs)
     assert HTCondor().submit(host, job, {"dagman": "yes"}) == ("7",)
-    assert host.calls == [
-        ("condor_submit_dag", "-force", "-batch-name", "nearmetal-s", f"{tmp_path}/workers.dag")
-    ]
-    graph = (tmp_path / "workers.dag").read_text().splitlines()
-    one = tmp_path / "worker.sub"
-    assert graph[:2] == [f"JOB w1 {one}", 'VARS w1 worker="1"'] and len(graph) == 4
-    assert f"output = {tmp_path}/$(worker).out" in one.read_text() and "queue 1\n" in one.read_text()
+    assert host.calls == [("condor_submit_dag", "-force", "-batch-name", "nearmetal-s", "workers.dag")]
+    assert host.directories == [logs], "where DAGMan runs, and finds the files"
+    graph = (logs / "workers.dag").read_text().splitlines()
+    one = logs / "worker.sub"
+    assert graph[:2] == ["JOB w1 worker.sub", 'VARS w1 worker="1"'] and len(graph) == 4
+    assert f"output = {logs}/$(worker).out" in one.read_text() and "queue 1\n" in one.read_text()
     with pytest.raises(UsageError, match="neither yes nor no"):
         HTCondor().submit(host, job, {"dagman": "1"})
     with pytest.raises(RunError, match="no number of a cluster"):
         HTCondor().submit(
             Batch({("condor_submit",): "", ("condor_submit_dag",): "?"}), job, {"dagman": "yes"}
         )
+
+
+@pytest.mark.parametrize(
+    ("lines", "states"),
+    [
+        ("7.0 1\n", {"7.0": State.WAITING}),
+        ("7.0 2\n", {"7.0": State.WAITING}),
+        ("7.0 2\n8.0 2\n9.0 1\n", {"8.0": State.RUNNING, "9.0": State.WAITING}),
+        ("7.0 2\n8.0 5\n9.0 5\n", {"8.0": State.ENDED, "9.0": State.ENDED}),
+        ("7.0 5\n", {"7.0": State.ENDED}),
+        ("", {"7": State.ENDED}),
+    ],
+)
+def test_dagman_itself_is_no_worker(lines: str, states: dict[str, State]) -> None:
+    assert HTCondor().states(Batch({("condor_q",): lines}), ["7"], {"dagman": "yes"}) == states
 
 
 @pytest.mark.parametrize(
@@ -322,3 +349,17 @@ def test_an_inventory_gives_one_worker_for_each_node(tmp_path: Path) -> None:
 def test_hosts_by_an_option_give_one_worker() -> None:
     fleet = fleet_of(RunOptions(engine="ssh", engine_option=["hosts=n1,n2"]))
     assert fleet is not None and fleet.workers == 1 and fleet.nodes == ("n1",)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_no_engine_runs_workers_on_the_machines_of_a_placement(tmp_path: Path, resumed: bool) -> None:
+    study = study_from("quick", 7)
+    study = replace(study, design=replace(study.design, nodes=RealNodes(inventory="hosts.yaml")))
+    fleet = Fleet(engine="nobody", workers=2, options={})
+    order = Order(parent=tmp_path, text="", command="", started=0.0, force=False)
+    with pytest.raises(UsageError, match="which one run uses at a time"):
+        if resumed:
+            directory = ResultsDirectory.create(tmp_path, study.name, study_yaml="")
+            resume_by_engine(study, directory, order, fleet, Silent())
+        else:
+            run_by_engine(study, order, fleet, Silent())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearmetal.host.leftovers import OURS
+from nearmetal.host.leftovers import OURS, wanted_names
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,9 @@ def test_labels_of_ours(name: str) -> None:
 )
 def test_names_that_only_look_alike(name: str) -> None:
     assert not OURS.fullmatch(name)
+
+
+def test_a_run_that_is_spared_keeps_all_its_parts() -> None:
+    wanted = wanted_names(spare=["nearmetal-0a1b2c"])
+    assert not wanted("nearmetal-0a1b2c") and not wanted("nearmetal-0a1b2c-0-1")
+    assert wanted("nearmetal-0a1b2d") and wanted_names()("nearmetal-0a1b2c")

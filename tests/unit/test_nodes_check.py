@@ -16,6 +16,7 @@ from nearmetal.cli.nodes_text import nodes_lines
 from nearmetal.errors import ExitCode
 from nearmetal.host import Completed
 from nearmetal.host.facts.nodes import UNKNOWN, differences, node_facts
+from nearmetal.host.lock import RunInfo
 from nearmetal.model.inventory import Inventory, InventoryNode
 
 KERNELS = Check(state=WORKS, what="kernels", why="gcc 12, Open MPI 4.1.4")
@@ -112,7 +113,10 @@ def test_what_is_left_on_each_node_is_shown_and_a_silent_node_is_named(
         asked.append(line)
         return Completed(argv=(), returncode=0, stdout=answers[name], stderr="", seconds=0.0)
 
+    here = RunInfo(pid=1, born=1, run="nearmetal-0a1b2c", since=0.0, command="nearmetal run")
+    runs: list[RunInfo] = []
     monkeypatch.setattr(api_nodes, "on_node", on_node)
+    monkeypatch.setattr(api_nodes, "living_runs", lambda: tuple(runs))
     assert clean(dry_run=False, nodes=str(file), json=False) == ExitCode.UNAVAILABLE
     out, err = capsys.readouterr()
     assert "n1  removed  process  nearmetal-00000a\nnothing of nearmetal is left on n2\n" in out
@@ -125,6 +129,9 @@ def test_what_is_left_on_each_node_is_shown_and_a_silent_node_is_named(
     assert form["n3"]["left"] == [item]
     assert clean(dry_run=True, nodes=str(file), json=True) == ExitCode.DONE
     assert asked[-1].endswith("clean --json --dry-run")
+    runs.append(here)
+    assert clean(dry_run=False, nodes=str(file), json=True) == ExitCode.FAILED_TRIALS
+    assert asked[-1].endswith("clean --json --spare nearmetal-0a1b2c")
 
 
 def test_the_options_of_ssh_are_made_from_the_inventory() -> None:

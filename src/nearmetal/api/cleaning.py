@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..environments.kept import find_all, remove_any
@@ -24,21 +25,27 @@ class Cleaned:
     failures: tuple[str, ...] = ()
 
 
-def find_leftovers() -> Cleaned:
-    """Return the leftovers on this machine, and remove nothing."""
-    found = find_all(LocalHost())
+def find_leftovers(spare: Sequence[str] = ()) -> Cleaned:
+    """Return the leftovers on this machine, and remove nothing.
+
+    spare: labels of runs that use this machine from another one.
+    """
+    found = find_all(LocalHost(), spare=spare)
     return Cleaned(found=found, left=found)
 
 
-def clean() -> Cleaned:
+def clean(spare: Sequence[str] = ()) -> Cleaned:
     """Remove the leftovers on this machine. A failure is returned in the result and does not stop the removal
-    of others."""
+    of others.
+
+    spare: as in find_leftovers().
+    """
     host = LocalHost()
-    found = find_all(host)
+    found = find_all(host, spare=spare)
     failures = []
     for leftover in found:
         try:
             remove_any(host, leftover)
         except NearmetalError as e:
             failures.append(str(e))
-    return Cleaned(found=found, left=find_all(host), failures=tuple(failures))
+    return Cleaned(found=found, left=find_all(host, spare=spare), failures=tuple(failures))

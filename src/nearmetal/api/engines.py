@@ -70,11 +70,7 @@ def run_by_engine(
 
     Raises UsageError, UnavailableError and RunError of the engine, and RunError if all workers end early.
     """
-    if study.design.nodes is not None:
-        raise UsageError(
-            "the nodes of its placements are machines (design: nodes), which one run uses at a time",
-            remedy="leave out --engine",
-        )
+    _require_one_machine(study)
     ResultsDirectory.check_parent(order.parent)
     directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
     return _coordinated(study, directory, order, fleet, progress, max_blocks)
@@ -90,8 +86,18 @@ def resume_by_engine(
     max_blocks: int | None = None,
 ) -> Outcome:
     """Continue a run by workers of an engine. See run_by_engine()."""
+    _require_one_machine(study)
     directory.reopen()
     return _coordinated(study, directory, order, fleet, progress, max_blocks)
+
+
+def _require_one_machine(study: Study) -> None:
+    """Raise UsageError if several workers would measure on the same machines at once."""
+    if study.design.nodes is not None:
+        raise UsageError(
+            "the nodes of its placements are machines (design: nodes), which one run uses at a time",
+            remedy="leave out --engine",
+        )
 
 
 def _coordinated(

@@ -19,6 +19,7 @@ from ..errors import NearmetalError, RunError
 from ..host import Completed, LocalHost
 from ..host.facts.nodes import NodeDifference, alike, differences, node_facts
 from ..host.leftovers import Leftover, LeftoverKind
+from ..host.lock import living_runs
 from ..host.runtime import make_runtime_directory
 from ..inventory import load_inventory
 from .checking import ENVIRONMENT, Check, can_measure
@@ -140,7 +141,8 @@ def _unchecked(name: str, reason: str, remedy: str = "") -> NodeCheck:
 
 
 def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[NodeCleaned, ...]:
-    """Run `nearmetal clean` on every node of an inventory, many nodes at a time.
+    """Run `nearmetal clean` on every node of an inventory, many nodes at a time. What belongs to a run that
+    measures on this machine is kept.
 
     source: see inventory.load_inventory().
     dry_run: name what is left, and remove nothing.
@@ -161,7 +163,9 @@ def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[Node
 
     inventory = load_inventory(source, LocalHost())
     progress.phase(f"cleaning {len(inventory.nodes)} nodes")
-    words = ("clean", "--json", *(("--dry-run",) if dry_run else ()))
+    words = ["clean", "--json", *(("--dry-run",) if dry_run else ())]
+    for run in living_runs():  # its placements may be over these nodes
+        words += ["--spare", run.run]
     return (
         *_on_each(inventory, words, answered, silent),
         *(NodeCleaned(name=n, cleaned=None, reason=reason) for n, reason in inventory.left_out.items()),

@@ -72,11 +72,12 @@ def _nodes_form(found: NodesCheck) -> dict[str, object]:
 def clean(
     dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
     nodes: str = Nodes,
+    spare: list[str] = typer.Option([], "--spare", hidden=True, help="A run that must not be disturbed."),
     json: bool = Json,
 ) -> int:
     if nodes is not None:
         return _clean_nodes(nodes, dry_run=dry_run, json=json)
-    done = find_leftovers() if dry_run else clean_all()
+    done = find_leftovers(spare) if dry_run else clean_all(spare)
     if json:
         print_json(_cleaned_form(done))
     else:

@@ -116,9 +116,15 @@ def parse_options(name: str, engine: Engine, words: Sequence[str]) -> dict[str, 
     return found
 
 
-def ask(host: Host, argv: Sequence[str], stdin: str | None = None, seconds: float = SECONDS) -> Completed:
+def ask(
+    host: Host,
+    argv: Sequence[str],
+    stdin: str | None = None,
+    seconds: float = SECONDS,
+    cwd: Path | None = None,
+) -> Completed:
     """Run a command of an engine. Raises RunError with its message if it fails."""
-    done = host.run(argv, timeout=seconds, stdin=stdin)
+    done = host.run(argv, timeout=seconds, stdin=stdin, cwd=cwd)
     if not done.ok:
         raise RunError(f"{argv[0]}: {done.failure()}")
     return done

@@ -37,7 +37,6 @@ class HTCondor:
         return (done.stdout.split()[0].partition(".")[0],)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
-        del options
         found: dict[str, State] = {}
         for cluster in ids:
             try:
@@ -46,7 +45,8 @@ class HTCondor:
                 ).stdout.splitlines()
             except RunError:  # its daemon does not answer: the workers may go on
                 lines = [f"{cluster} 1"]
-            found.update({name: _STATES.get(code, State.ENDED) for name, code in map(str.split, lines)})
+            known = {name: _STATES.get(code, State.ENDED) for name, code in map(str.split, lines)}
+            found.update(_of_workers(known, cluster) if options.get("dagman") == "yes" else known)
             if not lines:
                 found[cluster] = State.ENDED
         return found
@@ -55,6 +55,18 @@ class HTCondor:
         del options
         for cluster in ids:
             host.run(["condor_rm", cluster], timeout=60.0)
+
+
+def _of_workers(known: Mapping[str, State], dagman: str) -> dict[str, State]:
+    """Return the states of the workers that DAGMan has submitted, without its own.
+
+    Its own job runs as long as it has workers, even if all of them are held. Until it has submitted one,
+    there are workers to come.
+    """
+    workers = {name: state for name, state in known.items() if name.partition(".")[0] != dagman}
+    return workers or {
+        name: State.WAITING if state is State.RUNNING else state for name, state in known.items()
+    }
 
 
 def _of(cluster: str) -> str:
@@ -72,10 +84,11 @@ def _by_dagman(host: Host, job: Job, extra: str) -> str:
     one, graph = job.logs / "worker.sub", job.logs / "workers.dag"
     one.write_text(description(replace(job, workers=1), extra, name="$(worker)"))
     numbers = range(1, job.workers + 1)
-    graph.write_text("".join(f'JOB w{n} {one}\nVARS w{n} worker="{n}"\n' for n in numbers))
+    # Names relative to the directory in which DAGMan runs: a path in a graph may contain no space.
+    graph.write_text("".join(f'JOB w{n} {one.name}\nVARS w{n} worker="{n}"\n' for n in numbers))
     # -force: the files of an earlier graph of this run, which resuming continues, may be replaced.
-    argv = ["condor_submit_dag", "-force", "-batch-name", job.name, str(graph)]
-    done = ask(host, argv)
+    argv = ["condor_submit_dag", "-force", "-batch-name", job.name, graph.name]
+    done = ask(host, argv, cwd=graph.parent)
     found = re.search(r"submitted to cluster (\d+)", done.stdout)
     if found is None:
         raise RunError(f"condor_submit_dag printed no number of a cluster: {done.stdout.strip()!r}")

@@ -3,6 +3,7 @@ and the containers of backends that implement Keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from ..errors import UnavailableError
@@ -42,19 +43,22 @@ class KeepsNotes(Protocol):
         notes."""
 
 
-def find_all(host: Host, prefix: str | None = None, *, quietly: bool = False) -> tuple[Leftover, ...]:
+def find_all(
+    host: Host, prefix: str | None = None, *, quietly: bool = False, spare: Sequence[str] = ()
+) -> tuple[Leftover, ...]:
     """Return leftovers.find(), with containers first: removing one also removes its processes and mounts.
 
+    spare: as in leftovers.find().
     quietly: do not contact daemons that probably have no instances of nearmetal (KeepsNotes).
     """
-    wanted = wanted_names(prefix)
+    wanted = wanted_names(prefix, spare)
     containers = tuple(
         Leftover(kind=LeftoverKind.CONTAINER, name=name, detail=keeper.name)
         for keeper in _keepers()
         for name in _names(keeper, host, quietly)
         if wanted(name)
     )
-    return (*containers, *find(prefix))
+    return (*containers, *find(prefix, spare))
 
 
 def remove_any(host: Host, leftover: Leftover) -> None:

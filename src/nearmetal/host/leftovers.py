@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import RunError
 from . import cgroups, namespaces
 from .facts import devices
-from .lock import RunInfo, birth, living_runs, lock_path
+from .lock import RunInfo, birth, living_runs, lock_path, owns
 from .processes import labelled as processes
 from .processes.helper import wait_readable
 from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
@@ -54,21 +54,21 @@ class Leftover:
     detail: str
 
 
-def wanted_names(prefix: str | None = None) -> Callable[[str], bool]:
+def wanted_names(prefix: str | None = None, spare: Sequence[str] = ()) -> Callable[[str], bool]:
     """Return a predicate: whether a name is a label that find() looks for."""
-    return _matcher(prefix, living_runs())
+    return _matcher(prefix, living_runs(), spare)
 
 
-def find(prefix: str | None = None) -> tuple[Leftover, ...]:
+def find(prefix: str | None = None, spare: Sequence[str] = ()) -> tuple[Leftover, ...]:
     """Find everything with a label of nearmetal that belongs to no running run or check, in the order of
     removal.
 
     Only leftovers that this user may see are found; root sees everything.
 
     prefix: find labels that begin with this prefix instead.
+    spare: labels of further running runs.
     """
-    alive = living_runs()
-    wanted = _matcher(prefix, alive)
+    wanted = wanted_names(prefix, spare)
     return (
         *_processes(wanted),
         *_mounts(wanted),
@@ -120,13 +120,14 @@ def remove(leftover: Leftover) -> None:
         raise RunError(f"{leftover.kind} {leftover.detail}: {e.strerror}", remedy="run it as root") from e
 
 
-def _matcher(prefix: str | None, alive: tuple[RunInfo, ...]) -> Callable[[str], bool]:
+def _matcher(prefix: str | None, alive: tuple[RunInfo, ...], spare: Sequence[str]) -> Callable[[str], bool]:
     def wanted(name: str) -> bool:
         ours = OURS.fullmatch(name)
         if not (ours if prefix is None else name.startswith(prefix)):
             return False
         checking = ours is not None and ours["pid"] is not None and birth(int(ours["pid"])) is not None
-        return not checking and not any(run.owns(name) for run in alive)
+        spared = any(owns(run, name) for run in spare)
+        return not checking and not spared and not any(run.owns(name) for run in alive)
 
     return wanted
 

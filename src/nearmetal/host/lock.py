@@ -45,26 +45,48 @@ class RunInfo:
     def alive(self) -> bool:
         return birth(self.pid) == self.born
 
+    @property
+    def line(self) -> str:
+        """The line of the lock file, without its end."""
+        return json.dumps(asdict(self))
+
     def owns(self, name: str) -> bool:
         """Return whether a name is the label of this run, or of a part of it such as an instance."""
-        return name == self.run or name.startswith(f"{self.run}-")
+        return owns(self.run, name)
+
+
+def owns(run: str, name: str) -> bool:
+    """Return whether a name is the label of a run, or of a part of it such as an instance. No I/O."""
+    return name == run or name.startswith(f"{run}-")
 
 
 def birth(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None if it does not exist or is a
     zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return birth_in(Path(f"/proc/{pid}/stat").read_text())
     except OSError:
         return None
-    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def birth_in(text: str) -> int | None:
+    """Return the start time in the text of /proc/PID/stat; None for a zombie and for other text. No I/O."""
+    fields = text.rpartition(")")[2].split()
+    return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])
+
+
+SHARED = Path("/run/lock")
 
 
 def lock_path() -> Path:
-    """Return /run/lock/nearmetal.lock if all users may write to /run/lock, else /tmp/nearmetal.lock."""
-    shared = Path("/run/lock")
-    everyone = shared.is_dir() and bool(shared.stat().st_mode & stat.S_IWOTH)
-    return (shared if everyone else Path("/tmp")) / "nearmetal.lock"
+    """Return the path of the lock of this machine."""
+    return lock_in(everyone=SHARED.is_dir() and bool(SHARED.stat().st_mode & stat.S_IWOTH))
+
+
+def lock_in(*, everyone: bool) -> Path:
+    """Return /run/lock/nearmetal.lock if all users may write to /run/lock, else /tmp/nearmetal.lock. No
+    I/O."""
+    return (SHARED if everyone else Path("/tmp")) / "nearmetal.lock"
 
 
 def parse_runs(text: str) -> tuple[RunInfo, ...]:
@@ -209,7 +231,7 @@ def _change(
         if add is not None:
             runs.append(add)
         os.ftruncate(fd, 0)
-        os.pwrite(fd, "".join(json.dumps(asdict(run)) + "\n" for run in runs).encode(), 0)
+        os.pwrite(fd, "".join(f"{run.line}\n" for run in runs).encode(), 0)
         if not runs and place is not None and _is_at(fd, place):
             with contextlib.suppress(OSError):  # a file of another user in /tmp: left empty
                 place.unlink()
@@ -221,9 +243,13 @@ def _busy(place: Path) -> BusyError:
     runs = living_runs(place)
     if not runs:
         return BusyError("another run is just starting on this machine", remedy="try again")
-    first = runs[0]
-    since = time.strftime("%H:%M:%S", time.localtime(first.since))
+    return busy(runs[0], "this machine")
+
+
+def busy(run: RunInfo, machine: str) -> BusyError:
+    """Return the error that names a run that measures on a machine. No I/O."""
+    since = time.strftime("%H:%M:%S", time.localtime(run.since))
     return BusyError(
-        f"{first.run} measures on this machine since {since} (pid {first.pid}: {first.command})",
-        remedy=f"wait for it, stop it (kill -INT {first.pid}), or disturb both with --force",
+        f"{run.run} measures on {machine} since {since} (pid {run.pid}: {run.command})",
+        remedy=f"wait for it, stop it (kill -INT {run.pid}), or disturb both with --force",
     )

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from ..errors import InventoryError, UsageError
 from ..host import Host
-from ..model.inventory import Inventory
+from ..model.inventory import LDAP, Inventory, is_service
 from ..study_file.problems import Problems, read_text
 from .ansible import from_ini
 from .ldap import from_ldap
 from .slurm import from_slurm
 from .yaml_file import from_yaml
 
-SLURM, LDAP = "slurm", ("ldap://", "ldaps://")
 TAKES = (
     "--nodes takes a YAML file such as examples/hosts.yaml, an Ansible inventory (YAML or INI), slurm, "
     "slurm:PARTITION, or ldap://HOST/BASE"
@@ -32,7 +31,7 @@ def load_inventory(source: str, host: Host) -> Inventory:
     """
     if source.startswith(LDAP):
         found = from_ldap(source)
-    elif source.partition(":")[0] == SLURM and not Path(source).exists():
+    elif is_service(source) and not Path(source).exists():
         found = from_slurm(host, source.partition(":")[2])
     else:
         path = Path(source)

@@ -11,6 +11,7 @@ from .keys import SOME_TEXT, ListOf, ValueMistake, key_or, matching, whole
 _NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _ADDRESS = r"^[A-Za-z0-9_\[:][A-Za-z0-9_.:%\[\]-]{0,253}$"
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+SLURM, LDAP = "slurm", ("ldap://", "ldaps://")
 MOST = 10_000
 """Largest number of machines in an inventory."""
 
@@ -68,6 +69,11 @@ class Inventory:
     nodes: tuple[InventoryNode, ...]
     ssh_config: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_service(source: str) -> bool:
+    """Return whether an inventory is what Slurm or LDAP answers, and not a file. No I/O."""
+    return source.startswith(LDAP) or source.partition(":")[0] == SLURM
 
 
 def expand_names(text: str) -> tuple[str, ...]:

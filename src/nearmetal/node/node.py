@@ -185,11 +185,15 @@ def open_node(
     backends: Mapping[str, Backend],
     label: str,
     progress: Progress,
+    *,
+    force: bool = False,
 ) -> Iterator[Node]:
     """Open a machine for a run: make the scratch directory, build the networks, and so on. Everything is
     undone on exit.
 
     The caller must hold the lock of the machine.
+
+    force: use the machines of a placement even if another run measures there.
     """
     arms = {a.name: a for a in study.arms()}
     with ExitStack() as stack:
@@ -207,7 +211,7 @@ def open_node(
         user_namespace = holder.path if holder else None
         software = all_software(machine, study, stack, scratch, user_namespace, progress)
         tools = [found.tools for found in software.values()]
-        real = stack.enter_context(real_nodes(machine, study, tools, scratch, label, progress))
+        real = stack.enter_context(real_nodes(machine, study, tools, scratch, label, progress, force=force))
         bases = guest_bases(machine, study, backends, software, stack, progress)
         wanted = _wanted_networks(arms, study.design.baselines[0])
         networks: dict[tuple[str, bool], Network] = {}

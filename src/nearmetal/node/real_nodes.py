@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ..environments import Backend, Enclosed, Instance, InstanceRequest, Tools
-from ..environments.guests.guest import GuestInstance
+from ..environments.guests.guest import GuestInstance, members
 from ..environments.instance import START_TIMEOUT
 from ..errors import RunError, UnavailableError, UsageError
-from ..host import REPORT_FD, Host, Process
+from ..host import REPORT_FD, Host, Process, cpio
 from ..host.facts.provenance import cpu_flags, provenance
 from ..host.facts.topology import ranges, topology
 from ..host.guest_line import Clocks, GuestLine
@@ -27,6 +27,8 @@ from ..host.ssh import SshHost, SshWay, ssh_host
 from ..inventory import load_inventory
 from ..model.inventory import InventoryNode
 from ..model.study import Arm, RealNodes, Study
+from .copies import Copies, make_scratch
+from .lock_there import entered
 from .machine import Machine
 from .progress import Progress
 
@@ -63,6 +65,7 @@ class RealNode:
     ahead: offsets of its clocks from those of this machine.
     cpus: its usable CPUs, in the order in which they are assigned to ranks.
     scratch: directory on both machines, below which the files of trials are.
+    copies: the user's own files that were copied to it.
     """
 
     name: str
@@ -74,6 +77,7 @@ class RealNode:
     ahead: Clocks
     cpus: tuple[int, ...]
     scratch: Path
+    copies: Copies
 
     def instance(self, local: Host, tools: Tools, label: str) -> NodeInstance:
         """Return the node itself as an instance.
@@ -95,6 +99,7 @@ class RealNode:
             ahead=self.ahead,
             rules=self.rules,
             there=self.host,
+            copies=self.copies,
         )
 
 
@@ -103,22 +108,26 @@ class NodeInstance(GuestInstance):
     """A node itself as an instance.
 
     there: runs commands on the node.
+    copies: the user's own files that were copied to it.
     """
 
     there: SshHost
+    copies: Copies
 
     def copy_in(self, paths: Sequence[Path]) -> None:
-        """Copy paths to the node.
+        """Copy paths to the node: those in the scratch directory each time, and others once.
 
         What is there already is never overwritten, except in the scratch directory: it may be the user's own,
         on a file system that both machines share.
-        """
-        wanted = [path for path in paths if path.is_relative_to(self.scratch) or not self._has(path)]
-        if wanted:
-            super().copy_in(wanted)
 
-    def _has(self, path: Path) -> bool:
-        return self.there.run(["test", "-e", str(path)], timeout=SECONDS).ok
+        Raises UnavailableError if a file is there already with other contents.
+        """
+        if own := [path for path in paths if path.is_relative_to(self.scratch)]:
+            super().copy_in(own)
+        if others := self.copies.new(path for path in paths if not path.is_relative_to(self.scratch)):
+            wanted = self.copies.wanted(others, list(members(others)))
+            if wanted:
+                self._run(["nm-guest", "put"], cpio.pack(wanted))
 
     def bring(self) -> None:
         """Copy the tools to the node, unless it has the same ones."""
@@ -127,6 +136,7 @@ class NodeInstance(GuestInstance):
         sums = "".join(f"{sha256(path.read_bytes()).hexdigest()}  {path}\n" for path in files)
         if not self.there.run(["sha256sum", "--check", "--status"], timeout=SECONDS, stdin=sums).ok:
             super().copy_in([directory])
+        self.copies.new([directory])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,15 +199,23 @@ def started_on(
 
 @contextmanager
 def real_nodes(
-    machine: Machine, study: Study, tools: Sequence[Tools], scratch: Path, label: str, progress: Progress
+    machine: Machine,
+    study: Study,
+    tools: Sequence[Tools],
+    scratch: Path,
+    label: str,
+    progress: Progress,
+    *,
+    force: bool,
 ) -> Iterator[NodeSet | None]:
     """Open the nodes of a study until exit; None if it names none.
 
     tools: the tools of each image, which the nodes need at the same paths.
     scratch: scratch directory of the run, on this machine and on the nodes.
+    force: use a node even if another run measures there.
 
-    Raises UsageError if the inventory has too few nodes, and UnavailableError, which names the node, if one
-    cannot be used.
+    Raises UsageError if the inventory has too few nodes, BusyError if another run measures on one, and
+    UnavailableError, which names the node, if one cannot be used.
     """
     asked = study.design.nodes
     if asked is None:
@@ -216,7 +234,7 @@ def real_nodes(
             own.mkdir()
             try:
                 node = stack.enter_context(
-                    _opened(machine, entry.name, way, tools, scratch, own, label, rules)
+                    _opened(machine, entry.name, way, tools, scratch, own, label, rules, force=force)
                 )
             except (RunError, UnavailableError) as e:
                 raise UnavailableError(
@@ -279,13 +297,15 @@ def _opened(
     own: Path,
     label: str,
     rules: Path,
+    *,
+    force: bool,
 ) -> Iterator[RealNode]:
     """own: directory of this node's files on this machine."""
     local = machine.host
     with ExitStack() as stack:
         there = stack.enter_context(ssh_host(local, way, label=f"{label}-{own.name}", scratch=own))
         _require_apart(there, scratch)
-        _ask(there, ["mkdir", "-p", str(scratch)])
+        make_scratch(there, scratch)
         stack.callback(_remove, there, scratch)
         _require_alike(machine, there)
         agent = scratch / AGENT
@@ -304,6 +324,10 @@ def _opened(
         with GuestLine(socket) as line:
             line.hello(SECONDS)
             ahead = line.clocks()
+            serving = line.run(["sh", "-c", "cat /proc/$PPID/stat"], timeout=SECONDS).stdout.decode()
+        stack.enter_context(entered(there, name, agent, serving, label, force=force))
+        copies = Copies(there, name)
+        stack.callback(copies.remove)
         node = RealNode(
             name=name,
             hostname=_ask(there, ["uname", "-n"]),
@@ -314,6 +338,7 @@ def _opened(
             ahead=ahead,
             cpus=topology(there, _cpus(there)).order,
             scratch=scratch,
+            copies=copies,
         )
         for found in dict.fromkeys(tools):
             node.instance(local, found, label).bring()

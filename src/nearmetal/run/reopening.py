@@ -32,17 +32,19 @@ def reopened_node(
     progress: Progress,
     *,
     name: str = "",
+    force: bool = False,
 ) -> Iterator[tuple[Node, Recording]]:
     """Open the node of a run that continues, with the run's environments and images. Also yields what the run
     records.
 
     name: name of the node, if the run has several. A node that is new in the run may differ from the others.
+    force: use the machines of a placement even if another run measures there.
 
     Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run.
     Raises RunError if an arm of the run cannot run here now.
     """
     study, backends = check_reopened(machine, study, directory, progress, name=name)
-    with open_node(machine, study, backends, label, progress) as node:
+    with open_node(machine, study, backends, label, progress, force=force) as node:
         _same_images(node, directory)
         _same_machines(node, directory)
         directory.reopen()

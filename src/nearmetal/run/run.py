@@ -109,7 +109,7 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
     ResultsDirectory.check_parent(order.parent)
     study, backends, absent = check_study(machine, study, progress)
     begin = time.monotonic()
-    with open_node(machine, study, backends, label, progress) as node:
+    with open_node(machine, study, backends, label, progress, force=order.force) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         try:
             node, recording = fix_plan(
@@ -255,7 +255,10 @@ def _resume(
     progress: Progress,
 ) -> Outcome:
     begin = time.monotonic()
-    with reopened_node(machine, study, directory, label, progress) as (node, recording):
+    with reopened_node(machine, study, directory, label, progress, force=order.force) as (
+        node,
+        recording,
+    ):
         planner = planner_then(node.study, directory)
         return _blocks(node, recording, directory, planner, begin, order, progress)
 

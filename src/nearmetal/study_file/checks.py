@@ -36,7 +36,8 @@ def usable(section: Environment, place: Placement) -> bool:
     """Return whether the instances of an environment on a placement can reach each other.
 
     On the host's own network they would all have the same address, and without a network they have none.
-    Each emulated node has a network of its own, and can hold one instance of a bare backend.
+    Each emulated node has a network of its own, and can hold one instance of a bare backend. A machine that
+    is reached by ssh has one instance (check_placement), which uses the machine's own network.
     """
     if place.real:
         return section.attachment is Attachment.HOST and runs_on_nodes(section)
@@ -182,6 +183,9 @@ def check_placement(section: Placement, found: Located) -> None:
         found.mistake(
             ("link",), "one node has no link to others; write nodes: 2, or leave link out", key=True
         )
+    if section.real and section.instances > 1:
+        what = "a machine holds one instance, because all on it would have its address; write instances: 1"
+        found.mistake(("instances",), what)
     if section.cpus and len(section.cpus) != ranks:
         what = f"{len(section.cpus)} CPUs for {ranks} ranks ({nodes}{section.instances} x {section.tasks})"
         found.mistake(("cpus",), what)

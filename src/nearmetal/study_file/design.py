@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
+from ..model.inventory import is_service
 from ..model.keys import NAME, Key, did_you_mean
-from ..model.study import Design, Study, Workload
+from ..model.study import Design, RealNodes, Study, Workload
 from .catalog import Catalog
 from .problems import Path
 from .tree import Located, mark_of
@@ -52,7 +55,16 @@ def read_design(found: Located, seed: int | None) -> Design | None:
         found.mistake((), "no seed; write seed: 1, or let the command draw one")
     names = tuple(several) if several is not None else () if one is None else (one,)
     out: Design = made(section, baselines=names, seed=own if own is not None else seed or 0)
-    return out
+    return out if out.nodes is None else replace(out, nodes=_anywhere(out.nodes))
+
+
+def _anywhere(nodes: RealNodes) -> RealNodes:
+    """Return the machines of a study with the absolute path of their inventory, if that is a file. A run may
+    be resumed from another directory."""
+    file = FilePath(nodes.inventory)
+    if is_service(nodes.inventory) and not file.exists():
+        return nodes
+    return replace(nodes, inventory=str(file.absolute()))
 
 
 def check_design(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from tests.unit.study_file.test_study_file_load import problems
 
@@ -17,7 +20,7 @@ environments:
   native: {{backend: native, attachment: host}}
   box: {{backend: namespaces, {box}}}
 placements:
-  2x1x2: {{nodes: 2, instances: 1, tasks: 2{place}}}
+  2x1x2: {{nodes: {machines}, instances: {instances}, tasks: 2{place}}}
 workloads:
   ep: {{kernel: ep, class: S}}
 design: {{baseline: native, nodes: {nodes}{design}}}
@@ -26,16 +29,24 @@ NODES = "{inventory: hosts.yaml, names: [n1, n2], interface: ib0}"
 
 
 def text(
-    *, box: str = "attachment: host", place: str = "", nodes: str = NODES, design: str = "", more: str = ""
+    *,
+    box: str = "attachment: host",
+    place: str = "",
+    machines: int = 2,
+    instances: int = 1,
+    nodes: str = NODES,
+    design: str = "",
+    more: str = "",
 ) -> str:
-    return STUDY.format(box=box, place=place, nodes=nodes, design=design).replace(
-        "  ep: {kernel: ep, class: S}\n", f"  ep: {{kernel: ep, class: S}}\n{more}"
-    )
+    return STUDY.format(
+        box=box, place=place, machines=machines, instances=instances, nodes=nodes, design=design
+    ).replace("  ep: {kernel: ep, class: S}\n", f"  ep: {{kernel: ep, class: S}}\n{more}")
 
 
 def test_the_nodes_of_a_placement_are_the_machines_that_the_design_names(catalog: Catalog) -> None:
     study = load_text(text(), "s.yaml", catalog, seed=1)
-    assert study.design.nodes == RealNodes(inventory="hosts.yaml", names=("n1", "n2"), interface="ib0")
+    at = str(Path.cwd() / "hosts.yaml")
+    assert study.design.nodes == RealNodes(inventory=at, names=("n1", "n2"), interface="ib0")
     (place,) = study.placements
     assert place.real and not place.emulated and place.ranks == 4
     assert [arm.name for arm in study.arms()] == ["native/2x1x2", "box/2x1x2"]
@@ -43,6 +54,19 @@ def test_the_nodes_of_a_placement_are_the_machines_that_the_design_names(catalog
     assert load_text(dump_study(study, catalog), "again.yaml", None, seed=1) == study
     emulated = load_text(text(nodes="null", box="attachment: veth-bridge"), "s.yaml", catalog, seed=1)
     assert emulated.placements[0].emulated and not emulated.placements[0].real
+
+
+@pytest.mark.parametrize("source", ["slurm", "slurm:fast", "ldap://h/b", "ldaps://h/b", "hosts", "h.yaml"])
+def test_a_study_finds_the_file_of_its_machines_from_any_directory(
+    source: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    read = load_text(text(nodes=f'{{inventory: "{source}"}}'), "s.yaml", catalog, seed=1)
+    frozen = dump_study(read, catalog)
+    monkeypatch.chdir("/")
+    nodes = load_text(frozen, "study.yaml", None, seed=1).design.nodes
+    assert nodes is not None
+    assert nodes.inventory == (str(tmp_path / source) if source.startswith("h") else source)
 
 
 @pytest.mark.parametrize(
@@ -58,9 +82,11 @@ def test_the_nodes_of_a_placement_are_the_machines_that_the_design_names(catalog
         ({"nodes": "{names: [n1]}"}, "inventory"),
         ({"nodes": "{inventory: h.yaml, nodes: 2}"}, "unknown key"),
         ({"place": ", cpus: [0, 0, 0, 1]"}, "a CPU given twice"),
+        ({"instances": 2}, "a machine holds one instance"),
+        ({"instances": 2, "machines": 1}, "a machine holds one instance"),
     ],
 )
-def test_what_machines_cannot_have_is_a_mistake(fields: dict[str, str], what: str, catalog: Catalog) -> None:
+def test_what_machines_cannot_have_is_a_mistake(fields: dict[str, Any], what: str, catalog: Catalog) -> None:
     assert what in "\n".join(problems(text(**fields), catalog))
 
 

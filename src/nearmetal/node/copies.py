@@ -1,0 +1,140 @@
+"""Files of a run on a machine that is reached by ssh: its scratch directory, and copies of the user's own
+files."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from ..errors import RunError, UnavailableError
+from ..host import Host
+from ..host.cpio import Member
+
+SECONDS = 60.0
+"""Time limit of one command."""
+_MAKE = """
+umask 022
+[ -e "$1" ] || [ -L "$1" ] || mkdir "$1" 2>/dev/null
+own=$(find "$1" -prune -type d -user "$(id -u)" ! -perm -0020 ! -perm -0002) || exit 2
+[ "$own" = "$1" ] || exit 77
+exec mkdir "$2"
+"""
+_NOT_OURS = 77
+_LOOK = """
+while IFS= read -r path; do
+    if [ -e "$path" ] || [ -L "$path" ]; then echo there; else echo missing; fi
+done
+"""
+
+
+def make_scratch(there: Host, scratch: Path) -> None:
+    """Make the scratch directory of a run on a machine, and its parent if that is missing.
+
+    The parent may be in /tmp, where anybody can make files. What is run from it must be the user's own.
+
+    Raises UnavailableError if the parent is not a directory that only this user can change, and RunError.
+    """
+    parent = str(scratch.parent)
+    done = there.run(["sh", "-c", _MAKE, "sh", parent, str(scratch)], timeout=SECONDS)
+    if done.returncode == _NOT_OURS:
+        raise UnavailableError(
+            f"{parent} there is not a directory that only this user can change", remedy=f"remove {parent}"
+        )
+    if not done.ok:
+        raise RunError(done.failure())
+
+
+class Copies:
+    """Copies of this machine's files on another machine, outside of the run's scratch directory. What was
+    there before is never changed."""
+
+    def __init__(self, there: Host, name: str) -> None:
+        """name: name of the machine in messages."""
+        self._there, self._name = there, name
+        self._tops, self._files, self._directories = set[Path](), set[Path](), set[Path]()
+
+    def new(self, paths: Iterable[Path]) -> list[Path]:
+        """Return the paths that are not known yet, and know them from now on."""
+        found = [path for path in dict.fromkeys(paths) if path not in self._tops]
+        self._tops.update(found)
+        return found
+
+    def wanted(self, tops: Sequence[Path], members: Sequence[Member]) -> list[Member]:
+        """Return the members that have to be copied, and remember them for remove().
+
+        tops: the paths whose members they are.
+
+        Raises UnavailableError if a file exists there with other contents, and RunError.
+        """
+        at = [Path("/", member.name) for member in members]
+        above = [path for top in tops for path in top.parents]
+        missing = self._missing(dict.fromkeys([*above, *at]))
+        self._directories.update(path for path in above if path in missing)
+        files = [
+            (path, member.data)
+            for path, member in zip(at, members, strict=True)
+            if stat.S_ISREG(member.mode) and path not in missing
+        ]
+        changed = self._changed(files)
+        wanted = []
+        for path, member in zip(at, members, strict=True):
+            if path in missing or path in changed:
+                (self._directories if stat.S_ISDIR(member.mode) else self._files).add(path)
+                wanted.append(member)
+        return wanted
+
+    def remove(self) -> None:
+        """Remove the copies, and the directories that were made for them and are empty now."""
+        deepest = sorted(self._directories, key=lambda path: -len(path.parts))
+        for argv, paths in (
+            (["rm", "-f", "--"], sorted(self._files)),
+            (["rmdir", "--ignore-fail-on-non-empty", "--"], deepest),
+        ):
+            if paths:
+                names = "".join(f"{path}\0" for path in paths)
+                self._there.run(["xargs", "-0", *argv], timeout=SECONDS, stdin=names)
+
+    def _missing(self, paths: Iterable[Path]) -> set[Path]:
+        names = [str(path) for path in paths]
+        if odd := next((name for name in names if "\n" in name), None):
+            raise RunError(f"{odd!r} is not copied: a newline in its name", remedy="rename it")
+        done = self._there.run(["sh", "-c", _LOOK], timeout=SECONDS, stdin="".join(f"{n}\n" for n in names))
+        answers = done.stdout.splitlines()
+        if not done.ok or len(answers) != len(names):
+            raise RunError(done.failure())
+        return {Path(name) for name, answer in zip(names, answers, strict=True) if answer == "missing"}
+
+    def _changed(self, files: Sequence[tuple[Path, bytes]]) -> set[Path]:
+        """Return the files that were copied and differ now."""
+        if not files:
+            return set()
+        sums = "".join(f"{_sum(data)} *{path}\n" for path, data in files)
+        done = self._there.run(["sha256sum", "--check"], timeout=SECONDS, stdin=sums, env={"LC_ALL": "C"})
+        answers = done.stdout.splitlines()
+        if len(answers) != len(files):
+            raise RunError(done.failure())
+        changed = set()
+        for (path, data), answer in zip(files, answers, strict=True):
+            if answer.endswith(": OK"):
+                continue
+            if path in self._files:
+                changed.add(path)
+            elif _still(path, data):  # else it is being written, such as the records of this run
+                raise UnavailableError(
+                    f"{path} on {self._name} is another file than here",
+                    remedy=f"remove it there, or work in a directory that {self._name} does not have",
+                )
+        return changed
+
+
+def _still(path: Path, data: bytes) -> bool:
+    try:
+        return path.read_bytes() == data
+    except OSError:
+        return False
+
+
+def _sum(data: bytes) -> str:
+    return sha256(data).hexdigest()

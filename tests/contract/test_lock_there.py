@@ -1,0 +1,91 @@
+"""The entry of a run in the lock file of another machine: who sees it, whom it refuses, and what is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearmetal.environments import Tools
+from nearmetal.errors import BusyError, RunError
+from nearmetal.host import LocalHost, lock
+from nearmetal.host.leftovers import wanted_names
+from nearmetal.host.lock import RunInfo, living_runs, machine_lock, parse_runs
+from nearmetal.node import lock_there
+from nearmetal.node.lock_there import entered
+
+pytestmark = pytest.mark.beside
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lock file, in a directory to which all users may write."""
+    for module in (lock, lock_there):
+        monkeypatch.setattr(module, "SHARED", tmp_path)
+    tmp_path.chmod(0o1777)
+    return tmp_path / "nearmetal.lock"
+
+
+@pytest.fixture
+def agent() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for the agent on the other machine."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+def of(process: subprocess.Popen[bytes]) -> str:
+    return Path(f"/proc/{process.pid}/stat").read_text()
+
+
+def test_a_run_over_machines_is_known_there(
+    place: Path, agent: subprocess.Popen[bytes], tools: Tools
+) -> None:
+    there, program, label = LocalHost(), Path(tools / "nm-guest"), "nearmetal-0a1b2c"
+    assert wanted_names()(f"{label}-0-1")
+    with entered(there, "n1", program, of(agent), label, force=False):
+        (run,) = living_runs()
+        assert (run.pid, run.run) == (agent.pid, label) and run.command.startswith(
+            f"on {os.uname().nodename}"
+        )
+        assert not wanted_names()(label) and not wanted_names()(f"{label}-0-1"), "clean keeps its ranks"
+        assert wanted_names()("nearmetal-ffffff")
+        with pytest.raises(BusyError, match=label), machine_lock("nearmetal-ffffff", command="c"):
+            pass
+        with machine_lock("nearmetal-ffffff", command="c", force=True):
+            assert [r.run for r in living_runs()] == [label, "nearmetal-ffffff"]
+        assert living_runs() == (run,)
+        agent.kill()
+        agent.wait()
+        assert living_runs() == () and wanted_names()(label), "the entry ends with the agent"
+    assert not place.exists()
+
+
+def test_a_machine_on_which_another_run_measures_is_refused(
+    place: Path, agent: subprocess.Popen[bytes], tools: Tools
+) -> None:
+    there, program = LocalHost(), Path(tools / "nm-guest")
+    dead = RunInfo(pid=agent.pid, born=1, run="nearmetal-dead00", since=0.0, command="c")
+    place.write_text(f"{dead.line}\nno line of ours\n")
+    with entered(there, "n1", program, of(agent), "nearmetal-0a1b2c", force=False):
+        assert [r.run for r in parse_runs(place.read_text())] == ["nearmetal-dead00", "nearmetal-0a1b2c"]
+        before = place.read_text()
+        with (
+            pytest.raises(BusyError, match="nearmetal-0a1b2c measures on n1"),
+            entered(there, "n1", program, of(agent), "nearmetal-ffffff", force=False),
+        ):
+            pass
+        assert place.read_text() == before
+        with entered(there, "n1", program, of(agent), "nearmetal-ffffff", force=True):
+            assert len(living_runs()) == 2
+    assert place.read_text() == f"{dead.line}\nno line of ours\n"
+    place.unlink()
+    place.symlink_to(place.parent / "other")
+    with (
+        pytest.raises(RunError, match="cannot be used"),
+        entered(there, "n1", program, of(agent), "nearmetal-ffffff", force=True),
+    ):
+        pass
