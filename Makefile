@@ -51,7 +51,7 @@ test-kvm: setup-test
 
 # Several workers: on this machine, by ssh from a daemon on the loopback interface, and in jobs of a real Slurm,
 # whose packages are downloaded and unpacked but not installed; and ranks on two machines, which are network
-# namespaces with a daemon each. Eight minutes on two cores.
+# namespaces with a daemon each. Ten minutes on two cores.
 test-cluster: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,engines.py inventory.py nodes_check.py plan_nodes.py records_claims.py \
 	  coordinator.py coordinator_memory.py run_nodes.py) \

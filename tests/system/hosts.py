@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,12 @@ class Hosts:
 
     enter: tuple[str, ...]
     inventory: Path
+    addresses: Mapping[str, str]
+
+    def ssh(self, name: str) -> tuple[str, ...]:
+        """Return the words in front of a command on one of the others."""
+        config = self.inventory.parent / "config"
+        return *self.enter, "ssh", "-F", str(config), "-o", "BatchMode=yes", self.addresses[name]
 
 
 @contextmanager
@@ -72,7 +78,8 @@ def hosts(place: Path, names: Sequence[str]) -> Iterator[Hosts]:
             stack.callback(process.wait, timeout=60)
             stack.callback(process.terminate)
             until(partial(_listens, place / f"{name}.log"), f"sshd of {name}", 30)
-        yield Hosts(enter=_entering(head), inventory=inventory)
+        addresses = {name: _address(at) for at, name in enumerate(names)}
+        yield Hosts(enter=_entering(head), inventory=inventory, addresses=addresses)
 
 
 def _listens(log: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -82,6 +83,54 @@ def test_ranks_on_two_machines(machines: Hosts, tmp_path: Path) -> None:
 def namespaces(found: list[Any], environment: str) -> list[dict[str, int]]:
     """Of all ranks of an environment."""
     return [p["namespaces"] for r in found if r["arm"].startswith(f"{environment}/") for p in r["places"]]
+
+
+def test_a_running_run_is_known_on_its_nodes(machines: Hosts, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(STUDY.format(inventory=machines.inventory))
+    argv = [*machines.enter, *NEARMETAL, "run", "two.yaml", "--max-blocks", "3000", *FORCE]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        until(lambda: len(records(tmp_path)) > 3)
+        before = len(records(tmp_path))
+        label = records(tmp_path)[0]["run"]
+        for node in ("node1", "node2"):  # as a user of the node would, who knows nothing of this machine
+            # It would remove those of other runs on this machine too, whose lock it does not see.
+            words = (*machines.ssh(node), *NEARMETAL, "clean", "--json", "--dry-run")
+            found = json.loads(subprocess.run(words, check=True, capture_output=True, timeout=100).stdout)
+            assert not any(label in item["name"] for item in found["found"])
+        done = on_head(machines, tmp_path, "clean", "--nodes", str(machines.inventory), "--json")
+        assert label not in done.stdout
+        until(lambda: len(records(tmp_path)) > before + 3)
+        run.send_signal(signal.SIGINT)
+    assert {r["status"] for r in records(tmp_path)} == {"ok"}
+    words = ("clean", "--nodes", str(machines.inventory), "--json", "--dry-run")
+    after = json.loads(on_head(machines, tmp_path, *words).stdout)["nodes"]
+    assert not any(label in item["name"] for node in after.values() for item in node["found"])
+
+
+def test_a_program_that_was_compiled_anew_is_measured(machines: Hosts, tmp_path: Path) -> None:
+    """The machines share /tmp, but each has a /run of its own."""
+    program = Path(f"/run/nearmetal-test-{os.getpid()}/bin/program")
+    study = STUDY.format(inventory=machines.inventory).replace("WANTED: given", "WANTED: {wanted}")
+    command = '[sh, -c, \'test "$SECRET$UCX_OF_HEAD-$WANTED-$OMPI_COMM_WORLD_SIZE" = "-given-2"\']'
+    latency = "  latency: {kernel: pingpong, bytes: 8 B, measure: latency}\n"
+    assert command in study and latency in study
+    study = study.replace(command, f"[{program}]").replace(latency, "")
+    program.parent.mkdir(parents=True)
+    try:
+        for wanted in ("first", "second"):
+            program.write_text(f"#!/bin/sh\ntest $WANTED = {wanted}\n")
+            program.chmod(0o755)
+            place = tmp_path / wanted
+            place.mkdir()
+            (place / "two.yaml").write_text(study.replace("{wanted}", wanted))
+            done = on_head(machines, place, "run", "two.yaml", "--max-blocks", "8", *FORCE)
+            assert done.returncode == 0, done.stderr
+            assert {r["status"] for r in records(place)} == {"ok"}
+            for node in ("node1", "node2"):
+                ls = subprocess.run([*machines.ssh(node), "ls", "/run"], check=True, capture_output=True)
+                assert b"nearmetal-test" not in ls.stdout, "the copy is removed"
+    finally:
+        shutil.rmtree(program.parent.parent)
 
 
 def test_a_killed_run_ends_its_ranks_and_clean_removes_its_files(machines: Hosts, tmp_path: Path) -> None:

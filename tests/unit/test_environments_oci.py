@@ -188,7 +188,7 @@ class Keeper:
 def test_only_labels_of_ours_are_taken_from_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Keeper()
     monkeypatch.setattr(kept, "_keepers", lambda: (keeper,))
-    monkeypatch.setattr(kept, "find", lambda prefix: ())
+    monkeypatch.setattr(kept, "find", lambda prefix, spare: ())
     found = kept.find_all(LocalHost())
     assert [(i.kind, i.name, i.detail) for i in found] == [
         (LeftoverKind.CONTAINER, "nearmetal-0a1b2c-0", "keeper"),
@@ -205,7 +205,7 @@ def test_quiet_search_reads_notes_instead_of_asking_the_daemon(monkeypatch: pyte
             return ("nearmetal-0a1b2d",)
 
     monkeypatch.setattr(kept, "_keepers", lambda: (Keeper(), Quiet()))
-    monkeypatch.setattr(kept, "find", lambda prefix: ())
+    monkeypatch.setattr(kept, "find", lambda prefix, spare: ())
     both = ["nearmetal-0a1b2c-0", "nearmetal-0a1b2c"]
     assert [i.name for i in kept.find_all(LocalHost())] == both * 2
     assert [i.name for i in kept.find_all(LocalHost(), quietly=True)] == [*both, "nearmetal-0a1b2d"]
