@@ -61,7 +61,7 @@ static bool parents(char *path) {
 
 static bool copy_in(const char *path, mode_t mode, size_t size) {
     static char piece[PIECE];
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode & 07777);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode & 07777);
     if (fd < 0)
         return failed("create", path);
     while (size > 0) {

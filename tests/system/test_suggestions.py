@@ -24,6 +24,7 @@ LINES = {
     "check --all": "check --all",
     "check --all --nodes …": "check --help",
     "check --nodes": "check --help",
+    "check --nodes INVENTORY": "check --help",
     "check lists what can run here": "check",
     "check names them": "check",
     "check says what that is": "check",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.environments.guests.guest import members
-from nearmetal.errors import RunError, UnavailableError
+from nearmetal.errors import UnavailableError
 from nearmetal.host import Completed, LocalHost, cpio
 from nearmetal.model.change import replace
 from nearmetal.node.copies import Copies, make_scratch
@@ -120,7 +120,7 @@ def test_a_scratch_directory_is_made_only_below_a_directory_of_ones_own(tmp_path
     make_scratch(host, parent / "a")
     make_scratch(host, parent / "b")
     assert names(parent) == ["a", "b"] and parent.stat().st_mode & 0o777 == 0o755
-    with pytest.raises(RunError):
+    with pytest.raises(UnavailableError, match="same machine as another node"):
         make_scratch(host, parent / "a")
     parent.chmod(0o777)
     link, dangling, file = tmp_path / "link", tmp_path / "dangling", tmp_path / "file"
@@ -131,6 +131,19 @@ def test_a_scratch_directory_is_made_only_below_a_directory_of_ones_own(tmp_path
         with pytest.raises(UnavailableError, match="not a directory that only this user can change"):
             make_scratch(host, bad / "c")
     assert not list(tmp_path.glob("*/c")) and not (tmp_path / "nowhere").exists()
+
+
+def test_programs_are_not_run_from_a_directory_that_others_can_change(
+    there: Elsewhere, tmp_path: Path
+) -> None:
+    here, other = tmp_path / "here/u", tmp_path / "there/u"
+    here.mkdir()
+    other.mkdir()
+    (here / "program").write_text("new")
+    other.chmod(0o777)
+    with pytest.raises(UnavailableError, match="n1 belongs to another user, or all users may change it"):
+        copied(Copies(there, "n1"), there, here)
+    assert names(other) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")

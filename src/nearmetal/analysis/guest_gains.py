@@ -18,12 +18,14 @@ class ClockAnswer(StrEnum):
     """What the clock of a guest says about a gain.
 
     EXPLAINS: it is slow by as much as the guest is faster.
+    UNSURE: it may be slow by as much; its rate is not known well enough.
     PARTLY: it is slow, but by less.
     AGREES: its rate is that of the machine's clock, so the gain is not explained.
     UNKNOWN: the clocks were not compared.
     """
 
     EXPLAINS = "explained by its clock"
+    UNSURE = "perhaps explained by its clock, whose rate is not known well enough"
     PARTLY = "not explained by its clock alone"
     AGREES = "not explained"
     UNKNOWN = "its clock was not compared"
@@ -96,6 +98,8 @@ def answer_of(high: float, rate: float, error: float) -> ClockAnswer:
     high: upper end of the interval of the overhead, as a fraction.
     rate, error: of the clock, as fractions.
     """
-    if rate - error <= high:
+    if rate + error <= high:
         return ClockAnswer.EXPLAINS
+    if rate - error <= high:
+        return ClockAnswer.UNSURE
     return ClockAnswer.PARTLY if rate + error < 0 else ClockAnswer.AGREES

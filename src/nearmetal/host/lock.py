@@ -145,6 +145,11 @@ def machine_lock(
             raise _busy(place)
         _change(fd, add=own)
         try:
+            # Again: a run that reaches this machine by ssh names itself without locking the file.
+            me = own.pid, own.born
+            others = () if force else [run for run in _others(place, group) if (run.pid, run.born) != me]
+            if others:
+                raise busy(others[0], "this machine")
             yield
         finally:
             _change(fd, drop=own, place=place)

@@ -53,7 +53,7 @@ class Row(
 ):
     """One metric of one workload in one trial.
 
-    values: raw values in base units, one per slice or run. A line of a trials file leaves them out where
+    values: raw values in base units, one per slice or run. A line of a trials file has none where
         slice_value() gives them all.
     parts: seconds inside each slice by kind, of the same length as values ('comm' is the time of the slowest
         rank in MPI calls; for a profiled command also 'compute' and 'init'). A line of a trials file contains
@@ -67,7 +67,7 @@ class Row(
     metric: str
     unit: str
     better: Better
-    values: tuple[float, ...] = ()
+    values: tuple[float, ...]
     status: Status
     reason: str = ""
     seconds: tuple[float, ...] = ()

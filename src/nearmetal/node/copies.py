@@ -19,9 +19,15 @@ umask 022
 [ -e "$1" ] || [ -L "$1" ] || mkdir "$1" 2>/dev/null
 own=$(find "$1" -prune -type d -user "$(id -u)" ! -perm -0020 ! -perm -0002) || exit 2
 [ "$own" = "$1" ] || exit 77
+[ ! -e "$2" ] || exit 78
 exec mkdir "$2"
 """
-_NOT_OURS = 77
+_NOT_OURS, _THERE_ALREADY = 77, 78
+_OWN = """
+while IFS= read -r path; do
+    find "$path" -prune -user "$(id -u)" ! -perm -0002
+done
+"""
 _LOOK = """
 while IFS= read -r path; do
     if [ -e "$path" ] || [ -L "$path" ]; then echo there; else echo missing; fi
@@ -41,6 +47,10 @@ def make_scratch(there: Host, scratch: Path) -> None:
     if done.returncode == _NOT_OURS:
         raise UnavailableError(
             f"{parent} there is not a directory that only this user can change", remedy=f"remove {parent}"
+        )
+    if done.returncode == _THERE_ALREADY:
+        raise UnavailableError(
+            "it is the same machine as another node of this run", remedy="name each machine once"
         )
     if not done.ok:
         raise RunError(done.failure())
@@ -66,11 +76,13 @@ class Copies:
 
         tops: the paths whose members they are.
 
-        Raises UnavailableError if a file exists there with other contents, and RunError.
+        Raises UnavailableError if a file exists there with other contents, or if others can change what is at
+            one of the paths there, and RunError.
         """
         at = [Path("/", member.name) for member in members]
         above = [path for top in tops for path in top.parents]
         missing = self._missing(dict.fromkeys([*above, *at]))
+        self._check_owner([top for top in tops if top in at and top not in missing])
         self._directories.update(path for path in above if path in missing)
         files = [
             (path, member.data)
@@ -95,6 +107,20 @@ class Copies:
             if paths:
                 names = "".join(f"{path}\0" for path in paths)
                 self._there.run(["xargs", "-0", *argv], timeout=SECONDS, stdin=names)
+
+    def _check_owner(self, paths: Sequence[Path]) -> None:
+        """Check that only this user can change what is at these paths, since programs are run from there."""
+        if not paths:
+            return
+        done = self._there.run(["sh", "-c", _OWN], timeout=SECONDS, stdin="".join(f"{p}\n" for p in paths))
+        if not done.ok:
+            raise RunError(done.failure())
+        foreign = [path for path in paths if str(path) not in done.stdout.splitlines()]
+        if foreign:
+            raise UnavailableError(
+                f"{foreign[0]} on {self._name} belongs to another user, or all users may change it",
+                remedy=f"remove it there, or work in a directory that {self._name} does not have",
+            )
 
     def _missing(self, paths: Iterable[Path]) -> set[Path]:
         names = [str(path) for path in paths]

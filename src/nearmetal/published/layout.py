@@ -39,6 +39,8 @@ def mistakes_of(table: s.TableSection, shown: s.ShownTable) -> Iterator[tuple[tu
             yield ("facts", name, "printed"), words
     if shown.overheads and not shown.baseline:
         yield ("overheads",), "overheads need the baseline that they are against"
+    elif shown.overheads and shown.baseline not in shown.environments.values():
+        yield ("baseline",), f'no column has the environment "{shown.baseline}"'
 
 
 def printed_table(table: s.TableSection, unit: Callable[[str, str], str]) -> PrintedTable | None:

@@ -239,7 +239,10 @@ class _Course:
             e.around.leave()
             # CRIU ends the processes last. A container program ends later, while the images are copied.
             self._dumping = dumping = self._start_dump(dump)
+            end = time.monotonic() + criu_of.SECONDS
             while (left := criu_of.await_ends(self._held, 0.0)) and dumping.process.poll() is None:
+                if time.monotonic() > end:
+                    dumping.process.kill()
                 time.sleep(_LOOK_AGAIN)
             if left:
                 dumping.finish()

@@ -231,6 +231,8 @@ def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
     with Monitor(qmp) as monitor:
         try:
             yield monitor
+        except NotConvergedError:  # the second QEMU has been told to end
+            raise
         except RunError as e:
             with contextlib.suppress(TimeoutError):
                 process.wait(_DYING)
