@@ -11,6 +11,7 @@ import pytest
 from nearmetal.api import images
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import paper_of, read_series, series_output, write_series_files
+from nearmetal.cli.measure.runs import _not_of_parts
 from nearmetal.cli.options import RunOptions
 from nearmetal.cli.series import planning, running
 from nearmetal.cli.series.planning import RequestedSeries
@@ -19,6 +20,7 @@ from nearmetal.cli.series.running import create
 from nearmetal.errors import BusyError, ExitCode, StudyError, UnavailableError, UsageError
 from nearmetal.images.build import build_seconds
 from nearmetal.images.store import ImageStore
+from nearmetal.model.design import Mode
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import ImageDefinition
 from nearmetal.model.series import Figure, Omission, Scale
@@ -502,3 +504,18 @@ def test_an_image_that_another_process_builds_stops_only_its_part(
     assert code == ExitCode.FAILED_TRIALS
     assert set(made.ends().values()) == {"did not run: another process builds image odd"}
     assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]
+
+
+@pytest.mark.parametrize(
+    ("margin", "options", "mode", "word"),
+    [
+        ("3 %", RunOptions(), None, "--margin"),
+        (None, RunOptions(engine="local"), None, "--engine"),
+        (None, RunOptions(), Mode.PLAIN, "--mode"),
+    ],
+)
+def test_options_that_parts_do_not_have_are_refused(
+    margin: str | None, options: RunOptions, mode: Mode | None, word: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{word} does not apply to a study in parts"):
+        _not_of_parts(margin, options, mode)

@@ -83,7 +83,7 @@ def run(
     if series is not None:
         from ..series.running import run_series
 
-        _not_of_parts(margin, options)
+        _not_of_parts(margin, options, mode)
         return run_series(series, options, max_blocks, shown=study_file)
     from ...api.studies import study_from
     from .engines import fleet_of
@@ -117,9 +117,11 @@ def resume(
     return resume_measuring(found, options, max_blocks, fleet_of(options), time=time, margin=margin)
 
 
-def _not_of_parts(margin: str | None, options: RunOptions) -> None:
+def _not_of_parts(margin: str | None, options: RunOptions, mode: Mode | None = None) -> None:
     """Check that no option is given that a study in parts does not have. Raises UsageError."""
     if margin is not None:
         raise UsageError("--margin does not apply to a study in parts: each part has its own")
+    if mode is not None:
+        raise UsageError("--mode does not apply to a study in parts: each part has its own")
     if options.engine is not None:
         raise UsageError("--engine does not apply to a study in parts", remedy="run a part by its study file")
