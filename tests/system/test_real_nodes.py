@@ -67,7 +67,7 @@ def test_ranks_on_two_machines(machines: Hosts, tmp_path: Path) -> None:
     assert places == {("node1", "node2")}
     assert {r["transport"]["seen"] for r in found} == {"TCP connections between ranks"}
     bare, boxed = ({n["mnt"] for n in namespaces(found, arm)} for arm in ("native", "namespaces"))
-    assert len(bare) == 2 and len(boxed) > 2 and not bare & boxed, "each container has a root of its own"
+    assert len(bare) == 2 and len(boxed) >= 2 and not bare & boxed, "each container has a root of its own"
     assert "node_kind: machine" in (directory(tmp_path) / "study.yaml").read_text()
     result = json.loads(done.stdout)
     assert result["blocks"] == 8
