@@ -72,16 +72,16 @@ def copied(copies: Copies, there: Elsewhere, *tops: Path) -> list[str]:
 
 
 def test_a_program_that_was_compiled_anew_is_copied_anew(there: Elsewhere, tmp_path: Path) -> None:
-    work = tmp_path / "here/u/work"
-    (work / "bin").mkdir(parents=True)
-    (work / "bin/a b").write_text("one")
-    (work / "data").write_text("d")
+    job = tmp_path / "here/u/job"
+    (job / "bin").mkdir(parents=True)
+    (job / "bin/a b").write_text("one")
+    (job / "data").write_text("d")
     for text in ("one", "two"):
-        (work / "bin/a b").write_text(text)
+        (job / "bin/a b").write_text(text)
         copies = Copies(there, "n1")
-        assert copied(copies, there, work) == ["u/work", "u/work/bin", "u/work/bin/a b", "u/work/data"]
-        assert (tmp_path / "there/u/work/bin/a b").read_text() == text
-        assert copied(copies, there, work) == [], "once in a run"
+        assert copied(copies, there, job) == ["u/job", "u/job/bin", "u/job/bin/a b", "u/job/data"]
+        assert (tmp_path / "there/u/job/bin/a b").read_text() == text
+        assert copied(copies, there, job) == [], "once in a run"
         copies.remove()
         assert names(tmp_path / "there") == []
 

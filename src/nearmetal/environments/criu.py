@@ -341,7 +341,7 @@ def await_reaped(held: Sequence[int], seconds: float) -> None:
     end, left = time.monotonic() + seconds, list(held)
     while left and time.monotonic() < end:
         try:
-            signal.pidfd_send_signal(left[-1], 0)  # succeeds for a process that nobody has waited for
+            signal.pidfd_send_signal(left[-1], 0)  # succeeds until its parent has waited for it
             time.sleep(_LOOK_AGAIN)
         except ProcessLookupError:
             left.pop()

@@ -53,7 +53,7 @@ def steps_within(ends: Sequence[float], begin: float, end: float) -> int:
 
 
 def longest_gap(ends: Sequence[float], begin: float, end: float) -> float:
-    """Return the longest time between two successive steps of which a part lies between two times.
+    """Return the longest time between two successive steps that overlaps a time window.
 
     ends: ends of the steps.
     Raises ValueError if there is no such time: the rank took no step.

@@ -115,8 +115,8 @@ NEAR = 0.15
 
 
 def unlike(claim: PaperClaim, shares: Mapping[str, float | None]) -> dict[str, str]:
-    """Return the workloads of which a claim cannot be asked, with reasons: the baseline's share of
-    computation is not near that of the paper.
+    """Return the workloads for which a claim cannot be checked here, with reasons: the baseline's share
+    of computation is not near that of the paper.
 
     shares: share of computation in computation and communication of our baseline, by workload as claims name
         it; None if it was not profiled.
@@ -146,7 +146,7 @@ def hold(
     A claim on several workloads is a claim on each of them: it holds if it holds for all, and does not hold
     if it fails for one.
     cannot: why it cannot be asked here; '' if it can.
-    unasked: workloads of which it cannot be asked, with reasons; see unlike().
+    unasked: workloads for which it cannot be checked here, with reasons; see unlike().
     why: why there is no interval yet, for a claim that can be asked.
     """
     if claim.cannot or cannot:
