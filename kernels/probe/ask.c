@@ -165,8 +165,8 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
     for (size_t w = 0; w < count; w++)
         for (size_t i = 0; i < ways[w].count; i++) {
             const struct request *r = &ways[w].requests[i];
-            fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 "\n", ways[w].name, i,
-                    r->sent, r->answered, r->last, r->answers);
+            fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 "\n", ways[w].name, i, r->sent,
+                    r->answered, r->last, r->answers);
         }
     if (broken != 0)
         fprintf(out, "broken %" PRId64 "\n", broken);
