@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.paired import interval, ratio, shown
 
 from nearmetal.model.change import replace
-from nearmetal.model.record import Row, TrialRecord, slice_value
+from nearmetal.model.record import Row, TrialRecord, slice_values
 from nearmetal.report.page.bundle import vega_bundle
 
 MYSELF = (sys.executable, "-m", "benchmarks.analysis")
@@ -121,7 +121,7 @@ def _noisy(row: Row, rng: random.Random) -> Row:
     seconds = tuple(round(v, 9) for v in noisy(row.seconds))
     if not row.work:
         return replace(row, values=noisy(row.values), seconds=seconds)
-    return replace(row, values=tuple(slice_value(row.better, row.work, s) for s in seconds), seconds=seconds)
+    return replace(row, values=slice_values(row.better, row.work, seconds), seconds=seconds)
 
 
 def measure(directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -13,12 +14,11 @@ import pytest
 from nearmetal.analysis import conclude, wanted
 from nearmetal.analysis.fold.comparisons import Folded, fold
 from nearmetal.analysis.fold.pieces import FoldRequest
-from nearmetal.api import folding, kept_pieces
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import analysed
 from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
-from nearmetal.model.record import Status, TrialRecord
+from nearmetal.model.record import Status, TrialRecord, slice_values
 from nearmetal.model.study import (
     Better,
     Design,
@@ -30,6 +30,8 @@ from nearmetal.model.study import (
 )
 from nearmetal.plan import make_plan
 from nearmetal.records import ResultsDirectory, Trials
+from nearmetal.records.codec import from_line, to_line
+from nearmetal.run import folding, kept_pieces
 from nearmetal.study_file import dump_study
 from nearmetal.subjects.start_stop import START
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -101,10 +103,35 @@ def folded(asked: FoldRequest, trials: Trials) -> Folded:
         return folding.fold_trials(PLAN, trials, workers)
 
 
+def in_nanoseconds(record: TrialRecord) -> TrialRecord:
+    """As programs report it: seconds and parts with nine decimals, and values that follow from them."""
+    rows = []
+    for row in record.rows:
+        seconds = tuple(round(s, 9) for s in row.seconds)
+        values = slice_values(row.better, row.work, seconds) if row.work else row.values
+        parts = {kind: tuple(round(p, 9) for p in part) for kind, part in row.parts.items()}
+        rows.append(replace(row, seconds=seconds, values=values, parts=parts))
+    return replace(record, rows=tuple(rows))
+
+
+def with_spaces(line: bytes) -> bytes:
+    return json.dumps(json.loads(line)).encode() + b"\n"
+
+
 @pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("stored", ["fractions", "ticks", "both", "spaces"])
 def test_pieces_and_processes_change_nothing(
-    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, processes: bool
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, processes: bool, stored: str
 ) -> None:
+    for file in (directory.path / "trials").iterdir():
+        lines = file.read_bytes().splitlines(keepends=True)
+        if stored in ("ticks", "both"):
+            step = 1 if stored == "ticks" else 2
+            lines[::step] = [to_line(in_nanoseconds(from_line(line))) for line in lines[::step]]
+            assert sum(b"ticks_per_second" in line for line in lines) > len(lines) / (step + 1)
+        if stored == "spaces":
+            lines = list(map(with_spaces, lines))
+        file.write_bytes(b"".join(lines))
     asked, trials = wanted(STUDY), directory.trials()
     whole = fold(asked, PLAN, list(trials))
     assert whole.torn == 1 and len(whole.blocks) == 39 and whole.wrong == 1
@@ -116,12 +143,23 @@ def test_pieces_and_processes_change_nothing(
     assert conclude(STUDY, PLAN, trials.heads, found) == conclude(STUDY, PLAN, trials.heads, whole)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"rows":[', b'"rows":[7,'),
+        (b'"seconds":[', b'"seconds":["7",'),
+        (b'"seconds":[', b'"seconds":[7,'),
+        (b'"comm":[', b'"comm":[7,'),
+        (b'"run_delay":', b'"run_delay":"7","x":'),
+    ],
+)
 def test_a_corrupt_record_is_told_whoever_reads_it(
-    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, before: bytes, after: bytes
 ) -> None:
     file = directory.path / "trials" / "one.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
-    lines[30] = lines[30].replace(b'"rows":[', b'"rows":[7,')
+    assert before in lines[30]
+    lines[30] = lines[30].replace(before, after, 1)
     file.write_bytes(b"".join(lines))
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)

@@ -132,7 +132,7 @@ def test_a_record_from_before_profiles_is_read() -> None:
 
 
 def test_whole_numbers_are_read_as_floats() -> None:
-    line = to_line(PLAIN).replace(b"[0.01,0.02]", b"[1,2]")
+    line = to_line(PLAIN).replace(b"[10000000,20000000]", b"[1000000000,2000000000]")
     values = from_line(line).rows[0].seconds
     assert values == (1.0, 2.0)
     assert {type(v) for v in values} == {float}
@@ -163,8 +163,9 @@ def test_non_finite_values_are_refused_on_writing(bad: float) -> None:
         (b'"run":"nearmetal-1",', b"", "run"),
         (b'"run"', b'"walk"', "run|walk"),
         (b'"metric"', b'"extra":1,"metric"', r"extra.*rows\[0\]"),
-        (b'"seconds":[0.01,0.02]', b'"seconds":[0.01]', "seconds"),
-        (b'"comm":[0.0,0.001]', b'"comm":[0.0,0.1,0.2]', "comm"),
+        (b'"seconds":[10000000,20000000]', b'"seconds":[10000000]', "seconds"),
+        (b'"comm":[0,1000000]', b'"comm":[0,100,200]', "comm"),
+        (b'"ticks_per_second":1', b'"ticks_per_second":-1', "ticks_per_second"),
         (b'"user":0.5', b'"user":"0.5"', "counters"),
         (b"}]", b"}", r"rows\[1\]"),
     ],
@@ -220,9 +221,39 @@ def test_a_part_that_never_changes_is_stored_once() -> None:
         PLAIN.rows[0], values=(1.0, 2.0, 3.0), seconds=(), parts={"comm": (0.0,) * 3, "x": (1.0, 2.0, 3.0)}
     )
     line = to_line(replace(PLAIN, rows=(row,)))
-    assert b'"comm":[0.0]' in line and from_line(line).rows == (row,)
+    assert b'"comm":[0]' in line and from_line(line).rows == (row,)
     with pytest.raises(Malformed, match=r"parts\.comm"):
-        from_line(line.replace(b'"comm":[0.0]', b'"comm":[0.0,0.0]'))
+        from_line(line.replace(b'"comm":[0]', b'"comm":[0,0]'))
+
+
+@given(st.lists(st.integers(0, 2**53), min_size=1, max_size=20), st.booleans())
+def test_whole_nanoseconds_are_stored_as_whole_numbers(ticks: list[int], part: bool) -> None:
+    seconds = tuple(t / 1e9 for t in ticks)
+    parts = {"comm": seconds} if part else {}
+    row = replace(PLAIN.rows[0], values=seconds, seconds=seconds, work=0.0, parts=parts)
+    line = to_line(replace(PLAIN, rows=(row,)))
+    assert b'"seconds":[' + ",".join(map(str, ticks)).encode() + b"]" in line
+    assert from_line(line).rows == (row,), "to the last bit"
+
+
+@pytest.mark.parametrize("other", [1.5e-9, -1e-9, -0.0, 1e7, 0.1 + 2**-53, 5e-324])
+def test_seconds_that_are_no_nanoseconds_are_stored_as_they_are(other: float) -> None:
+    row = replace(PLAIN.rows[0], values=(1.0, 2.0), seconds=(0.5, other), work=0.0, parts={})
+    line = to_line(replace(PLAIN, rows=(row,)))
+    assert b"ticks_per_second" not in line
+    assert str(from_line(line).rows) == str((row,)), "with the sign of zero"
+
+
+def test_lines_of_this_schema_without_ticks_are_read() -> None:
+    line = to_line(PLAIN)
+    for whole, fraction in (
+        (b"[10000000,20000000]", b"[0.01,0.02]"),
+        (b"[0,1000000]", b"[0.0,0.001]"),
+        (b',"ticks_per_second":1000000000', b""),
+    ):
+        assert whole in line
+        line = line.replace(whole, fraction)
+    assert from_line(line) == PLAIN
 
 
 def test_lines_of_the_schema_before_are_read() -> None:

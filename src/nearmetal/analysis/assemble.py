@@ -5,9 +5,8 @@ used.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ..model.node_results import RunNodes
 from ..model.plan import Plan
@@ -15,7 +14,7 @@ from ..model.record import Head, Status, TrialRecord, cause_of, unmeasurable
 from ..model.result import Analysis, Unused
 from ..model.study import Study, quantiles_of
 from .causes.attribution import attribute
-from .causes.counted import with_causes
+from .causes.counted import Each, with_causes
 from .causes.hypervisor import with_hypervisor
 from .causes.network_trouble import with_network
 from .cells import JudgedCell, Question, answer, uses_three_arms, with_discoveries, with_holm
@@ -26,14 +25,6 @@ from .fold.slices import RowName
 from .nodes.factor import Nodes, nodes_of_run
 from .nodes.unlike import left_out_nodes, unlike_nodes
 from .noise_floor import disturbances, noise_floor
-
-
-class QuestionMap(Protocol):
-    """A map() over questions, in their order."""
-
-    def __call__(
-        self, answer: Callable[[Question], JudgedCell | None], questions: Iterable[Question], /
-    ) -> Iterable[JudgedCell | None]: ...
 
 
 def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail: bool = True) -> Analysis:
@@ -60,12 +51,12 @@ def conclude(
     folded: Folded,
     *,
     detail: bool = True,
-    each: QuestionMap = map,
+    each: Each = map,
 ) -> Analysis:
     """Return the same as analyse() for a run whose records are already folded.
 
     heads: the heads of all records of the run.
-    each: answers the questions, which do not depend on each other, as map() does; possibly in threads.
+    each: used for questions and cells, which do not depend on each other.
     """
     clock = RunTimes(heads, plan.started)
     questions = _questions(study, folded)
@@ -95,7 +86,7 @@ def conclude(
         cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
         cells = with_network(cells, folded)
         schedules = {a.cell.key: a.schedule for a in compared}
-        cells = with_causes(study, cells, folded, schedules=schedules)
+        cells = with_causes(study, cells, folded, schedules=schedules, each=each)
         cells = with_hypervisor(study, cells, folded, schedules=schedules)
     disturbance = disturbances(folded.counts.values())
     return Analysis(

@@ -134,7 +134,7 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
     """
     from ..analysis import conclude, wanted
     from ..analysis.roofs import with_roofs
-    from .folding import fold_trials, fold_workers, uncollected
+    from ..run.folding import fold_trials, fold_workers, uncollected
 
     study = frozen_study(directory)
     planned = directory.plan()

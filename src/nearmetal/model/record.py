@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -61,6 +61,8 @@ class Row(
     seconds: wall seconds of each slice, of the same length; empty if the value itself is the time.
     work: work of each slice, in the unit that the value is a rate of or a time per; 0 if it is unknown or
         differs between slices.
+    ticks_per_second: in a line of a trials file, the number by which seconds and parts are divided on
+        reading; 0 if they are seconds already, as they always are in memory.
     """
 
     workload: str
@@ -74,11 +76,43 @@ class Row(
     work: float = 0.0
     parts: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
+    ticks_per_second: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class RowData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A Row as it is stored in a line of a trials file. Its numbers remain JSON text, because the analysis
+    parses those of many rows at once.
+
+    values, seconds, parts: arrays of numbers; an empty text if missing. See Row for all fields.
+    """
+
+    workload: str
+    metric: str
+    unit: str
+    better: Better
+    values: msgspec.Raw
+    status: Status
+    reason: str = ""
+    seconds: msgspec.Raw = _NO_TEXT
+    work: float = 0.0
+    parts: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
+    ticks_per_second: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+def slice_values(better: Better, work: float, seconds: Iterable[float]) -> tuple[float, ...]:
+    """Return the value of each slice: a rate if higher is better, else the seconds per unit of work.
+
+    Raises ZeroDivisionError.
+    """
+    if better is Better.HIGHER:
+        return tuple([work / s for s in seconds])
+    return tuple([s / work for s in seconds])
 
 
 def slice_value(better: Better, work: float, seconds: float) -> float:
-    """Return the value of a slice: a rate if higher is better, else the seconds per unit of work."""
-    return work / seconds if better is Better.HIGHER else seconds / work
+    """Return the value of one slice. See slice_values()."""
+    return slice_values(better, work, (seconds,))[0]
 
 
 class RankPlace(
@@ -289,9 +323,13 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A TrialRecord in which only the fields that the analysis uses are decoded. This makes reading long runs
     faster.
 
-    See TrialRecord for the fields. The other fields remain JSON text.
+    See TrialRecord for the fields. The other fields, the numbers of rows and the counters of each scope
+    remain JSON text.
+
+    schema: version of the format of the line.
     """
 
+    schema: int
     run: str
     trial: str
     block: int
@@ -304,10 +342,10 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fold: Fold
     status: Status
     reason: str = ""
-    rows: tuple[Row, ...]
+    rows: tuple[RowData, ...]
     places: msgspec.Raw = _NO_TEXT
     transport: msgspec.Raw = _NO_TEXT
-    counters: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
+    counters: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     disturbance: Mapping[str, float | None] = msgspec.field(default_factory=dict)
     flags: tuple[str, ...] = ()
     phases: msgspec.Raw = _NO_TEXT

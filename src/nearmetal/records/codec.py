@@ -12,13 +12,18 @@ import msgspec
 
 from ..errors import RecordsError
 from ..model.change import replace
-from ..model.record import JsonValue, Row, TrialData, TrialRecord, slice_value
+from ..model.record import JsonValue, Row, TrialData, TrialRecord, slice_values
 
 Record = TypeVar("Record", TrialRecord, TrialData)
 
 SCHEMA, OLDEST_SCHEMA = 2, 1
 """Schema of the lines that are written, and of the oldest ones that are read. Lines of schema 1 contain all
-values."""
+values, and no ticks."""
+TICKS_PER_SECOND = 10**9
+"""Ticks in which seconds are stored: programs report whole nanoseconds. Whole numbers are shorter than
+fractions, and quicker to read."""
+_MOST_SECONDS = 2**53 / TICKS_PER_SECOND
+"""Seconds up to which doubles hold every number of ticks."""
 _HEADS = tuple(b'{"schema":%d,' % version for version in range(OLDEST_SCHEMA, SCHEMA + 1))
 
 _encoder = msgspec.json.Encoder()
@@ -67,27 +72,29 @@ def from_line(line: bytes) -> TrialRecord:
 
     Raises Malformed, or UnknownSchema.
     """
-    record = _decoded(_decoder, line)
+    rest = b"{" + line[len(_HEADS[0]) :] if line.startswith(_HEADS) else _without_schema(line)
+    record = _decoded(_decoder, rest)
+    for row in record.rows:
+        _check_lengths(row)
     return replace(record, rows=tuple(map(_whole, record.rows)))
 
 
 def data_from_line(line: bytes) -> TrialData:
-    """Return the fields of one line's record that the analysis uses, with its rows as they are stored.
+    """Return the fields of one line's record that the analysis uses, with its rows as they are stored. The
+    numbers of its rows are not checked.
 
     Raises Malformed, or UnknownSchema.
     """
+    if not line.startswith(_HEADS):
+        line = _HEADS[-1] + _without_schema(line)[1:]
     return _decoded(_data_decoder, line)
 
 
-def _decoded(decoder: msgspec.json.Decoder[Record], line: bytes) -> Record:
-    rest = b"{" + line[len(_HEADS[0]) :] if line.startswith(_HEADS) else _without_schema(line)
+def _decoded(decoder: msgspec.json.Decoder[Record], text: bytes) -> Record:
     try:
-        record = decoder.decode(rest)
+        return decoder.decode(text)
     except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
         raise Malformed(str(e)) from e
-    for row in record.rows:
-        _check_lengths(row)
-    return record
 
 
 def _not_finite(record: TrialRecord) -> str | None:
@@ -138,16 +145,42 @@ def _without_schema(line: bytes) -> bytes:
 
 
 def _compact(row: Row) -> Row:
-    """Return the row as it is stored: without values that its seconds and work determine, and with one entry
-    for a part that is the same in all slices."""
+    """Return the row as it is stored: without values that its seconds and work determine, with one entry for
+    a part that is the same in all slices, and with seconds as whole numbers of ticks if all of them are."""
     n = len(row.values)
     parts = {kind: part[:1] if n > 1 and len(set(part)) == 1 else part for kind, part in row.parts.items()}
-    if not row.values:
-        return replace(row, work=0.0, parts=parts)  # no values may be read back
-    return replace(row, values=() if row.values == _values(row) else row.values, parts=parts)
+    work = row.work if row.values else 0.0  # else values would be read back
+    values = () if row.values == _values(row) else row.values
+    stored = replace(row, values=values, work=work, parts=parts)
+    seconds, ticks = _in_ticks(row.seconds), {kind: _in_ticks(part) for kind, part in parts.items()}
+    if None in (seconds, *ticks.values()) or not (seconds or ticks):
+        return stored
+    return replace(stored, seconds=seconds, parts=ticks, ticks_per_second=TICKS_PER_SECOND)
+
+
+def _in_ticks(seconds: tuple[float, ...]) -> tuple[int, ...] | None:
+    """Return the seconds as whole numbers of ticks; None if reading these would not restore every bit."""
+    if not seconds:
+        return ()
+    if min(seconds) < 0 or max(seconds) > _MOST_SECONDS or (0.0 in seconds and "-0.0" in map(str, seconds)):
+        return None
+    ticks = tuple([round(s * TICKS_PER_SECOND) for s in seconds])
+    return ticks if _in_seconds(ticks, TICKS_PER_SECOND) == seconds else None
+
+
+def _in_seconds(ticks: tuple[float, ...], per_second: int) -> tuple[float, ...]:
+    return tuple([t / per_second for t in ticks])
 
 
 def _whole(row: Row) -> Row:
+    """Return the row that is stored like this one. See _compact()."""
+    if (per_second := row.ticks_per_second) > 0:
+        row = replace(
+            row,
+            seconds=_in_seconds(row.seconds, per_second),
+            parts={kind: _in_seconds(part, per_second) for kind, part in row.parts.items()},
+            ticks_per_second=0,
+        )
     values = row.values or _values(row)
     parts = {
         kind: part if len(part) == len(values) else part * len(values) for kind, part in row.parts.items()
@@ -160,7 +193,7 @@ def _values(row: Row) -> tuple[float, ...]:
     if not row.work > 0:
         return ()
     try:
-        return tuple(slice_value(row.better, row.work, s) for s in row.seconds)
+        return slice_values(row.better, row.work, row.seconds)
     except ZeroDivisionError:
         return ()
 

@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar, overload
 
@@ -105,43 +105,68 @@ class StoredLines:
     """Where lines of trials files are. It is small, so that it can be sent to another process.
 
     places: index of the file, line number, offset and length in bytes, one after the other for each line.
+    loaded: the lines, if they are in memory.
     """
 
     files: tuple[Path, ...]
     places: array[int]
+    loaded: tuple[bytes, ...] | None = None
+
+    def load(self) -> StoredLines:
+        """Return the same lines, with their text in memory. Raises RecordsError if a file cannot be read."""
+        return replace(self, loaded=tuple(self.read()))
 
     def records(self) -> Iterator[TrialRecord]:
         """Yield the records of the lines. Raises RecordsError with file:line for a corrupt one."""
-        return self._decoded(self.read(), from_line)
+        return self._decoded(from_line)
 
-    def data(self, lines: Iterable[bytes] | None = None) -> Iterator[TrialData]:
-        """Yield the fields of the records that the analysis uses. Raises RecordsError like records().
-
-        lines: what read() returned, if it was called before.
-        """
-        return self._decoded(self.read() if lines is None else lines, data_from_line)
+    def data(self) -> Iterator[TrialData]:
+        """Yield the fields of the records that the analysis uses. Raises RecordsError like records(), but
+        does not check the numbers of rows."""
+        return self._decoded(data_from_line)
 
     def read(self) -> Iterator[bytes]:
         """Yield the lines as they are stored. Raises RecordsError if a file cannot be read."""
+        if self.loaded is not None:
+            yield from self.loaded
+            return
         with ExitStack() as stack:
             opened: dict[int, BinaryIO] = {}
-            for file, _, offset, length in self._each():
+            for file, offset, lengths in self._adjacent():
                 path = self.files[file]
                 try:
                     if file not in opened:
                         opened[file] = stack.enter_context(path.open("rb", buffering=_BUFFER))
                     opened[file].seek(offset)
-                    line = opened[file].read(length)
+                    text = opened[file].read(sum(lengths))
                 except OSError as e:
                     raise _unreadable(path, e) from e
-                yield line
+                at = 0
+                for length in lengths:
+                    yield text[at : at + length]
+                    at += length
 
     def _each(self) -> Iterator[tuple[int, int, int, int]]:
         numbers = iter(self.places)
         return zip(numbers, numbers, numbers, numbers, strict=True)
 
-    def _decoded(self, lines: Iterable[bytes], decode: Callable[[bytes], Record]) -> Iterator[Record]:
-        for (file, number, _, _), line in zip(self._each(), lines, strict=True):
+    def _adjacent(self) -> Iterator[tuple[int, int, list[int]]]:
+        """Yield file, offset and lengths of adjacent lines, about _SCAN_BUFFER bytes at most."""
+        first, begin, end = -1, 0, 0
+        lengths: list[int] = []
+        for file, _, offset, length in self._each():
+            if lengths and (file != first or offset != end or end - begin >= _SCAN_BUFFER):
+                yield first, begin, lengths
+                lengths = []
+            if not lengths:
+                first, begin = file, offset
+            lengths.append(length)
+            end = offset + length
+        if lengths:
+            yield first, begin, lengths
+
+    def _decoded(self, decode: Callable[[bytes], Record]) -> Iterator[Record]:
+        for (file, number, _, _), line in zip(self._each(), self.read(), strict=True):
             yield _record(decode, line, self.files[file], number)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..analysis import wanted
 from ..analysis.fold.attempts import choose
 from ..analysis.fold.comparisons import Folded, joined_pieces, merged_pieces
-from ..analysis.fold.pieces import Piece, fold_piece
+from ..analysis.fold.pieces import Piece, fold_stored
 from ..model.plan import Plan
 from ..model.record import Claim, claim_of
 from ..model.study import Study
@@ -51,14 +51,14 @@ class FoldedSoFar:
             part = kept.get(run[0])
             if part is None or part.blocks != run:
                 used = trials.lines(at for block in run for at in groups[block])
-                part = _Part(blocks=run, piece=_light(fold_piece(self._request, used.data())))
+                part = _Part(blocks=run, piece=_light(fold_stored(self._request, used, trials.lines(()))))
             parts.append(part)
             while len(parts) > 1 and len(parts[-2].blocks) < 2 * len(parts[-1].blocks):
                 parts[-2:] = [_joined(*parts[-2:])]
         self._parts = parts
         pieces = [_copy(part.piece) for part in parts]
         others = trials.lines(choice.others)  # waiting, or never used; they are searched for wrong results
-        return joined_pieces(choice, [*pieces, fold_piece(self._request, (), others.data())])
+        return joined_pieces(choice, [*pieces, fold_stored(self._request, trials.lines(()), others)])
 
 
 def _runs(

@@ -9,7 +9,7 @@ from math import exp
 from random import Random
 
 from ..model.plan import Plan, TrialSpec
-from ..model.record import Fold, Row, Status, TrialRecord, slice_value
+from ..model.record import Fold, Row, Status, TrialRecord, slice_values
 from ..model.study import Better, Mode, Study
 
 EPOCH = 1_790_000_000.0
@@ -150,7 +150,7 @@ def _row(
         metric=metric.metric,
         unit=metric.unit,
         better=metric.better,
-        values=tuple(slice_value(metric.better, work, t) for t in times) if work else tuple(times),
+        values=slice_values(metric.better, work, times) if work else tuple(times),
         status=Status.OK,
         seconds=tuple(times) if work else (),
         work=work,

@@ -12,9 +12,10 @@ rank may have lost more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,17 @@ from ..intervals.looks import carried_interval
 from .attribution import NOT_EXPLAINED
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds, rto_or_least, side_of, timeout_clause
 from .suggestions import suggest
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+
+class Each(Protocol):
+    """A map() over values, in their order, possibly in threads."""
+
+    def __call__(
+        self, function: Callable[[Value], Result], values: Iterable[Value], /
+    ) -> Iterable[Result]: ...
 
 
 class Cause(StrEnum):
@@ -134,12 +146,18 @@ class CauseTotals:
 
 
 def with_causes(
-    study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
+    study: Study,
+    cells: Sequence[Cell],
+    folded: Folded,
+    *,
+    schedules: Mapping[str, Schedule],
+    each: Each = map,
 ) -> tuple[Cell, ...]:
     """Return the cells with the causes of their extra time, and with a change that may help.
 
     Causes that account for a part of the extra time are added to the sentence.
     schedules: schedule of each cell's looks, by its key.
+    each: used for the cells, which do not depend on each other.
     """
     arms = {arm.name: arm for arm in study.arms()}
 
@@ -154,7 +172,7 @@ def with_causes(
         found = find(study, cell, env, base, schedule=schedule)
         return _explained(study, cell, env, base, found, schedule=schedule)
 
-    return tuple(explained(c) for c in cells)
+    return tuple(each(explained, cells))
 
 
 def sides_of(

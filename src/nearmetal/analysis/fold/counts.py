@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ...model.record import Connection, Status, TrialData, TrialRecord
 from ...model.scope import NODE, TIMED, Scope
+from .numbers import NotPlain
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 CounterName = tuple[Scope, str]
+Counters = Mapping[str, float | None]
 Key = TypeVar("Key")
+_decoder = msgspec.json.Decoder(dict[str, float | None])
 
 TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
 _SOCKET_BUFFERS = frozenset(
@@ -105,9 +109,9 @@ class CountsBuilder:
     def __init__(self) -> None:
         self._blocks, self._rto = array("q"), array("d")
         self._good, self._networked, self._flagged = array("b"), array("b"), array("b")
-        self._disturbance = _Columns()
-        self._counters = _Columns(_of_timed_part)
-        self._network = _Columns(_of_trouble)
+        self._disturbance = _Columns(_any, _any_name)
+        self._counters = _Columns(_of_timed_part, _any_name)
+        self._network = _Columns(_any, _of_trouble)
 
     def add(self, record: TrialRecord | TrialData) -> None:
         """Add the counters of one trial. No reference to the trial is kept."""
@@ -151,20 +155,29 @@ class _Columns:
     It is fast if successive trials have the same counters in the same order, as most have.
     """
 
-    def __init__(self, wanted: Callable[[Scope, str], bool] = lambda of, name: True) -> None:
-        self._wanted = wanted
+    def __init__(self, scopes: Callable[[Scope], bool], names: Callable[[Scope, str], bool]) -> None:
+        """scopes: whether the analysis uses any counter of a scope.
+        names: whether it uses a counter of such a scope.
+        """
+        self._scopes, self._names = scopes, names
+        self._used: dict[str, bool] = {}
         self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
 
-    def add(self, at: int, scopes: Mapping[str, Mapping[str, float | None]]) -> None:
-        """Add the counters of the trial with index `at`."""
+    def add(self, at: int, scopes: Mapping[str, Counters | msgspec.Raw]) -> None:
+        """Add the counters of the trial with index `at`. Raises NotPlain."""
         known = self._alike
-        for text, counters in scopes.items():
+        for text, stored in scopes.items():
+            used = self._used.get(text)
+            if used is None:
+                used = self._used[text] = self._scopes(Scope.parse(text))
+            if not used:
+                continue
+            counters = _read(stored) if isinstance(stored, msgspec.Raw) else stored
             key = text, tuple(counters)
             alike = known.get(key)
             if alike is None:
                 of = Scope.parse(text)
-                wanted = [name if self._wanted(of, name) else None for name in counters]
-                alike = known[key] = _Alike(wanted)
+                alike = known[key] = _Alike([name if self._names(of, name) else None for name in counters])
             if alike.any:
                 alike.places.append(at)
                 alike.rows.append(tuple(counters.values()))
@@ -229,7 +242,22 @@ def _named(columns: Mapping[CounterName, FloatArray]) -> dict[str, FloatArray]:
     return {name: column for (_, name), column in columns.items()}
 
 
-def _of_timed_part(of: Scope, name: str) -> bool:
+def _read(text: msgspec.Raw) -> Counters:
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError as e:
+        raise NotPlain(str(e)) from e
+
+
+def _any(of: Scope) -> bool:
+    return True
+
+
+def _any_name(of: Scope, name: str) -> bool:
+    return True
+
+
+def _of_timed_part(of: Scope) -> bool:
     return of.kind == TIMED
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...model.study import Better, Study, quantiles_of
 from ..intervals.variance_components import group_moments
 from .attempts import Side
 from .counts import BoolArray, Counts, CountsBuilder, FloatArray, IntArray
+from .numbers import NotPlain
 from .slices import RowName, SideRows, Slices, as_slices, row_medians
 
 TOTAL, REST = "total", "outside of comm"
@@ -152,6 +153,25 @@ class Piece:
     wrong: int
 
 
+class Stored(Protocol):
+    """Stored lines of trials, as records.StoredLines."""
+
+    def data(self) -> Iterable[TrialData]: ...
+    def records(self) -> Iterable[TrialRecord]: ...
+
+
+def fold_stored(request: FoldRequest, used: Stored, others: Stored) -> Piece:
+    """Fold the trials of stored lines. See fold_piece().
+
+    The numbers of many rows are parsed at once. If they are not written as usual, each line is read by
+    itself, which reports a corrupt one.
+    """
+    try:
+        return fold_piece(request, used.data(), others.data())
+    except NotPlain:
+        return fold_piece(request, used.records(), others.records())
+
+
 def fold_piece(
     request: FoldRequest,
     used: Iterable[TrialRecord | TrialData],
@@ -161,6 +181,8 @@ def fold_piece(
 
     used: the trials of these blocks that count, in ascending order of blocks.
     others: trials that do not count. They are only searched for wrong results.
+
+    Raises NotPlain if numbers of a TrialData cannot be used as they are; see fold_stored().
     """
     rows: dict[Side, SideRows] = {}
     builders: dict[Side, CountsBuilder] = {}
@@ -226,10 +248,16 @@ def _measured(request: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Mea
         better=s.better,
         blocks=s.blocks,
         middles=s.middles,
-        seconds=unknown if s.seconds is None else np.nansum(s.seconds, axis=1),
-        work=unknown if s.seconds is None else np.nansum(s.work, axis=1),
+        seconds=unknown if s.seconds is None else _row_sums(s.seconds, s.lengths),
+        work=unknown if s.seconds is None else _row_sums(s.work, s.lengths),
         drawn=_one_of_each_block(s, side, row, request.seed) if quantiles else np.empty(0),
     )
+
+
+def _row_sums(table: FloatArray, lengths: IntArray) -> FloatArray:
+    whole = int(lengths.min()) == table.shape[1]
+    sums: FloatArray = table.sum(axis=1) if whole else np.nansum(table, axis=1)
+    return sums
 
 
 def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:
@@ -278,7 +306,7 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
     pe, pb, own = ie[side_by_side], ib[side_by_side], lengths[side_by_side]
     env_values, base_values = e.middles[ie], b.middles[ib]
     d = np.log(env_values) - np.log(base_values)
-    ratios = e.logs[pe, :width] - b.logs[pb, :width]
+    ratios = _rows(e.logs, pe, width) - _rows(b.logs, pb, width)
     d[side_by_side] = row_medians(ratios, own)
     d[~alike] = math.nan
     none = np.empty(0)
@@ -286,13 +314,11 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
     shares: dict[str, FloatArray] = {}
     if detail:
         difference = env_values - base_values
-        difference[side_by_side] = row_medians(e.values[pe, :width] - b.values[pb, :width], own)
+        apart = _rows(e.values, pe, width) - _rows(b.values, pb, width)
+        difference[side_by_side] = row_medians(apart, own)
         centres, variances = np.full(n, math.nan), np.full(n, math.nan)
         centres[side_by_side], variances[side_by_side] = group_moments(ratios, own)
-        env_slice, base_slice = (
-            np.full(n, math.nan) if s.seconds is None else row_medians(s.seconds[at], s.lengths[at])
-            for s, at in ((e, ie), (b, ib))
-        )
+        env_slice, base_slice = e.middle_seconds[ie], b.middle_seconds[ib]
         shares = _shares(e, b, ie, ib, side_by_side)
     return Compared(
         blocks=blocks,
@@ -312,6 +338,12 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
     )
 
 
+def _rows(table: FloatArray, at: IntArray, width: int) -> FloatArray:
+    """Return some rows of a table, cut to a width. All rows in their order are not copied."""
+    whole = at.size == table.shape[0] and bool(np.all(at == np.arange(at.size)))
+    return table[:, :width] if whole else table[at, :width]
+
+
 def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArray) -> dict[str, FloatArray]:
     """Return the extra time by part, in shares of the baseline's seconds; empty if a side lacks seconds or
     parts.
@@ -322,34 +354,30 @@ def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArra
     kinds = steps or [k for k in e.parts if k in b.parts]
     if e.seconds is None or b.seconds is None or not kinds:
         return {}
-    env_work, base_work = e.work[ie], b.work[ib]
-    env_whole, whole = e.seconds[ie] / env_work, b.seconds[ib] / base_work
-    env_lengths, base_lengths = e.lengths[ie], b.lengths[ib]
-    width = min(env_whole.shape[1], whole.shape[1])
+    width = min(e.seconds.shape[1], b.seconds.shape[1])
     apart = ~together
+    pe, pb, own = ie[together], ib[together], e.lengths[ie[together]]
+    whole = _rows(b.time, pb, width)
+    alone = row_medians(b.time[ib[apart]], b.lengths[ib[apart]])
 
     def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
         """Return (env_time - base_time) / whole by block, from paired slices if there are any, else from
         medians.
+
+        env_time, base_time: seconds per unit of work, shaped like the values of each side.
         """
         out = np.empty(ie.size)
         if bool(np.any(apart)):
-            ours, theirs = env_lengths[apart], base_lengths[apart]
-            more = row_medians(env_time[apart], ours) - row_medians(base_time[apart], theirs)
-            out[apart] = more / row_medians(whole[apart], theirs)
-        slices = (env_time[together, :width] - base_time[together, :width]) / whole[together, :width]
-        out[together] = row_medians(slices, env_lengths[together])
+            ours = row_medians(env_time[ie[apart]], e.lengths[ie[apart]])
+            theirs = row_medians(base_time[ib[apart]], b.lengths[ib[apart]])
+            out[apart] = (ours - theirs) / alone
+        slices = (_rows(env_time, pe, width) - _rows(base_time, pb, width)) / whole
+        out[together] = row_medians(slices, own)
         return out
 
-    def per_work(side: Slices, kind: str, at: IntArray, work: FloatArray) -> FloatArray:
-        found = side.parts.get(kind)
-        return np.zeros_like(work) if found is None else found[at] / work
-
-    times = {k: (per_work(e, k, ie, env_work), per_work(b, k, ib, base_work)) for k in kinds}
-    out = {TOTAL: share(env_whole, whole), **{k: share(*both) for k, both in times.items()}}
-    if "comm" in times:
-        env_comm, base_comm = times["comm"]
-        out[REST] = share(env_whole - env_comm, whole - base_comm)
+    out = {TOTAL: share(e.time, b.time), **{k: share(e.part_time(k), b.part_time(k)) for k in kinds}}
+    if "comm" in kinds:
+        out[REST] = share(e.time - e.part_time("comm"), b.time - b.part_time("comm"))
     return out
 
 

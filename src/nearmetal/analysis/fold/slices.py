@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from struct import Struct
+from functools import cached_property
 
 import numpy as np
 
-from ...model.record import Fold, Row, Status, TrialData, TrialRecord
+from ...model.record import Fold, Row, RowData, Status, TrialData, TrialRecord
 from ...model.study import Better
 from .counts import BoolArray, FloatArray, IntArray
+from .numbers import NotPlain, Numbers, concatenated
 
 RowName = tuple[str, str]
 """Workload and metric."""
@@ -41,7 +41,7 @@ class Slices:
     seconds: FloatArray | None
     parts: Mapping[str, FloatArray]
 
-    @property
+    @cached_property
     def work(self) -> FloatArray:
         """Return the work of each slice, from its seconds: a rate is work per second, a latency is seconds
         per unit of work.
@@ -49,24 +49,133 @@ class Slices:
         assert self.seconds is not None
         return self.seconds * self.values if self.better is Better.HIGHER else self.seconds / self.values
 
+    @cached_property
+    def time(self) -> FloatArray:
+        """Return the seconds of each slice per unit of work."""
+        assert self.seconds is not None
+        return self.seconds / self.work
+
+    @cached_property
+    def middle_seconds(self) -> FloatArray:
+        """Return the median seconds of the slices of each block; nan if unknown."""
+        if self.seconds is None:
+            return np.full(self.blocks.size, math.nan)
+        return row_medians(self.seconds, self.lengths)
+
+    def part_time(self, kind: str) -> FloatArray:
+        """Return the seconds of each slice that a part takes, per unit of work; 0 without the part."""
+        if kind not in self._part_times:
+            part = self.parts.get(kind)
+            self._part_times[kind] = np.zeros_like(self.work) if part is None else part / self.work
+        return self._part_times[kind]
+
+    @cached_property
+    def _part_times(self) -> dict[str, FloatArray]:
+        return {}
+
 
 class Column:
-    """Collects the usable rows of one metric of one side, with the values of all rows concatenated.
+    """Collects the usable rows of one metric of one side.
 
-    values: of a row that is stored without values, its seconds, from which as_slices() computes them.
-    works: by row, the work of each slice if the row is stored without values, else 0.
-    seconds, parts: as long as the values if every row has them.
+    rows: the rows; a row without values has seconds and work.
+    blocks: by row.
     timed: by row, whether it has seconds (_TIMED), and whether they are the first of its workload in the
         trial with these seconds (_COUNTED).
     """
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row | RowData) -> None:
         self.workload, self.metric = row.workload, row.metric
         self.unit, self.better = row.unit, row.better
-        self.blocks, self.lengths = array("q"), array("q")
-        self.values, self.seconds, self.works = array("d"), array("d"), array("d")
-        self.parts: dict[str, array[float]] = {}
-        self.timed = array("b")
+        self.rows: list[Row | RowData] = []
+        self.blocks, self.timed = array("q"), array("b")
+
+    @cached_property
+    def _derived(self) -> BoolArray:
+        """Whether a row has no values, so that they follow from its seconds and work."""
+        empty = _empty(self.rows[0])
+        return np.array([len(row.values) <= empty for row in self.rows], dtype=np.bool_)
+
+    @cached_property
+    def lengths(self) -> IntArray:
+        """Return the number of slices of each row."""
+        return self._numbers[1]
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Return the values of all rows, concatenated. See model.record.slice_values() for rows without
+        values."""
+        stored, derived = self._numbers[0], self._derived
+        if not bool(derived.any()):
+            return stored
+        work = np.repeat([row.work for row in self.rows], self.lengths)
+        with np.errstate(divide="ignore", invalid="ignore"):  # as_slices() finds what is not finite
+            found = work / stored if self.better is Better.HIGHER else stored / work
+        return found if bool(derived.all()) else np.where(np.repeat(derived, self.lengths), found, stored)
+
+    @cached_property
+    def seconds(self) -> FloatArray:
+        """Return the seconds of all rows that have them, concatenated."""
+        return self._timed_numbers[0]
+
+    @cached_property
+    def _timed_numbers(self) -> tuple[FloatArray, IntArray]:
+        """The seconds of all rows that have them, and how many each of these rows has."""
+        rows = [row for row, timed in zip(self.rows, self.timed, strict=True) if timed]
+        return _seconds_of(rows, [row.seconds for row in rows])
+
+    @cached_property
+    def _numbers(self) -> tuple[FloatArray, IntArray]:
+        """The numbers of all rows, and how many each has: values, or seconds of a row without values."""
+        derived, timed = self._derived, np.array(self.timed) != _UNTIMED
+        seconds, timed_lengths = self._timed_numbers
+        values, value_lengths = concatenated(
+            [row.values for row, without in zip(self.rows, derived.tolist(), strict=True) if not without]
+        )
+        lengths = np.empty(derived.size, dtype=np.int64)
+        lengths[timed] = timed_lengths
+        lengths[~derived] = value_lengths
+        if not np.array_equal(lengths[timed], timed_lengths):
+            raise NotPlain("unequal numbers of values and seconds")
+        if bool(derived.all()):
+            return seconds, lengths
+        if not bool(derived.any()):
+            return values, lengths
+        numbers = np.empty(int(lengths.sum()))
+        without = np.repeat(derived, lengths)
+        numbers[without] = seconds[np.repeat(derived[timed], timed_lengths)]
+        numbers[~without] = values
+        return numbers, lengths
+
+    def parts(self) -> dict[str, FloatArray]:
+        """Return, by kind, the parts of all rows, concatenated. Kinds that a row lacks are left out."""
+        out: dict[str, FloatArray] = {}
+        for kind in sorted({kind for row in self.rows for kind in row.parts}):
+            at = [i for i, row in enumerate(self.rows) if kind in row.parts]
+            rows = [self.rows[i] for i in at]
+            numbers, stored = _seconds_of(rows, [row.parts[kind] for row in rows])
+            wanted = self.lengths[at]
+            if not np.array_equal(stored, wanted):
+                if not bool(np.all((stored == wanted) | (stored == 1))):
+                    raise NotPlain("unequal numbers of values and parts")
+                numbers = np.repeat(numbers, np.repeat(np.where(stored == wanted, 1, wanted), stored))
+            if len(rows) == len(self.rows):
+                out[kind] = numbers
+        return out
+
+
+def _seconds_of(rows: Sequence[Row | RowData], numbers: Sequence[Numbers]) -> tuple[FloatArray, IntArray]:
+    """Return numbers of these rows as seconds, concatenated, and how many each row has. See
+    model.record.Row.ticks_per_second."""
+    found, lengths = concatenated(numbers)
+    ticks = np.array([row.ticks_per_second for row in rows], dtype=np.int64)
+    if bool(ticks.any()):
+        found = found / np.repeat(np.where(ticks > 0, ticks, 1), lengths)
+    return found, lengths
+
+
+def _empty(row: Row | RowData) -> int:
+    """Return the length of the values or seconds of a row that has none; a text may be shorter."""
+    return len("[]") if isinstance(row, RowData) else 0
 
 
 _UNTIMED, _TIMED, _COUNTED = 0, 1, 2
@@ -94,39 +203,28 @@ class SideRows:
         block, usual = record.block, self._usual
         if record.fold is Fold.PAIRED:
             self.paired.add(block)
-        seen: set[tuple[str, tuple[float, ...]]] = set()
-        for at, row in enumerate(record.rows):
+        rows: Sequence[Row | RowData] = record.rows
+        empty = _empty(rows[0]) if rows else 0
+        seen: list[tuple[str, Numbers]] = []
+        for at, row in enumerate(rows):
             column = usual[at] if at < len(usual) else None
             if column is None or column.metric != row.metric or column.workload != row.workload:
                 column = self._column(row)
                 usual[at:] = [column]
-            values, seconds = row.values, row.seconds
-            derived = not values and row.work > 0
-            if row.status is not Status.OK or not (values or (derived and seconds)):
+            has_values, has_seconds = len(row.values) > empty, len(row.seconds) > empty
+            derived = not has_values and row.work > 0
+            if row.status is not Status.OK or not (has_values or (derived and has_seconds)):
                 lost = self.lost.setdefault((row.workload, row.metric), {})
                 lost[block] = row.reason or "no values"
                 continue
+            timed = _UNTIMED
+            if has_seconds:
+                key = row.workload, row.seconds
+                timed = _TIMED if key in seen else _COUNTED
+                seen.append(key)
+            column.rows.append(row)
             column.blocks.append(block)
-            count = len(values or seconds)
-            column.lengths.append(count)
-            column.works.append(row.work if derived else 0.0)
-            if values:
-                column.values.frombytes(_packed(values))
-            if seconds:
-                packed = _packed(seconds)
-                column.seconds.frombytes(packed)
-                if derived:
-                    column.values.frombytes(packed)
-                key = row.workload, seconds
-                column.timed.append(_TIMED if key in seen else _COUNTED)
-                seen.add(key)
-            else:
-                column.timed.append(_UNTIMED)
-            for kind, part in row.parts.items():
-                if kind not in column.parts:
-                    column.parts[kind] = array("d")
-                packed = _packed(part)
-                column.parts[kind].frombytes(packed if len(part) == count else packed * count)
+            column.timed.append(timed)
 
     def counted(self, blocks: IntArray) -> dict[str, FloatArray]:
         """Return, by workload, the seconds over which its counters ran in each of these blocks.
@@ -138,18 +236,18 @@ class SideRows:
         walls: dict[str, FloatArray] = {}
         for column in self.columns.values():
             timed = np.array(column.timed, dtype=np.int8)
-            lengths, own = np.array(column.lengths, dtype=np.int64), np.array(column.blocks, dtype=np.int64)
+            own = np.array(column.blocks, dtype=np.int64)
             first = timed == _COUNTED
             if bool(np.any(first)):
                 with_seconds = timed != _UNTIMED
-                seconds = _row_sums(_array(column.seconds), lengths[with_seconds])[first[with_seconds]]
+                seconds = _row_sums(column.seconds, column.lengths[with_seconds])[first[with_seconds]]
                 total = sums.setdefault(column.workload, np.full(blocks.size, math.nan))
                 at = np.searchsorted(blocks, own[first])
                 total[at] = np.where(np.isnan(total[at]), seconds, total[at] + seconds)
             untimed = timed == _UNTIMED
             if column.metric == "wall" and bool(np.any(untimed)):
                 wall = walls.setdefault(column.workload, np.full(blocks.size, math.nan))
-                wall[np.searchsorted(blocks, own[untimed])] = _row_sums(_array(column.values), lengths)[
+                wall[np.searchsorted(blocks, own[untimed])] = _row_sums(column.values, column.lengths)[
                     untimed
                 ]
         for workload, wall in walls.items():
@@ -157,15 +255,11 @@ class SideRows:
             sums[workload] = wall if of_slices is None else np.where(np.isnan(wall), of_slices, wall)
         return sums
 
-    def _column(self, row: Row) -> Column:
+    def _column(self, row: Row | RowData) -> Column:
         name = row.workload, row.metric
         if name not in self.columns:
             self.columns[name] = Column(row)
         return self.columns[name]
-
-
-def _array(numbers: array[float]) -> FloatArray:
-    return np.frombuffer(numbers, dtype=np.float64)
 
 
 def _row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
@@ -173,30 +267,30 @@ def _row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
     return np.add.reduceat(numbers, np.cumsum(lengths) - lengths)
 
 
-def _packed(numbers: tuple[float, ...]) -> bytes:
-    """Return the numbers as doubles. array.extend converts each number three times slower."""
-    return _doubles(len(numbers)).pack(*numbers)
-
-
-@cache
-def _doubles(length: int) -> Struct:
-    return Struct(f"{length}d")
-
-
 def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int]]:
-    """Return the usable rows as arrays, and the blocks of the failed rows: a value is <= 0 or not finite."""
-    lengths = np.array(column.lengths, dtype=np.int64)
-    inside = np.arange(int(lengths.max())) < lengths[:, None]
-    values = _table(_values(column, lengths), inside)
-    good = np.all(~inside | ((values > 0) & np.isfinite(values)), axis=1)
+    """Return the usable rows as arrays, and the blocks of the failed rows: a value is <= 0 or not finite.
+
+    Raises NotPlain.
+    """
+    lengths = column.lengths
+    inside = _inside(lengths)
+    values = _table(column.values, lengths, inside)
+    good = np.all(_or_outside((values > 0) & (values < math.inf), inside), axis=1)
+    whole = bool(good.all())
+
+    def kept(table: FloatArray) -> FloatArray:
+        return table if whole else table[good]
+
+    timed = column.seconds
     own_seconds = column.unit == "s" and column.better is Better.LOWER
-    timed = _array(column.seconds)
-    seconds = values if own_seconds and not timed.size else _if_whole(timed, inside)
-    if seconds is not None and not bool(np.all(~inside[good] | (seconds[good] > 0))):
-        seconds = None
-    parts = {kind: _if_whole(_array(column.parts[kind]), inside) for kind in sorted(column.parts)}
+    seconds = values if own_seconds and not timed.size else _if_whole(timed, lengths, inside)
+    if seconds is not None:
+        seconds = kept(seconds)
+        if not bool(np.all(_or_outside(seconds > 0, inside if inside is None else inside[good]))):
+            seconds = None
+    parts = {kind: _if_whole(numbers, lengths, inside) for kind, numbers in column.parts().items()}
     blocks = np.array(column.blocks, dtype=np.int64)
-    usable = values[good]
+    usable = kept(values)
     found = Slices(
         unit=column.unit,
         better=column.better,
@@ -206,46 +300,46 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
         lengths=lengths[good],
         paired=np.array([block in paired for block in column.blocks], dtype=np.bool_)[good],
         middles=row_medians(usable, lengths[good]),
-        seconds=None if seconds is None else seconds[good],
-        parts={kind: table[good] for kind, table in parts.items() if table is not None},
+        seconds=seconds,
+        parts={kind: kept(table) for kind, table in parts.items() if table is not None},
     )
     return found, blocks[~good].tolist()
 
 
-def _values(column: Column, lengths: IntArray) -> FloatArray:
-    """Return the values of all rows, concatenated. See model.record.slice_value() for rows without values."""
-    stored, works = _array(column.values), _array(column.works)
-    if not bool(np.any(works)):
-        return stored
-    work = np.repeat(works, lengths)
-    with np.errstate(divide="ignore"):  # as_slices() finds the values that are not finite
-        derived = work / stored if column.better is Better.HIGHER else stored / work
-    return np.where(work > 0, derived, stored)
+def _inside(lengths: IntArray) -> BoolArray | None:
+    """Return where a table with rows of these lengths has numbers, shape (n, widest); None if everywhere."""
+    widest = int(lengths.max())
+    return None if int(lengths.min()) == widest else np.arange(widest) < lengths[:, None]
 
 
-def _if_whole(numbers: FloatArray, inside: BoolArray) -> FloatArray | None:
+def _or_outside(found: BoolArray, inside: BoolArray | None) -> BoolArray:
+    return found if inside is None else found | ~inside
+
+
+def _if_whole(numbers: FloatArray, lengths: IntArray, inside: BoolArray | None) -> FloatArray | None:
     """Return a table of the numbers if every row has them and all are finite, else None."""
-    if numbers.size != int(np.sum(inside)):
+    if numbers.size != int(lengths.sum()) or not bool(np.isfinite(numbers).all()):
         return None
-    table = _table(numbers, inside)
-    return table if bool(np.all(~inside | np.isfinite(table))) else None
+    return _table(numbers, lengths, inside)
 
 
-def _table(numbers: FloatArray, inside: BoolArray) -> FloatArray:
-    """Return a table of concatenated rows of unequal lengths, with nan after the end of each row.
+def _table(numbers: FloatArray, lengths: IntArray, inside: BoolArray | None) -> FloatArray:
+    """Return a table of concatenated rows, with nan after the end of each row.
 
-    inside: shape (n, widest), True where the table has numbers.
+    inside: see _inside().
     """
+    if inside is None:
+        return numbers.reshape(lengths.size, -1)
     table = np.full(inside.shape, np.nan)
     table[inside] = numbers
     return table
 
 
 def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:
-    """Return the median of the first lengths[i] >= 1 entries of each row i of a table, shape (n, widest)."""
-    out = np.empty(table.shape[0])
-    for length in np.unique(lengths).tolist():
-        rows = lengths == length
-        ordered = np.sort(table[rows, :length], axis=1)
-        out[rows] = 0.5 * (ordered[:, (length - 1) // 2] + ordered[:, length // 2])
-    return out
+    """Return the median of each row of a table, shape (n, widest).
+
+    lengths: number of entries of each row, at least 1; nan follows them.
+    """
+    ordered = np.sort(table, axis=1)  # nan stays at the end
+    rows = np.arange(lengths.size)
+    return 0.5 * (ordered[rows, (lengths - 1) // 2] + ordered[rows, lengths // 2])

@@ -8,7 +8,6 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 
 from ..analysis.fold.attempts import ChosenTrials, choose
 from ..analysis.fold.comparisons import Folded, joined_pieces
-from ..analysis.fold.pieces import FoldRequest, Piece, fold_piece
+from ..analysis.fold.pieces import FoldRequest, Piece, fold_stored
 from ..errors import NearmetalError
 from ..model.plan import Plan
 from ..records import StoredLines, Trials
@@ -51,23 +50,16 @@ class _Task:
 
         kept: where the piece is looked up, and kept for the next time.
         """
-        if kept is None:
-            with uncollected():
-                return fold_piece(request, self.used.data(), self.others.data())
-        used, others = deque(self.used.read()), deque(self.others.read())
-        name = kept.name(used, others)
-        piece = kept.read(name)
-        if piece is None:
-            with uncollected():
-                piece = fold_piece(request, self.used.data(_taken(used)), self.others.data(_taken(others)))
-            kept.write(name, piece)
+        with uncollected():
+            if kept is None:
+                return fold_stored(request, self.used, self.others)
+            used, others = self.used.load(), self.others.load()
+            name = kept.name(used.read(), others.read())
+            piece = kept.read(name)
+            if piece is None:
+                piece = fold_stored(request, used, others)
+                kept.write(name, piece)
         return piece
-
-
-def _taken(lines: deque[bytes]) -> Iterator[bytes]:
-    """Yield the lines, and forget each, so that lines and records are not in memory twice."""
-    while lines:
-        yield lines.popleft()
 
 
 @dataclass(frozen=True, kw_only=True)
