@@ -68,7 +68,6 @@ class GuestMemory:
     """Memory of a guest in bytes, as means over a run.
 
     total: memory that the guest's kernel manages (MemTotal).
-    swap: swap space in use.
     """
 
     total: float

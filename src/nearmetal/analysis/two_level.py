@@ -47,7 +47,6 @@ class StateCell:
     deciding: whether the cell counts for the answer.
     verdict: always NONE if there are too few boots.
     alone: the verdict without the correction for the other comparisons of the family.
-    reason: the reason for the verdict, as text.
     guest: as in model.result.Cell, from either boot state.
     """
 

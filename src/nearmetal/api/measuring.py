@@ -102,7 +102,6 @@ def weigh(
 class WeighRequest:
     """A comparison of environments with the first of them, without a study file.
 
-    environments: names of backends.
     workloads: kernels and applications as on the command line: cg, npb:ep.S, hpl:nb=32..512.
     command: a program and its arguments, instead of workloads.
     ranks: MPI ranks; if None, 2 for kernels and 1 for a command.

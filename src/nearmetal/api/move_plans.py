@@ -96,7 +96,6 @@ class MovePlan:
     """What is expected of a checkpoint or a move. Nothing has been changed.
 
     action: CHECKPOINT or MIGRATE.
-    method: the method that would be used.
     reason: why, in one sentence.
     holds: whether the bound is expected to hold.
     methods: the prediction of every method that could be used.

@@ -22,7 +22,6 @@ from ..model.study import Environment
 class Available:
     """The backend can start instances on this machine.
 
-    version: version of the software that it uses.
     notes: differences on this machine (for example 'without root: affinity instead of cpuset').
     """
 
@@ -80,7 +79,6 @@ class InstanceRequest:
 
     label: 'nearmetal-<run>-<slot>'; marks everything that the instance creates on the machine.
     hostname: host name inside the instance.
-    cpus: CPUs that it may use.
     seat: its namespace, address and interface on a network; None = the machine's own network.
     binds: directories that are mounted at the same path inside, writable.
     scratch: an empty directory of its own.

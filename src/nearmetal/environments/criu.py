@@ -151,7 +151,6 @@ class RunningDump:
     """A dump that writes an instance to files.
 
     images: directory of these files.
-    output: file with the output of its program.
     """
 
     process: Process

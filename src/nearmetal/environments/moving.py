@@ -18,7 +18,6 @@ from .contract import Instance, InstanceRequest, Tools, Unavailable
 class Criu:
     """A CRIU that works here.
 
-    argv: its command line.
     unable: why methods cannot be used on this machine, and what helps.
     """
 

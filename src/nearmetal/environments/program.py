@@ -123,7 +123,6 @@ class FirstReport:
         """Return the time of the first instruction (CLOCK_MONOTONIC, ns).
 
         name: name of the program.
-        log: output of the program.
         find: selects the message that explains a failure from that output.
 
         Raises RunError if the program ends first, or nothing is reported within timeout seconds.

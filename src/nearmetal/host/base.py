@@ -12,10 +12,7 @@ from .processes.failure import describe_failure, failed_program, find_message, l
 
 @dataclass(frozen=True)
 class MissingValue:
-    """A value that this machine does not provide. It is never replaced by zero.
-
-    reason: why it is unavailable.
-    """
+    """A value that this machine does not provide. It is never replaced by zero."""
 
     reason: str
 

@@ -40,10 +40,7 @@ class SshWay:
 
 
 def client(way: SshWay, socket: Path) -> list[str]:
-    """Return the ssh command with its options, without the destination. No I/O.
-
-    socket: socket of the shared connection.
-    """
+    """Return the ssh command with its options, without the destination. No I/O."""
     config = ["-F", way.config] if way.config is not None else []
     return ["ssh", *config, "-o", "BatchMode=yes", "-o", f"ControlPath={socket}"]
 

@@ -34,7 +34,6 @@ class Image:
     key: key of its entry.
     directory: directory of the entry.
     digest: SHA-256 of the tree, in hex.
-    origin: the source of the image, as text.
     created: UTC.
     size: bytes on the disk.
     packages: 'name version'; empty if the tree has no dpkg.

@@ -21,7 +21,6 @@ def verify_places(
 
     places: one for each rank.
     cpus: CPUs that each rank may use, by rank.
-    hosts: host name of each instance.
     Raises PlacementDiffers, with the first rank that runs elsewhere.
     """
     if sorted(p.rank for p in places) != list(range(placement.ranks)):

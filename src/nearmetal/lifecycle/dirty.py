@@ -22,7 +22,6 @@ class PageSample:
     """Pages that were drawn at random from the memory of an instance and read several times.
 
     memory: bytes of all pages from which they were drawn.
-    pages: number of drawn pages.
     empty: number of drawn pages that contained only zeros.
     looks: times of reading in seconds after the first reading, in ascending order, each with the number of
         pages whose content had changed by then.

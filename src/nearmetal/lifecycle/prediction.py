@@ -80,7 +80,6 @@ class Prediction:
     """What is expected of a move. Times are in seconds, and infinite where pre-copy does not converge.
 
     total: from the request until the source is no longer needed.
-    downtime: standstill of the instance.
     rounds: times that memory is sent while the instance runs; 0 for methods without rounds.
     converges: whether pre-copy ends by itself for all values of the intervals.
     converges_above: bandwidth, in bytes per second, above which it converges; 0 for methods without rounds.

@@ -39,7 +39,6 @@ class Capabilities:
     own: kinds of namespace (OWN_ALL) that its instances do not share with the machine. With 'net', the
         instances can join a network. With KERNEL, they are virtual machines: they accept the key `guest` and
         may contain instances of other environments.
-    attachments: the attachments that its instances can have.
     needs_user_namespace: whether its instances, if run without root, need the shared user namespace of the
         request.
     stands_inside: whether its instances can run inside a virtual machine of any backend (`inside`); such a

@@ -16,8 +16,6 @@ class NodeEstimate:
     """One comparison by one estimand. Overheads are as in model.result.Cell.
 
     nodes: number of nodes; the number of replicates if the estimand is Estimand.ALIKE.
-    n: number of blocks.
-    reason: the reason for the verdict, as text.
     approximate: whether the interval is only approximate: Student's t of fewer than eight node centres.
     """
 
@@ -36,7 +34,6 @@ class NodeValue:
     """One comparison on one node alone.
 
     node: name of the node, with its kernel or CPU model if it ran with several.
-    n: number of its blocks.
     overhead, low, high: its centre with the signed-rank interval of its blocks, for one look at them; without
         correction for the number of nodes.
     """
@@ -88,7 +85,6 @@ class NodeEvidence:
     """Evidence that a node behaves unlike the others, in one metric of the baseline.
 
     others: number of the other nodes.
-    n: number of its blocks.
     ratio: time of its baseline, or typical A/A difference, over that of the other nodes' blocks. The interval
         is simultaneous over nodes, metrics and both kinds of evidence.
     """

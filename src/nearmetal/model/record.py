@@ -268,7 +268,6 @@ class TrialRecord(
     position: position in the order in which the trials of the block were started.
     begin, end: Unix seconds.
     fold: how values of one instance become one value.
-    reason: why the trial failed.
     places: where each rank ran.
     transport: transport that ranks were configured for, the name of the MPI library, and under 'seen' the
         transport that they were seen to use.

@@ -204,7 +204,6 @@ class Cell:
     overhead, low, high: time-equivalent overhead as a fraction (0.03 = +3 %), exp(theta) - 1 of the primary
         interval.
     confidence: confidence of all intervals of this cell.
-    reason: the reason for the verdict, as text.
     decided_block, decided_seconds: number of the block after which the verdict was first reached, and seconds
         of the run at the end of that block; None without a verdict.
     smallest_material: the smallest overhead that could have been called material.

@@ -32,7 +32,6 @@ class RoofKernel:
 
     kernel, params: the kernel that is run, and its parameters.
     metrics: metrics whose best value is the bound.
-    how: description of the measurement.
     """
 
     kernel: str
@@ -81,7 +80,6 @@ class MeasuredRoof:
     rounds: number of measurements, made at different times.
     better: whether a higher or a lower value is better.
     measured: Unix seconds of the last round.
-    how: description of the measurement.
     place: directory on the measured disk, or arm whose network was measured, else ''.
     """
 

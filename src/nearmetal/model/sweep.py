@@ -37,7 +37,6 @@ class Sweep:
 
     name: the parts that their names share, or the name of what they run if there are none; the name of the
         first workload if another sweep of the study has that name.
-    keys: the keys in which they differ.
     at: values of the keys, in their order, by workload. A dirty rate without a limit is infinite.
     """
 

@@ -83,7 +83,6 @@ class Topology:
     places: the namespaces; if there is a hub, it comes before the seats.
     links: the links, in the order in which they are made.
     routes: routes that replace those made by the kernel.
-    forwarding: places that forward packets.
     report: by place, the interface whose facts are read back.
     """
 

@@ -39,7 +39,6 @@ def into_guests(guests: Sequence[Guest], directory: Path, further: Sequence[Path
 def out_of_guests(guests: Sequence[Guest], directory: Path, tasks: int, further: Sequence[Path] = ()) -> None:
     """Copy the reports of the ranks and the further paths out of the guests.
 
-    tasks: number of ranks in each guest.
 
     Raises RunError.
     """

@@ -28,7 +28,6 @@ class Hardware:
 
     memory: bytes.
     cpu_flags: as in /proc/cpuinfo; empty if there are none.
-    rdma: names of RDMA devices.
     """
 
     memory: int

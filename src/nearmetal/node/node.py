@@ -61,7 +61,6 @@ class Node:
     bases: what virtual machines boot from, by environment.
     energy: meter of the energy; None if it cannot be read.
     real: the machines on which the instances run, if the study names any; None if they run here.
-    instances: the instances that run now.
     """
 
     machine: Machine

@@ -91,10 +91,7 @@ def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -
 
 
 def client_config(keys: SshKeys, addresses: Mapping[str, str]) -> str:
-    """Return the ssh_config(5) of mpirun.
-
-    addresses: by host name.
-    """
+    """Return the ssh_config(5) of mpirun."""
     hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in addresses.items())
     lines = {
         "Port": str(PORT),

@@ -35,7 +35,6 @@ class TrialFindings:
     """The results of a trial so far. They become the trial's record, even if the trial fails.
 
     failure: why the trial failed; empty as long as it has not failed.
-    rows: rows of the workloads that have run.
     phases: seconds by step.
     places: where the ranks of the last program ran.
     transport: how the ranks reach each other, as the launcher reports it.

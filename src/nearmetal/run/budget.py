@@ -49,7 +49,6 @@ class Pace:
 class Rest:
     """The rest of a run if no verdict ends it earlier.
 
-    rounds: number of remaining rounds.
     seconds: duration of these rounds.
     """
 

@@ -50,7 +50,6 @@ class Verifications:
 class Stop:
     """The decision to start no further block.
 
-    reason: why, as text.
     planned: whether a limit set in advance ended the run, not the measured values. A closing look may then be
         taken.
     """

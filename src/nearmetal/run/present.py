@@ -83,7 +83,6 @@ def compared_nodes(
     """Return what differs between nodes: facts of the machines, and what the parity audit found in each arm.
 
     nodes: descriptions of nodes, by label of the worker.
-    arms: names of the arms of the run.
     """
     facts = {str(node["node"]): {**node_facts(node), **_audited(node, arms)} for node in nodes.values()}
     return differences(facts)

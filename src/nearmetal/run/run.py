@@ -41,7 +41,6 @@ class Outcome:
     """How a run ended.
 
     directory: None if the run was interrupted before anything was measured.
-    stopped: the reason, as text.
     interrupted: whether a signal ended the run. All measurements were saved.
     """
 

@@ -55,10 +55,7 @@ class Density(Subject):
 
 
 def _density(trial: Trial, around: Surroundings, subject: EventSubject, n: int) -> list[Row]:
-    """Measure one trial.
-
-    n: number of instances.
-    """
+    """Measure one trial."""
     node = trial.node
     before = _available(node)
     with idle_instances(trial, around, n) as group:

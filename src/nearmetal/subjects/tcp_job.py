@@ -130,7 +130,6 @@ class TcpJob:
 
     memory, rate: bytes that each rank holds and writes to, and bytes of pages per second; 0 for as fast as it
         can.
-    directory: for the output of the ranks.
     """
 
     host: Host

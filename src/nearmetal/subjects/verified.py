@@ -40,7 +40,6 @@ class Restored:
 class VerifiedProgram:
     """A program of one or several processes that verify themselves.
 
-    argv: starts it in its instance.
     records: of its processes.
     """
 

@@ -44,7 +44,6 @@ class BuiltTools:
     directory: directory with the programs.
     digest: SHA-256 of sources, compiler, MPI, flags and CPU, in hex.
     compiler, mpi: versions as these programs print them.
-    flags: flags of the C compiler.
     cpu: SHA-256 of the description of the CPU, in hex; empty in builds of older versions.
     """
 
@@ -111,7 +110,6 @@ def build_tools(
         finished build is kept.
     progress: called with one line before a long step.
     mpicc: compiler wrapper of the MPI that the programs use.
-    flags: flags of the C compiler.
     Raises UnavailableError if a build tool is missing.
     Raises RunError if the build fails.
     """

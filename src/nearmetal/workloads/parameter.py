@@ -38,7 +38,6 @@ class Parameter:
     """One key of a kernel or an application.
 
     default: a value of this kind, or 'auto'.
-    doc: one line of documentation.
     auto: whether 'auto' is accepted although it is not the default.
     least, most: limits of a number.
     multiple: a whole number must be divisible by it.

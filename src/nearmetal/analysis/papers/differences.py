@@ -12,7 +12,6 @@ from ...model.published import MeasurementConditions, PaperClaim
 class OwnConditions:
     """Our recorded conditions for one claim.
 
-    emulated: whether the nodes are emulated on one machine.
     guest: how virtual machines are emulated or nested; '' if they are not.
     explained: explanation of our largest overhead by its parts and causes; '' if there is none.
     """

@@ -142,7 +142,6 @@ def run_words(
 ) -> list[str]:
     """Return the arguments of `docker run` up to the payload.
 
-    mounts: arguments that mount the tree.
     groups: path of the parent control group; None if the daemon's cgroup driver accepts none.
     seat: the container that runs in the seat; None without a seat.
     """

@@ -60,7 +60,6 @@ INERT = (*NO_DEVICES, "noexec")
 class OciRuntime:
     """An OCI runtime.
 
-    package: name of its Debian package.
     options: options between the program and its command.
     own_groups: whether the runtime makes the control groups of a container, at the path in its bundle. If
         not, it is started in groups made by nearmetal, and configured not to change them.

@@ -336,7 +336,6 @@ def console_words(text: str) -> str:
 def ended_words(state: Path, status: int | None) -> str:
     """Return why a hypervisor ended: the message in its log, or else in its guest's console.
 
-    state: directory of the instance.
     status: exit status of the hypervisor; None if it is not known.
     """
     message = find_message(read_log(state / HYPERVISOR_LOG))

@@ -53,7 +53,6 @@ def drivers_of(
 
     shared_root: whether its root is the machine's.
     network: whether it has a network card.
-    congestion_control: TCP congestion control of its routes.
     """
     root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
     card = (_CARDS[settings.nic],) if network else ()

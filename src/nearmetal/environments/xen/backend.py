@@ -139,10 +139,7 @@ class Xen:
 
 @dataclass(frozen=True, kw_only=True)
 class XenInstance(GuestInstance):
-    """A running guest of Xen.
-
-    xl: toolstack of its dom0.
-    """
+    """A running guest of Xen."""
 
     xl: Xl
 

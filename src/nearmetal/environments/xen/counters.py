@@ -20,7 +20,6 @@ class Looks:
     """The counters that were last read on a dom0. Mutable, and shared by all guests on this dom0.
 
     at: time of the call, in seconds of the monotonic clock.
-    found: counters by domain.
     """
 
     at: float = -FRESH_SECONDS
@@ -54,7 +53,6 @@ class HypervisorSource:
     """A source of counters (host.counters.sources.Source) that reads the hypervisor's counters of one guest.
 
     name: name of its scope in a record.
-    guest: name of the domain.
     """
 
     name: str

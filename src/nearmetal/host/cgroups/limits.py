@@ -24,7 +24,6 @@ DEFAULT_PERIOD_US = 100_000
 class GroupLimits:
     """Limits of a group. None or empty means no limit.
 
-    cpus: CPUs that the group may use.
     cpu_share: CPU time as a share of one CPU.
     period_us: period of that limit, in microseconds.
     memory: in bytes.

@@ -27,7 +27,6 @@ class Parents:
 
     version1: directory by controller, for version 1.
     unified: directory for version 2, or None.
-    controllers: the controllers that can be used.
     """
 
     version1: Mapping[str, Path]

@@ -42,7 +42,6 @@ _BUFFER = 1 << 15  # the kernel sends no longer messages; a larger buffer would 
 class Qdisc:
     """The counters of a queueing discipline.
 
-    device: index of its network device.
     drops, overlimits, requeues: packets since it was set up.
     backlog: bytes in the queue now.
     """

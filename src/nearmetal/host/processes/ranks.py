@@ -31,7 +31,6 @@ Link = tuple[str, str]
 class RankHolds:
     """Open connections and shared memory of a rank.
 
-    links: its established connections.
     memory: device and inode of its writable shared mappings.
     """
 

@@ -226,7 +226,6 @@ class BackendSettings:
 
     section: key of these settings in a study file, below the environment.
     title: name of the software behind the backend, for messages and documentation.
-    doc: documentation of the key.
     example: example of its value.
     earlier: keys of these settings at their place in older study files, by path below the environment.
     """

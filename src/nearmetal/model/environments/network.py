@@ -124,8 +124,6 @@ class Seat:
     """The connection of one instance to an existing network.
 
     netns: path of the network namespace that the instance joins.
-    address: IPv4 address of the interface.
-    interface: name of the interface in the namespace.
     port: device in the hub that the interface is connected to; empty if the hub has no device for this
         interface.
     """

@@ -35,7 +35,6 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     and in MPI_Finalize. The sum is the lifetime of the process, except for its exit.
 
     complete: whether the rank reached MPI_Finalize.
-    calls: calls by function name.
     peers: point-to-point and one-sided messages sent by the rank, except those inside collective calls.
     """
 

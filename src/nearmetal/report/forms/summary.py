@@ -255,10 +255,7 @@ def _figures_text(f: RowFigures | None, overheads: int, ranges: int | None) -> t
 
 
 def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:
-    """Append, for each row, the arms in the order of their overhead.
-
-    base: name of the baseline.
-    """
+    """Append, for each row, the arms in the order of their overhead."""
     for row in rows:
         out.append(f"{row.label}   {base} {row.baseline}".rstrip() + "\n", style="bold")
         own = sorted((a for a in arms if a.arm in row.cells), key=lambda a: _order(row.cells[a.arm]))

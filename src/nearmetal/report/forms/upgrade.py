@@ -30,7 +30,6 @@ def upgrade_text(u: Upgrade, *, page: str | None, width: int, everything: bool =
     """Return the answer as rich Text; its `.plain` is for a pipe.
 
     page: path of the HTML page; None if there is none.
-    width: columns of the terminal.
     everything: whether to show all rows and whole notes, on any number of lines.
     """
     from rich.text import Text

@@ -37,7 +37,6 @@ class Panel:
 
     title: what is held, as a heading of the panel; may be empty.
     over: the number, as the title of the axis.
-    unit: base unit of the values.
     lines: by side, values of the number in ascending order with the metric's value. The number may be
         infinite: such a point is drawn apart.
     text: the text of a value of the number.

@@ -21,7 +21,6 @@ class MpiLaunch:
     """The launch of an MPI program over the instances of an arm.
 
     argv: command line to run on the machine.
-    launch: result of the launcher.
     profiles: directory into which the ranks write their profiles; None if the study does not request any.
     """
 

@@ -33,11 +33,9 @@ _VERSION = re.compile(r"version [`'\"]?((?:GLIBC|GLIBCXX|CXXABI)_[\w.]+)'? not f
 class FailedRun:
     """A run of a program that failed.
 
-    argv: its command line.
     mpi: number of ranks if mpirun started it, else 0.
     directory: working directory of the run; None if it was made only for the run.
     environment: name of its environment.
-    virtual: whether the environment is a virtual machine.
     """
 
     argv: Sequence[str]

@@ -27,7 +27,6 @@ class WorkKind(StrEnum):
 class KernelSetting:
     """Conditions, other than its own keys, that may determine the work of a kernel.
 
-    ranks: number of MPI ranks.
     llc_bytes: total size of the last-level caches.
     alone: whether a slice runs only the one part that the workload selects.
     turns: least number of instances that take turns with their slices.
