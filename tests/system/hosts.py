@@ -33,8 +33,12 @@ class Hosts:
 
 
 @contextmanager
-def hosts(place: Path, names: Sequence[str]) -> Iterator[Hosts]:
-    """Make the machines until exit. place: an empty directory."""
+def hosts(place: Path, names: Sequence[str], *, bridged: bool = False) -> Iterator[Hosts]:
+    """Make the machines until exit.
+
+    place: an empty directory.
+    bridged: whether eth0 of the machines is a port of a bridge br0, which has the address.
+    """
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
     assert sshd is not None, "apt-get install openssh-server"
     for key in ("host", "user"):
@@ -59,8 +63,12 @@ def hosts(place: Path, names: Sequence[str]) -> Iterator[Hosts]:
             own = _namespace(name, stack)
             _in(head, "ip", "link", "add", f"v{at}", "type", "veth", "peer", "name", "eth0", "netns", own)
             _in(head, "ip", "link", "set", f"v{at}", "master", "br0", "up")
-            _in(own, "ip", "address", "add", f"{_address(at)}/24", "dev", "eth0")
             _in(own, "ip", "link", "set", "eth0", "up")
+            if bridged:
+                _in(own, "ip", "link", "add", "br0", "type", "bridge")
+                _in(own, "ip", "link", "set", "eth0", "master", "br0")
+                _in(own, "ip", "link", "set", "br0", "up")
+            _in(own, "ip", "address", "add", f"{_address(at)}/24", "dev", "br0" if bridged else "eth0")
             settings = place / f"{name}.conf"
             settings.write_text(
                 f"ListenAddress {_address(at)}\nHostKey {place}/host\nStrictModes no\nUsePAM no\n"

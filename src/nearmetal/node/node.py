@@ -48,7 +48,8 @@ class Node:
         directory of its own.
     arms: the arms that can run here, by name.
     backends: by name.
-    networks: by name of the arm and whether it is the A/A arm; only for arms with their own network.
+    networks: on this machine, by name of the arm and whether it is the A/A arm; only for arms with their own
+        network.
     links: links of emulated nodes; None if no network was built.
     user_namespace: path of the user namespace that all instances share if run without root, else None.
     launchers: instances in which the mpirun of an image runs, by image and network namespace.
@@ -108,13 +109,19 @@ class Node:
             return tuple(sorted({cpu for cpus in own for cpu in cpus}))
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
+    def network_of(self, arm: str, *, aa: bool) -> Network | None:
+        """Return the network of an arm, or of its A/A arm; None if it has none of its own."""
+        networks = self.networks if self.real is None else self.real.networks
+        return networks.get((arm, aa))
+
     def network_record(self) -> dict[str, JsonValue]:
         """Return the provenance of each network, by its number in the run: its arms, the request, and the
         network as built."""
         arms: dict[str, dict[str, JsonValue]] = {}
-        for (arm, _), network in self.networks.items():
+        every = {**self.networks, **(self.real.networks if self.real is not None else {})}
+        for (arm, _), network in every.items():
             arms.setdefault(network.label, {})[arm] = None
-        stand = {n.label: n for n in self.networks.values()}
+        stand = {n.label: n for n in every.values()}
         return {
             label.rpartition("-")[2]: {"arms": list(arms[label]), **n.record(), **self._link(n)}
             for label, n in stand.items()

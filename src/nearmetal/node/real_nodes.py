@@ -3,16 +3,14 @@ in a virtual machine, so that instances on a node are used as those in a guest a
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..environments import Backend, Enclosed, Instance, InstanceRequest, Tools
 from ..environments.guests.guest import GuestInstance, members
@@ -27,10 +25,12 @@ from ..host.ssh import SshHost, SshWay, ssh_host
 from ..inventory import load_inventory
 from ..model.inventory import InventoryNode
 from ..model.study import Arm, RealNodes, Study
+from ..network.build import Network
 from .copies import Copies, make_scratch
 from .lock_there import entered
 from .machine import Machine
 from .progress import Progress
+from .real_networks import reached_by, real_networks
 
 AGENT = "nm-guest"
 SECONDS = 60.0
@@ -111,6 +111,7 @@ class NodeInstance(GuestInstance):
     copies: the user's own files that were copied to it.
     """
 
+    networked: ClassVar[bool] = True
     there: SshHost
     copies: Copies
 
@@ -146,12 +147,14 @@ class NodeSet:
     nodes: in the order in which placements use them.
     interface: interface on each node by which ranks reach each other.
     hub_interface, hub_address: interface and address of this machine at which they reach mpirun.
+    networks: by name of the arm and whether it is the A/A arm; only for arms with their own network.
     """
 
     nodes: tuple[RealNode, ...]
     interface: str
     hub_interface: str
     hub_address: str
+    networks: Mapping[tuple[str, bool], Network]
 
     def of(self, arm: Arm, number: int) -> RealNode:
         """Return the node of an instance of an arm."""
@@ -248,7 +251,15 @@ def real_nodes(
                 remedy="name each machine once, and give each a host name of its own",
             )
         _require_cpus(study, opened)
-        yield _joined(machine.host, asked, opened)
+        hub, *reached = reached_by(machine.host, asked.interface, [(node.name, node.host) for node in opened])
+        networks = stack.enter_context(real_networks(study, label, hub, reached))
+        yield NodeSet(
+            nodes=tuple(opened),
+            interface=asked.interface,
+            hub_interface=hub.interface,
+            hub_address=hub.address,
+            networks=networks,
+        )
 
 
 def variable_rules(environment: Mapping[str, str], own: Mapping[str, str]) -> bytes:
@@ -387,38 +398,6 @@ def _require_cpus(study: Study, nodes: Sequence[RealNode]) -> None:
                     f"{len(node.cpus)} CPUs",
                     remedy="fewer tasks, or say oversubscribe: true",
                 )
-
-
-def _joined(host: Host, asked: RealNodes, nodes: Sequence[RealNode]) -> NodeSet:
-    """Return the set of the open nodes, with how their daemons reach mpirun here."""
-    addresses = {node.name: interface_address(node.host, node.name, asked.interface) for node in nodes}
-    target = next(iter(addresses.values()))
-    done = host.run(["ip", "-4", "-oneline", "route", "get", target], timeout=SECONDS)
-    words = done.stdout.split()
-    if not done.ok or "dev" not in words or "src" not in words:
-        raise UnavailableError(
-            f"this machine has no route to {target}, the address of {asked.interface} on {nodes[0].name}",
-            remedy="nodes: interface: one that this machine reaches",
-        )
-    return NodeSet(
-        nodes=tuple(nodes),
-        interface=asked.interface,
-        hub_interface=words[words.index("dev") + 1],
-        hub_address=words[words.index("src") + 1],
-    )
-
-
-def interface_address(host: Host, name: str, interface: str) -> str:
-    """Return the IPv4 address of an interface. Raises UnavailableError, which names the node."""
-    done = host.run(["ip", "-4", "-oneline", "address", "show", "dev", interface], timeout=SECONDS)
-    for word in done.stdout.split():
-        with suppress(ValueError):
-            if "/" in word:
-                return str(ipaddress.IPv4Interface(word).ip)
-    raise UnavailableError(
-        f"node {name} has no address on an interface {interface}",
-        remedy=f"nodes: interface: one of those that  ssh {shlex.quote(name)} ip address  shows",
-    )
 
 
 def _cpus(there: SshHost) -> tuple[int, ...]:

@@ -104,7 +104,7 @@ class Trial:
     @property
     def network(self) -> Network | None:
         """The network of the instances; None if they have none of their own."""
-        return self.node.networks.get((self.arm.name, self.spec.aa))
+        return self.node.network_of(self.arm.name, aa=self.spec.aa)
 
     def takes(self, workload: Workload) -> bool:
         """Return whether the arm runs this workload in this block."""

@@ -37,10 +37,10 @@ def usable(section: Environment, place: Placement) -> bool:
 
     On the host's own network they would all have the same address, and without a network they have none.
     Each emulated node has a network of its own, and can hold one instance of a bare backend. A machine that
-    is reached by ssh has one instance (check_placement), which uses the machine's own network.
+    is reached by ssh has one instance (check_placement).
     """
     if place.real:
-        return section.attachment is Attachment.HOST and runs_on_nodes(section)
+        return _joins_machines(section) and runs_on_nodes(section)
     if place.nodes > 1:
         bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
         return bare or section.attachment.across_nodes(section.network.mode)
@@ -53,6 +53,21 @@ def on_machines(place: Placement | None, top: Located) -> Placement | None:
     nodes = None if design is None else design.get("nodes")
     named = nodes is not None and isinstance(nodes.node, MapNode)
     return replace(place, node_kind=NodeKind.MACHINE) if place is not None and named else place
+
+
+BETWEEN_MACHINES = (
+    Attachment.MACVLAN,
+    Attachment.VXLAN,
+    Attachment.VETH_BRIDGE,
+    Attachment.VETH_ROUTED,
+)
+"""Attachments by which containers on machines reach each other, beside the machines' own network."""
+NETWORK_OF_MACHINES = ("subnet", "mtu", "rto_min", "congestion_control")
+
+
+def _joins_machines(section: Environment) -> bool:
+    """Return whether instances on several machines reach each other by the attachment of an environment."""
+    return section.attachment is Attachment.HOST or section.attachment in BETWEEN_MACHINES
 
 
 def runs_on_nodes(section: Environment) -> bool:
@@ -85,12 +100,16 @@ def check_real_nodes(
         if section is None:
             continue
         at = ("environments", key)
-        if not runs_on_nodes(section) or section.attachment is not Attachment.HOST:
+        if not runs_on_nodes(section) or not _joins_machines(section):
             bare = " or ".join(backends_that(lambda c: c.stands_inside))
             what = (
-                f"on machines, an environment has attachment: host, image: host, and backend native or {bare}"
+                f"on machines, an environment has image: host, and backend native with attachment: host, or "
+                f"{bare} with attachment: host, {', '.join(BETWEEN_MACHINES)}"
             )
             top.mistake(at, what, key=True)
+        elif unknown := sorted(set(section.network.requested()) - set(NETWORK_OF_MACHINES)):
+            what = f"on machines, a network has {', '.join(NETWORK_OF_MACHINES)} only, not {unknown[0]}"
+            top.mistake((*at, "network"), what, key=True)
         elif section.beside is not None or section.storage is not None or section.movable:
             what = "on machines, an environment has neither beside nor storage nor movable"
             top.mistake(at, what, key=True)

@@ -72,7 +72,9 @@ def test_a_study_finds_the_file_of_its_machines_from_any_directory(
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"box": "attachment: veth-bridge"}, "on machines, an environment has attachment: host"),
+        ({"box": "attachment: ipvlan"}, "attachment: host, macvlan, vxlan, veth-bridge, veth-routed"),
+        ({"box": "attachment: vxlan, network: {rate: 1 Gbit/s}"}, "a network has subnet, mtu, rto_min"),
+        ({"box": "attachment: macvlan, network: {mode: vepa}"}, "only, not mode"),
         ({"box": "attachment: host, limits: {memory: 1 GiB}"}, "neither limits nor share"),
         ({"box": "attachment: host, storage: {kind: tmpfs}"}, "neither beside nor storage nor movable"),
         ({"place": ", link: {rate: 1 Gbit/s}"}, "machines have links of their own"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-NEXT_SHARE = 0.25
+NEXT_SHARE = 0.1
 """Share of the level for one more exception, relative to that for one less."""
 
 

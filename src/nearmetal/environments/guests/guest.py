@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import ClassVar
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, Process, cpio
@@ -59,8 +60,11 @@ class GuestInstance(ProgramInstance):
     scratch: directory for the output of FIFO relays.
     threads: thread IDs of its CPUs on the machine.
     rules: the file for nm-box guest --only; None if commands get all variables.
+    networked: whether nearmetal makes networks for the instances inside.
+    inner: words in front of a command of the guest's agent that runs in this instance of the guest.
     """
 
+    networked: ClassVar[bool] = False
     host: Host
     tools: Tools
     socket: Path
@@ -69,6 +73,7 @@ class GuestInstance(ProgramInstance):
     ahead: Clocks
     threads: tuple[int, ...] = ()
     rules: Path | None = None
+    inner: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -112,7 +117,8 @@ class GuestInstance(ProgramInstance):
         return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
 
     def network(self, interface: str) -> dict[str, JsonValue]:
-        return dict(json.loads(self._run(["nm-guest", "network", interface])))
+        program = self.tools / "nm-guest" if self.inner else "nm-guest"
+        return dict(json.loads(self._run([*self.inner, program, "network", interface])))
 
     def trouble(self) -> str:
         if self.process.poll() is None and answers(self.socket):

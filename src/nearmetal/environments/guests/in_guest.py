@@ -41,7 +41,7 @@ def started_in_guest(
         instance.
     Raises UnavailableError for limits, which would need a control group, and RunError.
     """
-    _require_fitting(request)
+    _require_fitting(request, networked=guest.networked)
     begin = time.monotonic_ns()
     # The tools are in every guest; other directories of the machine may not be.
     guest.copy_in([b for b in request.binds if b.resolve() != tools.directory.resolve()])
@@ -81,17 +81,18 @@ def started_in_guest(
             ahead=guest.ahead,
             threads=guest.threads if alone else (),
             rules=guest.rules,
+            inner=enter,
         )
 
 
-def _require_fitting(request: InstanceRequest) -> None:
+def _require_fitting(request: InstanceRequest, *, networked: bool) -> None:
     limits, name = request.environment.limits, request.environment.name
     if (limits.cpu_quota, limits.cpu_shares, limits.memory) != (None, None, None):
         raise UnavailableError(
             f"environment {name}: a guest has no control groups that could limit it",
             remedy="limit the guest, or take limits out of the environment",
         )
-    if request.seat is not None or request.environment.attachment.seated:
+    if not networked and (request.seat is not None or request.environment.attachment.seated):
         raise UnavailableError(
             f"environment {name}: no network is built inside a guest", remedy="attachment: none, or host"
         )

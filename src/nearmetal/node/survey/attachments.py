@@ -44,9 +44,9 @@ _FOR_ROOT = AttachmentCheck(
 
 
 def wanted_by(arm: Arm) -> NetworkRequest | None:
-    """Return the network that an arm needs; None if it needs none of its own."""
+    """Return the network that an arm needs on this machine; None if it needs none of its own."""
     e = arm.environment
-    if not e.attachment.seated and not arm.placement.emulated:
+    if arm.placement.real or not (e.attachment.seated or arm.placement.emulated):
         return None
     return NetworkRequest(
         attachment=e.attachment,

@@ -32,10 +32,11 @@ class MpiLaunch:
 def interface_of(arm: RunningArm) -> str:
     """Return the network interface of the ranks: that of the attachment between instances, or loopback inside
     one instance."""
-    if len(arm.instances) > 1 and arm.node.real is not None:
-        return arm.node.real.interface
-    network = arm.trial.network
-    return "lo" if len(arm.instances) == 1 or network is None else network.seats[0].interface
+    if len(arm.instances) == 1:
+        return "lo"
+    if (network := arm.trial.network) is not None:
+        return network.seats[0].interface
+    return "lo" if arm.node.real is None else arm.node.real.interface
 
 
 def mpi_launch(
@@ -79,7 +80,8 @@ def _words(arm: RunningArm, launch: Launch) -> list[str]:
     network, or on this machine if the instances are on others."""
     node, software, network = arm.node, arm.software, arm.trial.network
     if len(arm.instances) > 1 and node.real is not None:
-        return [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label, "--", *launch.argv]
+        argv = launch.argv if network is None else network.hub_command(launch.argv)
+        return [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label, "--", *argv]
     if len(arm.instances) == 1 or network is None:
         return arm.instances[0].command(launch.argv)
     enter = [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label]
@@ -110,7 +112,7 @@ def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob
         forward=tuple(forward),
         yields=place.oversubscribe,
     )
-    hub = arm.node.real or network
+    hub = network or arm.node.real
     if len(arm.instances) == 1 or hub is None:
         return alone
     if arm.transport is Transport.SHM:

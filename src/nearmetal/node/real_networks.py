@@ -1,0 +1,410 @@
+"""The networks of instances on machines that are reached by ssh.
+
+For each network, every machine gets a network namespace whose eth0 is connected to the machine's named
+interface, and so does this machine, for mpirun. The names of the namespaces begin with the label of the run,
+and all links end with them. So `nearmetal clean` finds and removes what a killed run left."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from ..errors import RunError, UnavailableError, UsageError
+from ..host import Host, namespaces
+from ..model.environments.network import NetworkSettings, Seat
+from ..model.record import JsonValue
+from ..model.study import Arm, Attachment, Study
+from ..network.build import Network
+from ..network.plan import MAX_NETWORKS, RANGE, labelled, seat_names
+from ..network.shapes import SEAT, VXLAN_PORT
+from ..network.topology import HUB
+
+SECONDS = 60.0
+"""Time limit of one command on a machine."""
+_REACH_SECONDS = 10.0
+_CLOSED_PORT = 9
+_NOT_ROOT, _NO_PROGRAM, _NO_BRIDGE = 77, 78, 79
+_BELOW = IPv4Network("10.98.0.0/16")
+"""Addresses of routers on the network of the machines."""
+
+_BEGIN = f"""
+set -eu
+PATH=$PATH:/usr/sbin:/sbin
+ns=$1 parent=$2 own=$3 address=$4 number=$5 label=$6 mtu=$7 port=$8 below=$9
+shift 9
+[ "$(id -u)" = 0 ] || exit {_NOT_ROOT}
+command -v ip >/dev/null && command -v bridge >/dev/null || exit {_NO_PROGRAM}
+ip netns add "$ns"
+ip -n "$ns" link set lo up
+"""
+_END = """
+[ "$mtu" = 0 ] || ip -n "$ns" link set dev eth0 mtu "$mtu"
+ip -n "$ns" address add "$address" dev eth0
+ip -n "$ns" link set dev eth0 alias "$label" up
+"""
+_MACVLAN = 'ip link add link "$parent" name eth0 netns "$ns" type macvlan mode bridge'
+_VXLAN = f"""
+ip link add name eth0 netns "$ns" type vxlan id "$number" dev "$parent" local "$own" dstport {VXLAN_PORT}
+for peer do
+    bridge -netns "$ns" fdb append 00:00:00:00:00:00 dev eth0 dst "${{peer%%,*}}"
+done
+"""
+_BRIDGE = f"""
+bridge=$parent
+if [ -z "$(ip -oneline link show dev "$parent" type bridge)" ]; then
+    bridge=$(ip -oneline link show dev "$parent" | sed -n 's/.* master \\([^ ]*\\).*/\\1/p')
+    [ -n "$bridge" ] && [ -n "$(ip -oneline link show dev "$bridge" type bridge)" ] || exit {_NO_BRIDGE}
+fi
+ip link add name "$port" type veth peer name eth0 netns "$ns"
+ip link set dev "$port" alias "$label" master "$bridge" up
+"""
+_ROUTED = """
+ip netns add "$ns-router"
+ip -n "$ns-router" link set lo up
+ip link add link "$parent" name eth0 netns "$ns-router" type macvlan mode bridge
+ip -n "$ns-router" address add "$below" dev eth0
+ip -n "$ns-router" link set dev eth0 up
+ip -n "$ns-router" link add name seat type veth peer name eth0 netns "$ns"
+[ "$mtu" = 0 ] || ip -n "$ns-router" link set dev seat mtu "$mtu"
+ip -n "$ns-router" link set dev seat up
+ip -n "$ns-router" route add "${address%/*}" dev seat
+ip netns exec "$ns-router" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
+for peer do
+    rest=${peer#*,}
+    ip -n "$ns-router" route add "${rest%%,*}" via "${rest##*,}"
+done
+"""
+SHAPES: Mapping[Attachment, str] = {
+    Attachment.MACVLAN: _MACVLAN,
+    Attachment.VXLAN: _VXLAN,
+    Attachment.VETH_BRIDGE: _BRIDGE,
+    Attachment.VETH_ROUTED: _ROUTED,
+}
+"""How eth0 of a new namespace is connected, by attachment. $@: the machine's address, the instance's address
+and the router's address of each other machine, with commas."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attached:
+    """A machine on which namespaces are made.
+
+    name: in messages; '' for this machine.
+    interface: the interface to which they are connected.
+    address: its address.
+    """
+
+    name: str
+    host: Host
+    interface: str
+    address: str
+
+    @property
+    def title(self) -> str:
+        return f"node {self.name}" if self.name else "this machine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """The addresses of one network, for mpirun first.
+
+    inner: addresses of mpirun and the instances.
+    below: addresses of their routers.
+    """
+
+    subnet: IPv4Network
+    inner: tuple[IPv4Interface, ...]
+    below: tuple[IPv4Interface, ...]
+
+
+def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tuple[Ends, ...]:
+    """Return the addresses of each network. Networks with the same named subnet share it. No I/O.
+
+    settings: of each network.
+    count: addresses of each: of mpirun and of the instances.
+    first: number of the first subnet. Other runs on the same wire should have another.
+
+    Raises UsageError if a subnet is too small, or if there are too many networks.
+    """
+    if len(settings) > MAX_NETWORKS:
+        raise UsageError(f"a run holds at most {MAX_NETWORKS} networks, and this study asks for more")
+    used: dict[str, int] = {}
+    out = []
+    for number, own in enumerate(settings):
+        subnet = IPv4Network(own.subnet) if own.subnet else next_subnet(RANGE, first + number)
+        begin = used.get(str(subnet), 0) + 1
+        used[str(subnet)] = begin + count - 1
+        if begin + count > subnet.num_addresses - 1:
+            raise UsageError(
+                f"{subnet} has too few addresses", remedy="a larger network: subnet: 10.99.0.0/16"
+            )
+        routers = next_subnet(_BELOW, first + number)
+        out.append(
+            Ends(
+                subnet=subnet,
+                inner=tuple(IPv4Interface(f"{subnet[begin + i]}/{subnet.prefixlen}") for i in range(count)),
+                below=tuple(IPv4Interface(f"{routers[i + 1]}/{routers.prefixlen}") for i in range(count)),
+            )
+        )
+    return tuple(out)
+
+
+def next_subnet(within: IPv4Network, number: int) -> IPv4Network:
+    """Return the /24 with a number within a /16; it goes on with 0 behind 255."""
+    return IPv4Network((int(within[0]) + (number % 256 << 8), 24))
+
+
+def number_of(label: str) -> int:
+    """Return the number that the label of a run contains, below 2^24."""
+    digits = re.search(r"(?<=nearmetal-)[0-9a-f]{6}", label)
+    assert digits is not None, label
+    return int(digits[0], 16)
+
+
+@contextmanager
+def real_networks(
+    study: Study, label: str, hub: Attached, nodes: Sequence[Attached]
+) -> Iterator[dict[tuple[str, bool], Network]]:
+    """Make the networks of a study's arms over machines until exit; empty if all use the machines' own.
+
+    hub: this machine, on which mpirun runs.
+    nodes: in the order in which placements use them.
+
+    Yields the network of each arm, by its name and whether it is the A/A arm.
+
+    Raises UnavailableError, which names the machine, if one cannot have it, and UsageError.
+    """
+    first = study.design.baselines[0]
+    wanted: dict[tuple[str, bool], Arm] = {}
+    for arm in study.arms():
+        if arm.environment.attachment.seated:
+            wanted[arm.name, False] = arm
+            if arm.environment.name == first:
+                wanted[arm.name, True] = arm
+    settings = [arm.environment.network for arm in wanted.values()]
+    ends = plan_ends(settings, 1 + len(nodes), number_of(label) % 256) if wanted else ()
+    with ExitStack() as stack:
+        out = {}
+        for number, ((key, arm), own) in enumerate(zip(wanted.items(), ends, strict=True)):
+            used = nodes[: arm.placement.nodes]
+            out[key] = _made(stack, arm, labelled(number, label), number, own, (hub, *used))
+        yield out
+
+
+def _made(
+    stack: ExitStack, arm: Arm, label: str, number: int, ends: Ends, machines: Sequence[Attached]
+) -> Network:
+    """Make one network. machines: this one first."""
+    environment = arm.environment
+    places = (HUB, *seat_names(len(machines) - 1))
+    if environment.attachment is not Attachment.VXLAN:  # whose addresses no other machine sees
+        for machine in machines:
+            _require_free(machine, environment.attachment, ends)
+    facts: dict[str, JsonValue] = {}
+    for at, place in enumerate(places):
+        facts[place] = make_seat(stack, arm, f"{label}-{place}", number, ends, machines, at)
+    seats = tuple(
+        Seat(
+            netns=f"{namespaces.NETNS_DIRECTORY}/{label}-{place}",
+            address=str(address.ip),
+            interface=SEAT,
+            port="",
+        )
+        for place, address in zip(places, ends.inner, strict=False)
+    )
+    _require_reached(seats, machines, environment.attachment)
+    return Network(
+        label=label,
+        attachment=environment.attachment,
+        settings=environment.network,
+        mode=None,
+        subnet=str(ends.subnet),
+        hub_apart=True,
+        hub_netns=seats[0].netns,
+        hub_address=seats[0].address,
+        hub_interface=SEAT,
+        seats=seats[1:],
+        read_back=facts,
+        hub_enter=("nsenter", f"--net={seats[0].netns}", "--"),
+        meters={},
+    )
+
+
+def make_seat(
+    stack: ExitStack,
+    arm: Arm,
+    name: str,
+    number: int,
+    ends: Ends,
+    machines: Sequence[Attached],
+    at: int,
+) -> dict[str, JsonValue]:
+    """Make the namespace of one machine. Returns what its links are like.
+
+    name: of the namespace.
+    at: index of the machine.
+    """
+    machine, settings = machines[at], arm.environment.network
+    attachment = arm.environment.attachment
+    peers = [
+        f"{other.address},{inner.ip},{below.ip}"
+        for i, (other, inner, below) in enumerate(zip(machines, ends.inner, ends.below, strict=False))
+        if i != at
+    ]
+    words = [
+        *(name, machine.interface, machine.address, str(ends.inner[at])),
+        str((number_of(name) + number) % (1 << 24) or 1),
+        *(
+            name.rpartition("-")[0],
+            str(settings.mtu or 0),
+            f"nm{number_of(name):06x}-{number}{'h' if at == 0 else 's'}",
+        ),
+        *(str(ends.below[at]), *peers),
+    ]
+    script = _BEGIN + SHAPES[attachment] + _END + _route(attachment, settings, ends, at)
+    for made in (f"{name}-router", name) if attachment is Attachment.VETH_ROUTED else (name,):
+        stack.callback(_delete, machine.host, made)
+    done = machine.host.run(["sh", "-c", script, "sh", *words], timeout=SECONDS)
+    if not done.ok:
+        raise _refusal(machine, attachment, done.returncode, done.failure())
+    shown = _command(machine.host, ["ip", "-n", name, "-details", "-oneline", "link", "show", "dev", SEAT])
+    routes = _command(machine.host, ["ip", "-n", name, "route", "show"])
+    mtu = re.search(r" mtu (\d+)", shown)
+    return {
+        "machine": machine.name,
+        "interface": SEAT,
+        "over": machine.interface,
+        "mtu": int(mtu[1]) if mtu else None,
+        "link": " ".join(shown.split()),
+        "routes": [" ".join(line.split()) for line in routes.splitlines()],
+    }
+
+
+def _route(attachment: Attachment, settings: NetworkSettings, ends: Ends, at: int) -> str:
+    """Return the lines that set the route to the other instances; '' if the kernel's own is right."""
+    words = [] if settings.rto_min is None else ["rto_min", f"{round(settings.rto_min * 1000)}ms"]
+    if settings.congestion_control is not None:
+        words += ["congctl", settings.congestion_control]
+    route = f'ip -n "$ns" route replace {ends.subnet} dev eth0'
+    if attachment is Attachment.VETH_ROUTED:
+        router = ends.below[at].ip
+        via = f"via {router} src {ends.inner[at].ip}"
+        return f'ip -n "$ns" route add {router} dev eth0\n{route} {via} {shlex.join(words)}\n'
+    if not words:
+        return ""
+    return f"{route} proto kernel scope link src {ends.inner[at].ip} {shlex.join(words)}\n"
+
+
+def _refusal(machine: Attached, attachment: Attachment, code: int, failure: str) -> UnavailableError:
+    what = f"{machine.title}: attachment {attachment.value}"
+    match code:
+        case _ if code == _NOT_ROOT:
+            remedy = f"user: root for {machine.name} in the inventory" if machine.name else "run as root"
+            return UnavailableError(f"{what} needs root there", remedy=f"{remedy}, or attachment: host")
+        case _ if code == _NO_PROGRAM:
+            return UnavailableError(f"{what} needs ip and bridge there", remedy="apt-get install iproute2")
+        case _ if code == _NO_BRIDGE:
+            return UnavailableError(
+                f"{what}: {machine.interface} is neither a bridge nor a port of one",
+                remedy="attachment: macvlan, or make it a port of a bridge that has its address",
+            )
+    return UnavailableError(f"{what}: {failure}", remedy="attachment: host, or one that its kernel has")
+
+
+def _require_free(machine: Attached, attachment: Attachment, ends: Ends) -> None:
+    """Check that the addresses are not in use on the network of the machines, as far as a machine knows."""
+    routes = _command(machine.host, ["ip", "-4", "-oneline", "route", "show"])
+    wanted = [ends.subnet]
+    if attachment is Attachment.VETH_ROUTED:
+        wanted.append(ends.below[0].network)
+    for line in routes.splitlines():
+        for word in line.split()[:1]:
+            with suppress(ValueError):
+                known = IPv4Network(word)
+                if known.prefixlen and any(known.overlaps(own) for own in wanted):
+                    raise UnavailableError(
+                        f"{machine.title}: attachment {attachment.value}: the addresses of {ends.subnet} are "
+                        f"in use there: {line.strip()}",
+                        remedy="another network: {subnet: ...}",
+                    )
+
+
+def _require_reached(seats: Sequence[Seat], machines: Sequence[Attached], attachment: Attachment) -> None:
+    """Check that the instances answer mpirun: a switch may drop frames of unknown senders, and a firewall
+    tunnels. Nothing listens there, so a connection is refused."""
+    with namespaces.entered(seats[0].netns):
+        for seat, machine in zip(seats[1:], machines[1:], strict=True):
+            try:
+                socket.create_connection((seat.address, _CLOSED_PORT), _REACH_SECONDS).close()
+            except ConnectionRefusedError:
+                continue
+            except OSError as e:
+                raise UnavailableError(
+                    f"{machine.title}: nothing comes through attachment {attachment.value} over "
+                    f"{machine.interface}: {e.strerror or e}",
+                    remedy="let the network of the machines pass it, or write attachment: host",
+                ) from e
+
+
+def _delete(host: Host, name: str) -> None:
+    host.run(
+        [
+            "sh",
+            "-c",
+            'PATH=$PATH:/usr/sbin:/sbin; [ ! -e "/run/netns/$1" ] || ip netns delete "$1"',
+            "sh",
+            name,
+        ],
+        timeout=SECONDS,
+    )
+
+
+def _command(host: Host, argv: Sequence[str]) -> str:
+    done = host.run(argv, timeout=SECONDS)
+    if not done.ok:
+        raise RunError(done.failure())
+    return done.stdout
+
+
+def reached_by(host: Host, interface: str, nodes: Sequence[tuple[str, Host]]) -> tuple[Attached, ...]:
+    """Return this machine, with the interface by which it reaches the nodes, and each node with its own.
+
+    host: this machine.
+    interface: name of the interface of the nodes.
+    nodes: with their names.
+
+    Raises UnavailableError if a node has no address there, or if this machine has no route to the first.
+    """
+    found = [
+        Attached(
+            name=name, host=there, interface=interface, address=interface_address(there, name, interface)
+        )
+        for name, there in nodes
+    ]
+    target = found[0].address
+    done = host.run(["ip", "-4", "-oneline", "route", "get", target], timeout=SECONDS)
+    words = done.stdout.split()
+    if not done.ok or "dev" not in words or "src" not in words:
+        raise UnavailableError(
+            f"this machine has no route to {target}, the address of {interface} on {found[0].name}",
+            remedy="nodes: interface: one that this machine reaches",
+        )
+    own, address = words[words.index("dev") + 1], words[words.index("src") + 1]
+    return Attached(name="", host=host, interface=own, address=str(IPv4Address(address))), *found
+
+
+def interface_address(host: Host, name: str, interface: str) -> str:
+    """Return the IPv4 address of an interface. Raises UnavailableError, which names the node."""
+    done = host.run(["ip", "-4", "-oneline", "address", "show", "dev", interface], timeout=SECONDS)
+    for word in done.stdout.split():
+        with suppress(ValueError):
+            if "/" in word:
+                return str(IPv4Interface(word).ip)
+    raise UnavailableError(
+        f"node {name} has no address on an interface {interface}",
+        remedy=f"nodes: interface: one of those that  ssh {shlex.quote(name)} ip address  shows",
+    )

@@ -1,0 +1,155 @@
+"""Networks over machines: their addresses, what they are made of, and machines that cannot have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.study_file.conftest import catalog
+from tests.unit.study_file.test_study_file_machines import text
+
+from nearmetal.errors import UnavailableError, UsageError
+from nearmetal.host import Completed
+from nearmetal.model.environments.network import NetworkSettings
+from nearmetal.model.study import Arm, Attachment
+from nearmetal.node.real_networks import SHAPES, Attached, interface_address, make_seat, plan_ends, reached_by
+from nearmetal.study_file import Catalog, load_text
+from nearmetal.study_file.checks import BETWEEN_MACHINES
+from nearmetal.testing.fake_host import FakeHost
+
+__all__ = ["catalog"]
+
+ROUTES = "default via 10.1.0.254 dev ib0\n10.1.0.0/24 dev ib0 proto kernel scope link src 10.1.0.2\n"
+
+
+class Machine(FakeHost):
+    """Answers the scripts that make networks with an exit status, and what reads them back with text."""
+
+    def __init__(self, returncode: int = 0, stderr: str = "") -> None:
+        super().__init__()
+        self.returncode, self.stderr = returncode, stderr
+        self.scripts: list[Sequence[str]] = []
+
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Any:
+        if argv[:2] == ("sh", "-c"):
+            self.scripts.append(argv)
+            return Completed(
+                argv=argv, returncode=self.returncode, stdout="", stderr=self.stderr, seconds=0.0
+            )
+        if argv[:2] == ("ip", "-n"):
+            return (
+                "5: eth0@if2: <UP> mtu 1400 qdisc noqueue\n" if "link" in argv else "10.99.0.0/24 dev eth0\n"
+            )
+        answers: Mapping[tuple[str, ...], str] = {
+            ("ip", "-4", "-oneline", "route", "show"): ROUTES,
+            (
+                "ip",
+                "-4",
+                "-oneline",
+                "address",
+                "show",
+                "dev",
+                "ib0",
+            ): "2: ib0 inet 10.1.0.2/24 scope global ib0",
+            ("ip", "-4", "-oneline", "address", "show", "dev", "eth7"): "",
+            ("ip", "-4", "-oneline", "route", "get", "10.1.0.2"): "10.1.0.2 dev eth3 src 10.1.0.9 uid 0",
+        }
+        return answers[argv]
+
+
+def arm(catalog: Catalog, box: str) -> Arm:
+    study = load_text(text(box=box), "s.yaml", catalog, seed=1)
+    (found,) = [a for a in study.arms() if a.environment.name == "box"]
+    return found
+
+
+def made(host: Machine, found: Arm, name: str = "n1") -> Any:
+    """Make the place of the first instance. mpirun and it are on two machines."""
+    (ends,) = plan_ends([found.environment.network], 2, 0)
+    machines = [
+        Attached(name="", host=Machine(), interface="eth3", address="10.1.0.9"),
+        Attached(name=name, host=host, interface="ib0", address="10.1.0.2"),
+    ]
+    with ExitStack() as stack:
+        return make_seat(stack, found, "nearmetal-0000ff-net3-a", 3, ends, machines, 1)
+
+
+def test_every_network_has_addresses_of_its_own() -> None:
+    first, second, third, fourth = plan_ends(
+        [
+            NetworkSettings(),
+            NetworkSettings(subnet="192.168.7.0/28"),
+            NetworkSettings(mtu=1400),
+            NetworkSettings(subnet="192.168.7.0/28"),
+        ],
+        3,
+        254,
+    )
+    assert list(map(str, first.inner)) == ["10.99.254.1/24", "10.99.254.2/24", "10.99.254.3/24"]
+    assert str(third.subnet) == "10.99.0.0/24" and str(third.below[2]) == "10.98.0.3/24"
+    assert not set(second.inner) & set(fourth.inner) and str(fourth.inner[0]) == "192.168.7.4/28"
+    with pytest.raises(UsageError, match=r"192\.168\.7\.0/29 has too few addresses"):
+        plan_ends([NetworkSettings(subnet="192.168.7.0/29")], 7, 0)
+    assert len(plan_ends([NetworkSettings(subnet="192.168.7.0/29")], 6, 0)[0].inner) == 6
+
+
+def test_each_attachment_of_machines_has_a_shape() -> None:
+    assert set(SHAPES) == set(BETWEEN_MACHINES)
+
+
+@pytest.mark.parametrize("attachment", BETWEEN_MACHINES)
+def test_machines_are_told_their_peers_and_the_label(attachment: Attachment, catalog: Catalog) -> None:
+    host = Machine()
+    more = "network: {mtu: 1400, rto_min: 2 ms, congestion_control: cubic}"
+    facts = made(host, arm(catalog, f"attachment: {attachment}, {more}"))
+    script, _, name, parent, own, address, number, label, mtu, *peers = host.scripts[0][2:]
+    assert (name, parent, own, address) == ("nearmetal-0000ff-net3-a", "ib0", "10.1.0.2", "10.99.0.2/24")
+    assert (number, label, mtu) == (str(0xFF + 3), "nearmetal-0000ff-net3", "1400")
+    assert peers == ["nm0000ff-3s", "10.98.0.2/24", "10.1.0.9,10.99.0.1,10.98.0.1"]
+    assert "rto_min 2ms congctl cubic" in script
+    assert facts["mtu"] == 1400 and facts["machine"] == "n1" and facts["over"] == "ib0"
+    deleted = [argv[-1] for argv in host.scripts[1:]]
+    routers = ["nearmetal-0000ff-net3-a-router"] if attachment is Attachment.VETH_ROUTED else []
+    assert deleted == ["nearmetal-0000ff-net3-a", *routers]
+
+
+@pytest.mark.parametrize(
+    ("returncode", "stderr", "what", "remedy"),
+    [
+        (77, "", "node n1: attachment macvlan needs root there", "user: root for n1 in the inventory"),
+        (78, "", "needs ip and bridge there", "apt-get install iproute2"),
+        (79, "", "ib0 is neither a bridge nor a port of one", "attachment: macvlan"),
+        (2, "RTNETLINK answers: Operation not supported", "Operation not supported", "attachment: host"),
+    ],
+)
+def test_a_machine_that_cannot_have_a_network_is_named(
+    returncode: int, stderr: str, what: str, remedy: str, catalog: Catalog
+) -> None:
+    with pytest.raises(UnavailableError) as caught:
+        made(Machine(returncode, stderr), arm(catalog, "attachment: macvlan"))
+    assert what in caught.value.what and remedy in str(caught.value.remedy)
+
+
+def test_the_scripts_themselves_refuse_users_without_privileges(catalog: Catalog) -> None:
+    """As nobody if these tests run as root."""
+    from tests.contract.test_backends_unprivileged import as_nobody
+
+    from nearmetal.host import LocalHost
+
+    host = Machine()
+    made(host, arm(catalog, "attachment: macvlan"))
+    argv = list(host.scripts[0])
+    words = argv if not LocalHost().is_root() else as_nobody(*argv)
+    assert LocalHost().run(words, timeout=60, cwd=Path("/")).returncode == 77
+
+
+def test_this_machine_is_attached_where_it_reaches_the_nodes() -> None:
+    host = Machine()
+    hub, node = reached_by(host, "ib0", [("n1", host)])
+    assert (hub.name, hub.interface, hub.address) == ("", "eth3", "10.1.0.9")
+    assert (node.name, node.interface, node.address) == ("n1", "ib0", "10.1.0.2")
+    with pytest.raises(UnavailableError, match=r"node n1 has no address on an interface eth7"):
+        interface_address(host, "n1", "eth7")
