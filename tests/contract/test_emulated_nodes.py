@@ -144,7 +144,7 @@ def test_without_delay_the_kernel_alone_forwards(tools: Tools, tmp_path: Path) -
         assert isinstance(told, dict) and told["delay_by"] == "bridge"
 
 
-@pytest.mark.parametrize("attachment", [Attachment.VETH_BRIDGE, Attachment.MACVLAN])
+@pytest.mark.parametrize("attachment", [Attachment.VETH_BRIDGE, Attachment.MACVLAN, Attachment.OVS])
 def test_containers_of_both_nodes_reach_each_other(
     tools: Tools, tmp_path: Path, attachment: Attachment
 ) -> None:
@@ -154,6 +154,7 @@ def test_containers_of_both_nodes_reach_each_other(
         for a, b in ((0, 1), (0, 2), (1, 3)):  # one node, then two
             assert sent(seats[a].netns, seats[b].netns, seats[b].address, 20_000)
         assert network.hub_apart and network.trouble() == ""
+        assert (network.mode in ("system", "netdev")) == (attachment is Attachment.OVS)
 
 
 def test_a_bare_node_is_the_machine_by_another_name_on_another_network(tools: Tools, tmp_path: Path) -> None:

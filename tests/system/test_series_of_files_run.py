@@ -39,7 +39,7 @@ def test_the_series_of_the_examples_runs_beside_its_table(here: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)
-    assert (form["study"], form["scale"], form["notes"][-1]) == ("boxes", None, "Instances by namespaces.")
+    assert (form["study"], form["scale"], form["notes"][-1]) == ("boxes", None, "Containers by namespaces.")
     assert form["paper"]["title"] == "Containers on our last machine"
     compute, messages = form["parts"]
     assert all(p["result"]["blocks"] == 1 and not p["result"]["failed_trials"] for p in (compute, messages))
@@ -52,6 +52,16 @@ def test_the_series_of_the_examples_runs_beside_its_table(here: Path) -> None:
     assert cg["published"]["text"] == "12 to 19 %" and [o["what"] for o in cg["ours"]] == ["cg"]
     html = (here / form["report"]).read_text().replace("\u00a0", " ")
     assert "Containers on our last machine" in html and "12 to 19 %" in html
+    text = nearmetal("analyze", "--all", cwd=here).stdout
+    for part in form["parts"]:
+        own = text[text.index(f"All of part {part['part']}: {part['title']}") :]
+        assert all(c["metric"] in own for c in part["result"]["cells"]), "every figure of the part"
+    plan = here / compute["result"]["results_dir"] / "plan.json"
+    plan.write_text(plan.read_text().replace('"schema": ', '"schema": 99'))
+    done = nearmetal("analyze", "--json", cwd=here)
+    gap, whole = json.loads(done.stdout)["parts"]
+    assert done.returncode == 4 and gap["result"] is None and whole == messages
+    assert gap["why"].startswith("its results cannot be read: ") and "schema" in gap["why"]
 
 
 def test_a_series_that_was_killed_goes_on_where_it_was(here: Path) -> None:
@@ -62,6 +72,8 @@ def test_a_series_that_was_killed_goes_on_where_it_was(here: Path) -> None:
     nearmetal("clean", cwd=here)
     before = json.loads(nearmetal("status", "--json", cwd=here).stdout)["parts"]
     assert [p["results_dir"] is None for p in before] == [False, True]
+    plan = json.loads(nearmetal("resume", "--dry-run", "--max-blocks", "9", "--json", cwd=here).stdout)
+    assert [p["blocks_done"] + p["estimated_blocks"] for p in plan["parts"]] == [9, 9]
     done = nearmetal("resume", "--time", "4m", "--max-blocks", "1", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)

@@ -13,7 +13,7 @@ from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import read_series
 from nearmetal.cli.series.planning import requested_series
-from nearmetal.cli.series.running import has_open_cells
+from nearmetal.cli.series.results import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
 from nearmetal.model.published import Likeness, Quantity
@@ -154,15 +154,17 @@ def test_time_is_asked_over_every_number_of_ranks_and_without_binding() -> None:
     assert part(series(1), "q3").study is not None
 
 
-def test_macvlan_joins_containers_of_two_nodes() -> None:
+def test_macvlan_and_open_vswitch_join_containers_of_two_nodes() -> None:
     arms = study(series(8), "nodes").arms()
     assert {(a.environment.attachment, a.placement.nodes, a.placement.tasks) for a in arms} == {
         (Attachment.HOST, 2, 4),
         (Attachment.VETH_BRIDGE, 2, 4),
         (Attachment.MACVLAN, 2, 4),
+        (Attachment.OVS, 2, 4),
     }
-    assert part(series(8, lacking=(Attachment.MACVLAN,)), "nodes").study is None
-    assert str(part(series(8), "ovs").left_out[0]).startswith("open-vswitch-across-nodes: ")
+    without = part(series(8, lacking=(Attachment.MACVLAN, Attachment.OVS)), "nodes")
+    assert [o.what for o in without.left_out] == ["container-macvlan", "container-ovs"]
+    assert without.study is not None and len(without.study.arms()) == 2
 
 
 def test_containers_run_under_two_kernels_and_several_in_a_guest_are_named() -> None:
@@ -204,7 +206,9 @@ def test_parts_are_chosen_in_order_and_share_what_time_is_left() -> None:
 def test_a_plan_starts_nothing_and_says_so() -> None:
     host = FakeHost(absent=("/sys/*", "/proc/*"), cpus=(0, 1))
     planned = narrow(files(), offer_planned(files(), host, None), seed=1, max_time=60.0)
-    assert planned.notes[-1] == "Instances by lxc where it works here, else by namespaces: the run finds out."
+    assert (
+        planned.notes[-1] == "Containers by lxc where it works here, else by namespaces: the run finds out."
+    )
     assert {e.backend for e in study(planned, "q1").environments} == {"native", "lxc"}
     only = narrow(files(), offer_planned(files(), host, "namespaces"), seed=1, max_time=60.0)
     assert {e.backend for e in study(only, "q1").environments} == {"native", "namespaces"}

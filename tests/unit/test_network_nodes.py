@@ -15,7 +15,7 @@ from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment, Environment, NodeLink, Placement, Transport
 from nearmetal.network import plan
 from nearmetal.network.build import Emulation
-from nearmetal.network.nodes import DEVICE, SLOT, SWITCH, UPLINK
+from nearmetal.network.nodes import DEVICE, SLOT, SWITCH, UPLINK, switch_ports
 from nearmetal.network.plan import NetworkPlan, NetworkRequest
 from nearmetal.node.links import relay_argv
 from nearmetal.report.tables.cells import shape_text
@@ -73,6 +73,20 @@ def test_macvlan_links_of_a_node_share_a_device_at_its_bridge() -> None:
     assert not any(name.startswith("port") for _, name in links)
 
 
+def test_each_node_has_an_open_vswitch_that_a_pair_joins_to_its_bridge() -> None:
+    topology = one(want(Attachment.OVS, nodes=2, instances=4)).topology
+    assert [switch_ports(topology, node) for node in ("hub", "node1")] == [
+        [DEVICE, "port0", "port1"],
+        [DEVICE, "port2", "port3"],
+    ]
+    links = {(k.at, k.name): k for k in topology.links}
+    for node in ("hub", "node1"):
+        slot = links[node, SLOT]
+        assert slot.master == "br0" and slot.peer == (node, DEVICE) and links[node, UPLINK].master == "br0"
+    inner = [k for k in topology.links if k.name in (SLOT, DEVICE, "eth0") or k.name.startswith("port")]
+    assert len(inner) == 2 * 2 + 2 * 4 and all(k.offloads == {"tx": False} for k in inner)
+
+
 def test_bare_nodes_are_the_seats() -> None:
     own = one(want(Attachment.HOST, instances=3))
     assert own.seat_places == own.nodes == ("node0", "node1", "node2")
@@ -107,7 +121,7 @@ def test_each_arm_has_nodes_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (want(Attachment.OVS), "join instances by veth-bridge or macvlan, not by ovs"),
+        (want(Attachment.VXLAN), "join instances by veth-bridge, macvlan or ovs, not by vxlan"),
         (
             replace(want(Attachment.MACVLAN), settings=NetworkSettings(mode="private")),
             "not by macvlan in mode private",

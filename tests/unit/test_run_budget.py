@@ -44,7 +44,7 @@ def test_a_budget_that_holds_two_looks_needs_no_word() -> None:
     assert note(designed(max_blocks=3), block_seconds=30.0) is None
 
 
-@pytest.mark.parametrize(("block_seconds", "holds"), [(10.0, 8), (50.0, 1), (1000.0, 0)])
+@pytest.mark.parametrize(("block_seconds", "holds"), [(10.0, 8), (50.0, 1), (1000.0, 1)])
 def test_the_time_that_would_hold_them_is_named(block_seconds: float, holds: int) -> None:
     said = note(STUDY, block_seconds=block_seconds)
     assert said is not None and said.startswith(f"about {holds} round")

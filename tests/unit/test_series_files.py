@@ -8,34 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.api import images
 from nearmetal.api.catalog import catalog
 from nearmetal.api.series import paper_of, read_series, series_output, write_series_files
-from nearmetal.cli.measure.runs import _not_of_parts
-from nearmetal.cli.options import RunOptions
-from nearmetal.cli.series import planning, running
-from nearmetal.cli.series.planning import RequestedSeries
+from nearmetal.api.studies import study_from
+from nearmetal.cli.common import in_parts
+from nearmetal.cli.series.planning import RequestedSeries, requested_series
 from nearmetal.cli.series.results import frozen_series
 from nearmetal.cli.series.running import create
-from nearmetal.errors import BusyError, ExitCode, StudyError, UnavailableError, UsageError
-from nearmetal.images.build import build_seconds
-from nearmetal.images.store import ImageStore
-from nearmetal.model.design import Mode
-from nearmetal.model.environments.guest import GuestSettings
-from nearmetal.model.environments.image import ImageDefinition
+from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.model.series import Figure, Omission, Scale
 from nearmetal.model.series_file import RankChoice, SeriesFiles
-from nearmetal.model.study import Attachment, Study
+from nearmetal.model.study import Attachment
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.series import PartResult, series_text
-from nearmetal.run.run import Outcome
-from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series, series_names
 from nearmetal.study_file import load_text
 from nearmetal.study_file.series import _without_placing, series_schema
-from nearmetal.testing.fake_host import FakeHost
 
 SERIES = """\
 name: mine
@@ -294,6 +284,7 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
             "published.toml:13:9  number[0].value: must be a finite number",
         ),
         ("published.toml", "[1, 4]", "[1, 4", "published.toml:14:1  not readable as TOML"),
+        ("published.toml", TABLE, "", "published.toml:1:1  paper: missing"),
     ],
 )
 def test_a_mistake_is_told_with_its_file_line_and_column(
@@ -323,6 +314,21 @@ def test_the_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
         read(here)
     files = {Path(p.file).name for p in told.value.problems}
     assert files == {"series.yaml", "cpu.yaml", "messages.yaml", "published.toml"}
+
+
+def test_a_directory_without_a_series_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"the directory has no series\.yaml") as told:
+        study_from(str(tmp_path), 1)
+    assert told.value.where == str(tmp_path)
+
+
+@pytest.mark.parametrize("only", [["nope"], ["cpu,nope"], [","], [""]])
+def test_only_parts_that_there_are_can_be_chosen(tmp_path: Path, only: list[str]) -> None:
+    options = in_parts(str(written(tmp_path)), only=only)
+    assert options is not None
+    with pytest.raises(UsageError, match="--only: no part") as told:
+        requested_series(options)
+    assert told.value.remedy == "one of cpu, net"
 
 
 def test_a_scale_belongs_to_built_in_studies(tmp_path: Path) -> None:
@@ -423,50 +429,6 @@ def test_parts_without_a_backend_are_absent_and_a_series_without_parts_does_not_
     assert told.value.remedy == "apt install lxc"
 
 
-def test_an_older_series_without_left_out_and_figures_is_still_read(tmp_path: Path) -> None:
-    files = read(written(tmp_path))
-    made = create(narrow(files, offer(), seed=1, max_time=1.0), tmp_path / "results", "")
-    stored = json.loads((made.path / "series.json").read_text())
-    for part in stored["parts"]:
-        del part["figures"], part["left_out"]
-    stored["parts"][0]["places"] = {"1 per node": "box/1x1"}
-    (made.path / "series.json").write_text(json.dumps(stored))
-    cpu, net = frozen_series(made).parts
-    assert cpu.figures == (Figure.PACKING,) and net.figures == (Figure.OVERHEADS,) and net.left_out == ()
-
-
-def test_images_that_are_not_built_are_found_with_those_of_the_kernels_of_guests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(images, "image_store", lambda: ImageStore(tmp_path / "images"))
-    monkeypatch.setattr(images, "has_kernel", lambda image: False)
-    files = read(written(tmp_path))
-    cpu = files.studies["cpu"]
-    assert images.unbuilt_images(cpu) == {}
-    native, box = cpu.environments
-    guest = replace(box, guest=GuestSettings())
-    assert list(images.unbuilt_images(replace(cpu, environments=(native, guest)))) == ["debian-kernel"]
-    named = replace(guest, image="debian-mpi", guest=GuestSettings(kernel="trixie-kernel"))
-    found = images.unbuilt_images(replace(cpu, environments=(native, named)))
-    assert list(found) == ["debian-mpi", "trixie-kernel"]
-    assert build_seconds(found["debian-mpi"]) > build_seconds(found["trixie-kernel"]) > 0
-    monkeypatch.setattr(images, "has_kernel", lambda image: True)
-    assert images.unbuilt_images(replace(cpu, environments=(native, guest))) == {}
-
-
-def test_a_plan_names_the_images_that_are_built_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
-    odd = ImageDefinition(name="odd", suite="host", packages=("gcc", "make"))
-    monkeypatch.setattr(planning, "unbuilt_images", lambda _study: {"odd": odd})
-    planning.show_series(series, json=False, blocks=1)
-    told = capsys.readouterr().out
-    assert "image odd is not built and is built first: about 0:00:" in told
-    planning.show_series(series, json=True, blocks=1)
-    assert json.loads(capsys.readouterr().out)["images_to_build"] == {"odd": build_seconds(odd)}
-
-
 def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_path: Path) -> None:
     here = written(tmp_path, ("messages.yaml", "mine-net", "mine-cpu-2nd"))
     series = narrow(read(here), offer(), seed=1, max_time=60.0)
@@ -477,45 +439,3 @@ def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_pa
     longer = ResultsDirectory.create(made.path, net.study.name, study_yaml="name: x")
     (longer.path / "plan.json").write_text("{}")
     assert made.part(cpu) is None and made.part(net) is not None
-
-
-def test_another_backend_needs_a_list_in_the_series_file(tmp_path: Path) -> None:
-    host = FakeHost(absent=("/sys/*", "/proc/*"), cpus=(0, 1))
-    files = read(written(tmp_path, ("series.yaml", "  backends: {lxc: [lxc, namespaces]}\n", "")))
-    assert offer_planned(files, host, None).stand_ins == {}
-    with pytest.raises(UsageError, match="mine has no list of backends"):
-        offer_planned(files, host, "namespaces")
-
-
-def test_an_image_that_another_process_builds_stops_only_its_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def build(study: Study, progress: object) -> None:
-        raise BusyError("another process builds image odd", remedy="wait for it")
-
-    monkeypatch.setattr(running, "build_images", build)
-    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
-    made = create(series, tmp_path / "results", "")
-
-    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
-        raise AssertionError("nothing starts without its image")
-
-    code = running.run_parts(made, series, start, RunOptions(json=True), seconds=60.0)
-    assert code == ExitCode.FAILED_TRIALS
-    assert set(made.ends().values()) == {"did not run: another process builds image odd"}
-    assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]
-
-
-@pytest.mark.parametrize(
-    ("margin", "options", "mode", "word"),
-    [
-        ("3 %", RunOptions(), None, "--margin"),
-        (None, RunOptions(engine="local"), None, "--engine"),
-        (None, RunOptions(), Mode.PLAIN, "--mode"),
-    ],
-)
-def test_options_that_parts_do_not_have_are_refused(
-    margin: str | None, options: RunOptions, mode: Mode | None, word: str
-) -> None:
-    with pytest.raises(UsageError, match=f"{word} does not apply to a study in parts"):
-        _not_of_parts(margin, options, mode)

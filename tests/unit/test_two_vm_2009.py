@@ -32,6 +32,7 @@ from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.run.estimate import estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.samplers import Header, Sample, SampleSection
 from nearmetal.studies import find_series, series_names
@@ -187,7 +188,7 @@ def test_a_plan_starts_nothing() -> None:
     host = FakeHost(absent=("/sys/*", "/proc/*"), programs={"lmp": "/usr/bin/lmp"}, cpus=(0, 1))
     assert NAME in series_names()
     made = planned(host, "namespaces", only=("cores",))
-    assert made.keys == ("cores",) and made.notes[-1] == "Instances by namespaces."
+    assert made.keys == ("cores",) and made.notes[-1] == "Containers by namespaces."
     assert study(made, "cores").environments[0].image == HOST
     bare = FakeHost(absent=("/sys/*", "/proc/*"), missing=("lmp",), cpus=(0, 1))
     assert study(planned(bare, "namespaces"), "cores").environments[0].image == IMAGE
@@ -198,7 +199,7 @@ def test_a_plan_starts_nothing() -> None:
 def test_a_plan_by_xen_is_of_guests_alike_those_of_qemu() -> None:
     host = FakeHost(absent=("/sys/*", "/proc/*"), programs={"lmp": "/usr/bin/lmp"}, cpus=(0,))
     both = {backend: planned(host, backend) for backend in ("xen", "qemu")}
-    assert "Instances by xen" in both["xen"].notes[-1]
+    assert "Guests by xen" in both["xen"].notes[-1]
     own, other = (study(both[b], "scenarios") for b in ("xen", "qemu"))
     assert [a.name for a in own.arms()] == ["one-vm/1x2", "two-vms/2x1", "bare/1x2"]
     guests = [e for e in own.environments if e.backend == "xen"]
@@ -422,3 +423,12 @@ def test_a_figure_of_a_place_that_was_not_measured_is_left_open() -> None:
     assert grid.heads[1] == "scenario 1, here (TCG, no KVM)" and grid.heads[3] == "scenario 2, here"
     values: Any = printed_json(own, {}, ())
     assert [v["value"] for v in values] == [None, None]
+
+
+def test_the_estimate_counts_tasks_that_share_a_cpu_and_the_sizes_of_the_paper() -> None:
+    def seconds(key: str, scale: Scale) -> float:
+        return estimate(study(series(2, virtual=False, scale=scale), key)).block_seconds
+
+    # Containers of two tasks: 20 steps of 32,000 atoms, and 1000 steps of 340,736.
+    assert seconds("scenarios", Scale.SMALL) == pytest.approx(2 * seconds("cores", Scale.SMALL))
+    assert seconds("cores", Scale.PAPER) > 100 * seconds("cores", Scale.SMALL)

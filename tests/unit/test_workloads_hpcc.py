@@ -315,3 +315,17 @@ def test_values_that_are_none(word: str) -> None:
     text = PRINTED.replace("StarDGEMM_Gflops=6.93522", f"StarDGEMM_Gflops={word}")
     found = {m.name: m for m in parsed(text).metrics}["EP-DGEMM"]
     assert found.value is None and "gives no EP-DGEMM" in found.reason
+
+
+def test_the_estimate_knows_the_size_and_which_part_of_it_is_vector_code() -> None:
+    """An emulator slows vector code down far more than other work."""
+    small, large = hpcc(n=400), hpcc(n="auto", memory=GIB)
+    assert Hpcc().seconds(small) < 1.1 and Hpcc().seconds(large) > 40
+    assert Hpcc().seconds(hpcc(n=4000), 4) < Hpcc().seconds(hpcc(n=4000)) / 2
+    assert 0 < Hpcc().vectorised(large) < Hpcc().seconds(large)
+    reference = hpcc(n="auto", memory=GIB, blas="reference")
+    assert Hpcc().vectorised(reference) == 0 and Hpcc().seconds(reference) > Hpcc().seconds(large)
+    swept = hpl(n="auto", memory=GIB)
+    assert Hpl().vectorised(swept) == pytest.approx(5 * Hpcc().vectorised(large)), "five block sizes"
+    own = hpl(n="auto", memory=GIB, program="/opt/xhpl")
+    assert Hpl().seconds(own) == Hpl().vectorised(own) < Hpl().seconds(swept)

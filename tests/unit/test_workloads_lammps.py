@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.workloads.applications.contract import Output, Parsed, Place
-from nearmetal.workloads.applications.lammps import RANK_BYTES, SECTIONS, Lammps, atoms, box, grid, memory
+from nearmetal.workloads.applications.lammps import (
+    ATOM_SECONDS,
+    RANK_BYTES,
+    SECTIONS,
+    START_SECONDS,
+    Lammps,
+    atoms,
+    box,
+    grid,
+    memory,
+)
 from nearmetal.workloads.parameter import Choices, Value
 
 #: What LAMMPS of 29 Sep 2021 printed on two ranks.
@@ -197,3 +207,13 @@ def test_input_script_has_the_requested_sizes() -> None:
     assert Lammps().needs(own).programs == ("/opt/lammps/bin/lmp",) and not Lammps().needs(own).packages
     assert Lammps().command(own, place()).argv[0] == "/opt/lammps/bin/lmp"
     assert "absolute path" in (Lammps().problem(choices(program="bin/lmp"), place()) or "")
+
+
+def test_the_estimate_grows_with_atoms_and_steps_of_a_rank() -> None:
+    def seconds(ranks: int = 1, **values: Value) -> float:
+        return Lammps().seconds(choices(**values), ranks) - START_SECONDS
+
+    assert seconds(steps=1000) == pytest.approx(10 * seconds(steps=100))
+    assert seconds(ranks=2) == pytest.approx(seconds() / 2)
+    assert seconds(ranks=2, scaling="ranks") == seconds() == pytest.approx(32_000 * 100 * ATOM_SECONDS)
+    assert seconds(cells="auto") > seconds()

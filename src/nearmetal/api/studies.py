@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model.study import Study
-from ..studies import builtin, names, series_names
+from ..studies import SERIES_FILE, builtin, names, series_names
 from ..study_file import dump_study, load_study, load_text
 from .catalog import catalog
 
@@ -36,6 +36,12 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
     """
     chosen = draw_seed() if seed is None else seed
     path = Path(text_or_path)
+    if path.is_dir():
+        raise UsageError(
+            f"the directory has no {SERIES_FILE}, so it is no study in parts",
+            where=str(path),
+            remedy=f"name a study file in it; nearmetal init {series_names()[0]} DIR writes a study in parts",
+        )
     if path.exists():
         study = load_study(path, catalog(), seed=chosen)
     elif text_or_path in names():

@@ -83,7 +83,7 @@ def plan(
 ) -> int:
     options = in_parts(study_file, scale=scale, only=only, backend=backend, time=time, seed=seed)
     if options is not None:
-        show_series(planned_series(options), json=json, blocks=blocks, shown=study_file)
+        show_series(planned_series(options), json=json, blocks=blocks)
         return int(ExitCode.DONE)
     study = foreseen(study_from(study_file, seed, complain))
     show_plan(study, json=json, blocks=blocks, shown=study_file)

@@ -14,7 +14,7 @@ from ..model.study import Study
 from ..node.survey.accelerator import foreseen_accelerators
 from ..plan import make_block
 from ..report.text import plural
-from ..run.budget import too_short, two_looks
+from ..run.budget import LONGER, too_short, two_looks
 from ..run.estimate import PREPARATION, RunEstimate, estimate
 from ..units import show_clock
 from .common import print_json
@@ -43,26 +43,33 @@ def foreseen(study: Study) -> Study:
 
 
 def show_plan(
-    study: Study, *, json: bool, blocks: int | None, shown: str = "", begun: Begun | None = None
+    study: Study,
+    *,
+    json: bool,
+    blocks: int | None,
+    shown: str = "",
+    begun: Begun | None = None,
+    longer: str = LONGER,
 ) -> None:
     """Show the next blocks in order, with the number and time of all.
 
     blocks: how many to show.
     shown: the study as named on the command line, for the hint how to show all blocks.
     begun: the run that is to be resumed. Without one the time is estimated, since nothing has been measured.
+    longer: the option that gives a longer time budget, for a note.
     """
-    guess = estimate(study)
+    guess = estimated(study, begun)
     schedule: Schedule = GROWING
     done: frozenset[int] = frozenset()
     if begun is not None:
         schedule, done = begun.schedule, begun.done
-        guess = _rest(study, guess, begun)
     short = too_short(
         study,
         schedule,
         spent=guess.rehearsal_seconds,
         done=len(done),
         block_seconds=guess.mean_seconds(two_looks(study, schedule)[1]),
+        longer=longer,
     )
     count = blocks or min(SHOWN, guess.blocks)
     made = [make_block(study, n) for n in islice((n for n in itertools.count(1) if n not in done), count)]
@@ -112,8 +119,11 @@ def _late(guess: RunEstimate) -> str:
     return f", of {guess.late_seconds:.1f} s once emulated guests are decided ({guess.late_blocks} of them)"
 
 
-def _rest(study: Study, guess: RunEstimate, begun: Begun) -> RunEstimate:
-    """Return the estimate for the remaining blocks, from the measured ones."""
+def estimated(study: Study, begun: Begun | None) -> RunEstimate:
+    """Return the estimate of a run; of its remaining blocks, from the measured ones, if it is resumed."""
+    guess = estimate(study)
+    if begun is None:
+        return guess
     seconds = begun.block_seconds or guess.block_seconds
     left = study.design.max_blocks - len(begun.done)
     if study.design.max_time is not None:

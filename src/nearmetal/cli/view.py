@@ -89,7 +89,12 @@ class View:
     """A Progress that shows a run to a person. It is a context manager, because a live display must be
     removed."""
 
-    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, *, quiet: bool = False, told: set[str] | None = None
+    ) -> None:
+        """told: notes that were shown before and are not repeated, for runs that follow each other; None if
+        every note is shown."""
+        self._told = told
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._live: Live | None = None
@@ -123,6 +128,10 @@ class View:
             self._say(f"… {text}")
 
     def note(self, text: str) -> None:
+        if self._told is not None:
+            if text in self._told:
+                return
+            self._told.add(text)
         if self._live is not None:
             from rich.text import Text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -56,6 +56,19 @@ class Omission:
     def __str__(self) -> str:
         text = f"{self.what}: {self.reason}"
         return f"{text}; next: {self.remedy}" if self.remedy else text
+
+
+def omission_lines(omissions: Iterable[Omission]) -> list[str]:
+    """Return omissions as text, a line for all that have the same remedy, in their order."""
+    by_remedy: dict[str, dict[str, list[str]]] = {}
+    for number, o in enumerate(omissions):
+        reasons = by_remedy.setdefault(o.remedy or f"{number}", {})
+        reasons.setdefault(o.reason, []).append(o.what)
+    return [
+        "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        + ("" if remedy.isdecimal() else f"; next: {remedy}")
+        for remedy, reasons in by_remedy.items()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

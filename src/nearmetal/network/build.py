@@ -10,9 +10,10 @@ import json
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,11 +28,12 @@ from ..model.study import Attachment, NodeLink
 from . import plan
 from .devices import allocated, register_give_back
 from .differences import differences
-from .nodes import SWITCH
+from .nodes import NODE_SWITCH, SWITCH, switch_ports
+from .openvswitch import BRIDGE as HUB_SWITCH
 from .openvswitch import open_vswitch
 from .plan import NetworkPlan, NetworkRequest
 from .shapes import BRIDGE, HUB_PORT
-from .topology import HUB
+from .topology import HUB, Topology
 
 WORKER_TIMEOUT = 120.0
 
@@ -195,7 +197,7 @@ def attempted_networks(
             else:
                 existing = _refused(plans[i], made)
             if isinstance(existing, Network) and existing.attachment is Attachment.OVS:
-                existing = _switch(stack, machine, existing, scratch)
+                existing = _switch(stack, machine, existing, scratch, plans[i].topology, places.enter)
             for member, seats in zip(members, plans[i].groups, strict=True):
                 out[usable[member]] = _part(existing, seats)
         yield tuple(out[i] for i in sorted(out))
@@ -243,7 +245,7 @@ class _Places:
             if link.kind == "device"
         }
 
-    def _enter(self, path: str) -> tuple[str, ...]:
+    def enter(self, path: str) -> tuple[str, ...]:
         if self._holder is not None:
             return tuple(self._holder.command([], pid=self._pids[path]))
         return ("env", f"{processes.LABEL_VARIABLE}={self._label}", "nsenter", f"--net={path}", "--")
@@ -262,7 +264,7 @@ class _Places:
             hub_interface=own.hub_interface,
             seats=own.seats(paths),
             read_back=made["facts"],
-            hub_enter=self._enter(paths[own.hub]),
+            hub_enter=self.enter(paths[own.hub]),
             meters=meters,
             emulation=self._emulation(number, made["relay"]) if own.nodes else None,
         )
@@ -316,16 +318,36 @@ def remedy(kind: str, message: str) -> str:
     return "ask for what this kernel has; nearmetal check says what that is"
 
 
-def _switch(stack: ExitStack, machine: Host, network: Network, scratch: Path) -> Network | UnavailableError:
-    """Run Open vSwitch between the ports in the hub."""
-    directory = scratch / network.label
-    directory.mkdir()
-    ports = [*(seat.port for seat in network.seats), HUB_PORT]
-    try:
-        datapath = stack.enter_context(open_vswitch(machine, network.hub_command, directory, ports))
-    except UnavailableError as e:
-        return e
+def _switch(
+    stack: ExitStack,
+    machine: Host,
+    network: Network,
+    scratch: Path,
+    topology: Topology,
+    enter: Callable[[str], Sequence[str]],
+) -> Network | UnavailableError:
+    """Run Open vSwitch between the ports in the hub, or in each emulated node.
+
+    enter: returns the command line that enters the namespace with a path.
+    """
+    bridges = [(network.hub_netns, HUB_SWITCH, [*(seat.port for seat in network.seats), HUB_PORT])]
+    if network.emulation is not None:
+        nodes = network.emulation.nodes.items()
+        bridges = [(path, NODE_SWITCH, switch_ports(topology, name)) for name, path in nodes]
+    datapath = None
+    for number, (path, bridge, ports) in enumerate(bridges):
+        directory = scratch / f"{network.label}-{number}"
+        directory.mkdir()
+        try:
+            within = open_vswitch(machine, partial(_inside, enter(path)), directory, ports, bridge)
+            datapath = stack.enter_context(within)
+        except UnavailableError as e:
+            return e
     return replace(network, mode=datapath)
+
+
+def _inside(enter: Sequence[str], argv: Sequence[str]) -> list[str]:
+    return [*enter, *argv]
 
 
 def _meter_sockets(stack: ExitStack, places: int) -> tuple[socket.socket | None, int | None]:

@@ -2,7 +2,8 @@
 uplink of limited rate to one switch. No I/O.
 
 A bare node is itself the instance and has the address of its bridge. Containers are connected to the bridge
-of their node, by a pair each, or by macvlan on a device of the node whose other end is a port of the bridge.
+of their node by a pair each, by macvlan on a device of the node whose other end is a port of the bridge, or
+by a pair each to an Open vSwitch of the node, which that device joins to the bridge.
 The switch is a bridge if the kernel can delay frames itself (netem) or no delay is requested;
 otherwise a relay (nm-box relay)."""
 
@@ -12,13 +13,16 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface
 
 from ..model.study import NodeLink
-from .shapes import BRIDGE, SEAT, Frame, port
+from .shapes import BRIDGE, SEAT, Frame, port, with_checksums
 from .topology import HUB, Link, Topology
 
 SWITCH = "switch"
 UPLINK = "uplink"
 DEVICE, SLOT = "device0", "slot0"
-"""The device of a node that its macvlan links share, and the other end of it, a port of the node's bridge."""
+"""The device of a node that its macvlan links share, or that is a port of its Open vSwitch, and the other end
+of it, a port of the node's bridge."""
+NODE_SWITCH = "ovs0"
+"""The Open vSwitch of a node: its bridge has the usual name."""
 #: Bytes that may pass an end of a link at once: enough for its rate with the kernel's timers, and little
 #: compared with its queue.
 BURST = 16 << 10
@@ -56,32 +60,34 @@ def switch_port(node: int) -> str:
     return f"link{node}"
 
 
-def emulated_nodes(f: Frame, nodes: Nodes) -> Topology:
+def emulated_nodes(f: Frame, nodes: Nodes, *, switched: bool = False) -> Topology:
     """Return the topology of emulated nodes.
 
     f.seats: seats of containers, node by node; empty if the nodes are bare.
     f.mode: mode of macvlan, if the seats are such links; None if they are connected by pairs.
+    switched: whether the pairs end in an Open vSwitch of each node, which is made later (switch_ports()).
     """
     links = [Link(at=SWITCH, name=BRIDGE, kind="bridge")]
     for i, (place, address) in enumerate(zip(nodes.places, nodes.addresses, strict=True)):
         links.append(Link(at=place, name=BRIDGE, kind="bridge", mtu=f.settings.mtu, address=str(address)))
         links += f.pair(_end(f, nodes.link, SWITCH, switch_port(i)), _end(f, nodes.link, place, UPLINK))
     each = len(f.seats) // len(nodes.places)
-    if f.mode is not None:
+    inner: list[Link] = []
+    if f.mode is not None or switched:
         for place in nodes.places:
             slot = replace(f.inner(place, SLOT, "veth"), master=BRIDGE)
-            links += f.pair(slot, f.inner(place, DEVICE, "end"))
+            inner += f.pair(slot, f.inner(place, DEVICE, "end"))
     for i, _ in enumerate(f.seats):
         place = nodes.places[i // each]
         if f.mode is not None:
             stacked = replace(f.own(i, "macvlan"), over=DEVICE, made_at=place)
-            links.append(replace(stacked, options={"macvlan_mode": f.mode}))
+            inner.append(replace(stacked, options={"macvlan_mode": f.mode}))
         else:
-            bridged = replace(f.inner(place, port(i), "veth"), master=BRIDGE)
-            links += f.pair(bridged, f.own(i, "end"))
+            outer = replace(f.inner(place, port(i), "veth"), master=None if switched else BRIDGE)
+            inner += f.pair(outer, f.own(i, "end"))
     return Topology(
         places=(*nodes.places, SWITCH, *f.seats),
-        links=tuple(links),
+        links=(*links, *(with_checksums(inner) if switched else inner)),
         routes=tuple(r for seat in range(len(f.seats)) for r in f.tuned(seat)),
         report={
             **dict.fromkeys(nodes.places, BRIDGE),
@@ -89,6 +95,12 @@ def emulated_nodes(f: Frame, nodes: Nodes) -> Topology:
             **dict.fromkeys(f.seats, SEAT),
         },
     )
+
+
+def switch_ports(topology: Topology, place: str) -> list[str]:
+    """Return the interfaces of a node that are ports of its Open vSwitch."""
+    own = (link for link in topology.links if link.at == place and link.master is None)
+    return [link.name for link in own if link.kind in ("veth", "end")]
 
 
 def _end(f: Frame, link: NodeLink, at: str, name: str) -> Link:

@@ -1,5 +1,5 @@
-"""An Open vSwitch for one run: database, daemon and bridge, in the run's scratch directory and the hub's
-network namespace. The machine's own Open vSwitch is not used.
+"""An Open vSwitch for one run: database, daemon and bridge, in the run's scratch directory and the network
+namespace of the hub or of an emulated node. The machine's own Open vSwitch is not used.
 
 If the kernel has the openvswitch module, packets stay in the kernel. Otherwise the user-space datapath
 carries them, which is about ten times slower. The datapath is recorded as the mode.
@@ -24,14 +24,17 @@ _LIMIT = 60.0
 _LOOK_AGAIN = 0.005
 
 Enter = Callable[[Sequence[str]], list[str]]
-"""Returns the command line that runs a command in the hub's network namespace."""
+"""Returns the command line that runs a command in the network namespace of the bridge."""
 
 
 @contextmanager
-def open_vswitch(host: Host, enter: Enter, directory: Path, ports: Sequence[str]) -> Iterator[str]:
-    """Run a bridge over these interfaces of the hub until exit. Yields the type of its datapath.
+def open_vswitch(
+    host: Host, enter: Enter, directory: Path, ports: Sequence[str], bridge: str = BRIDGE
+) -> Iterator[str]:
+    """Run a bridge over these interfaces of a namespace until exit. Yields the type of its datapath.
 
     directory: an empty directory with a path short enough for sockets in it.
+    bridge: the bridge's name.
 
     Raises UnavailableError if Open vSwitch is not installed, or does not start.
     """
@@ -55,9 +58,9 @@ def open_vswitch(host: Host, enter: Enter, directory: Path, ports: Sequence[str]
         )
         known = host.run(enter([programs["ovs-dpctl"], "dump-dps"]), timeout=_LIMIT, cwd=Path("/"))
         datapath = KERNEL if known.ok else USER_SPACE
-        added = [word for port in ports for word in ("--", "add-port", BRIDGE, port)]
-        bridge = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, f"datapath_type={datapath}"]
-        _run(host, [*vsctl, *bridge, *added])
+        added = [word for port in ports for word in ("--", "add-port", bridge, port)]
+        made = ["add-br", bridge, "--", "set", "bridge", bridge, f"datapath_type={datapath}"]
+        _run(host, [*vsctl, *made, *added])
         numbers = _run(host, [*vsctl, *_NUMBERS]).split()
         # ovs-vsctl succeeds even if the daemon could not do what was requested.
         if len(numbers) != len(ports) + 1 or not all(n.isdigit() for n in numbers):

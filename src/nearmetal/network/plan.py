@@ -180,7 +180,7 @@ def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
     if not bare and not want.attachment.across_nodes(mode):
         what = want.attachment.value + (f" in mode {mode}" if mode else "")
         raise UsageError(
-            f"emulated nodes join instances by veth-bridge or macvlan, not by {what}",
+            f"emulated nodes join instances by veth-bridge, macvlan or ovs, not by {what}",
             remedy="attachment: veth-bridge, or nodes: 1",
         )
     subnet = _subnet(number, want)
@@ -208,7 +208,7 @@ def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
         attachment=want.attachment,
         settings=want.settings,
         mode=mode,
-        topology=emulated_nodes(frame, nodes),
+        topology=emulated_nodes(frame, nodes, switched=want.attachment is Attachment.OVS),
         hub=nodes.places[0],
         hub_address=str(own[0].ip),
         seat_places=nodes.places if bare else names,

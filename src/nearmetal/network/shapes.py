@@ -6,7 +6,7 @@ except that a device of the machine keeps its name. A seat is the namespace and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv4Network
 
@@ -212,9 +212,13 @@ def ovs(f: Frame) -> Topology:
     links = [*f.pair(f.inner(HUB, HUB_PORT, "veth"), hub)]
     for i in range(len(f.seats)):
         links += f.pair(f.inner(HUB, port(i), "veth"), f.own(i, "end"))
-    # Packets through user space must carry their checksums: nothing later would add them.
-    links = [replace(link, offloads={"tx": False, **link.offloads}) for link in links]
-    return f.with_hub(*links, hub="hub0")
+    return f.with_hub(*with_checksums(links), hub="hub0")
+
+
+def with_checksums(links: Iterable[Link]) -> list[Link]:
+    """Return links whose packets carry their checksums. Through user space they must: nothing later would add
+    them."""
+    return [replace(link, offloads={"tx": False, **link.offloads}) for link in links]
 
 
 def on_devices(f: Frame) -> Topology:

@@ -13,7 +13,7 @@ from ..analysis.papers.check import check_paper
 from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
-from ..model.series import PER_NODE, Figure, Part, Scale, Series
+from ..model.series import PER_NODE, Figure, Part, Scale, Series, omission_lines
 from ..model.study import Study
 from ..records.disk import failure, write_file
 from ..samplers import SampleSection
@@ -258,7 +258,8 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     pairs = _beside(r, _figures(r, paper), records)
     counted = instances_of(r.study, records) if r.study is not None else ()
     blocks: list[Block] = [Words(text=note, quiet=True) for note in r.part.notes]
-    blocks += [Words(text=f"Left out on this machine: {o}.", quiet=True) for o in r.part.left_out]
+    left_out = omission_lines(r.part.left_out)
+    blocks += [Words(text=f"Left out on this machine: {line}.", quiet=True) for line in left_out]
     if r.study is None or r.analysis is None or not r.analysis.blocks:
         blocks.insert(0, Words(text=f"Nothing was measured: {r.why}."))
     else:

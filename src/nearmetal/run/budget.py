@@ -15,6 +15,8 @@ from ..model.study import Study
 from ..plan import LOOKS
 from ..units import show_clock
 
+LONGER = "--time"
+"""The option that gives a run a longer time budget."""
 SLACK = 1.1
 """Factor by which a recommended time budget exceeds the estimate."""
 
@@ -99,7 +101,13 @@ def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
 
 
 def too_short(
-    study: Study, schedule: Schedule, *, spent: float, done: int, block_seconds: float
+    study: Study,
+    schedule: Schedule,
+    *,
+    spent: float,
+    done: int,
+    block_seconds: float,
+    longer: str = LONGER,
 ) -> str | None:
     """Return a note for the user if the time budget is too short for two looks, else None. The note suggests
     a sufficient budget.
@@ -107,16 +115,18 @@ def too_short(
     spent: seconds of the budget that are already used up.
     done: number of blocks done, including those before a resumption.
     block_seconds: seconds of one block.
+    longer: the option that gives a longer budget, with which the suggestion begins.
     """
     limit = study.design.max_time
     first, second = two_looks(study, schedule)
     needed = spent + max(0, second - done) * block_seconds
     if limit is None or needed <= limit or study.design.max_blocks < second or block_seconds <= 0:
         return None
-    holds = done + max(0, math.floor((limit - spent) / block_seconds))
+    least = 1 if not done and spent < limit else 0  # the first round is run even if it ends late
+    holds = done + max(least, math.floor((limit - spent) / block_seconds))
     rounds = "1 round" if holds == 1 else f"{holds} rounds"
     return (
-        f"about {rounds} of {block_seconds:.1f} s will be done within the time budget of {limit:.3g} s; "
-        f"verdicts are given after {first} rounds, then after {second}; "
-        f"--time {math.ceil(needed * SLACK)}s is enough for both"
+        f"about {rounds} of {block_seconds:.1f} s will be done within the time budget of"
+        f" {show_clock(limit)}; verdicts are given after {first} rounds, then after {second}; "
+        f"{longer} {math.ceil(needed * SLACK)}s is enough for both"
     )

@@ -24,7 +24,8 @@ BOOT, EMULATED_BOOT = 2.5, 3.0
 class RunEstimate:
     """The estimated duration of a study.
 
-    blocks: number of blocks that fit into the time budget; 40 without a budget.
+    blocks: number of blocks that fit into the time budget, 0 if not even the rehearsal does; 40 without a
+        budget.
     least_blocks: the same if no comparison is decided early. Later blocks are then longer.
     block_seconds: seconds of one block.
     rehearsal_seconds: seconds until the end of block 0.
@@ -67,7 +68,8 @@ def estimate(study: Study) -> RunEstimate:
     left = None if design.max_time is None else max(0.0, design.max_time - rehearsal)
     if each and design.slices is None:
         block = max(block, block_length(beside, left))
-    blocks = 40 if left is None else max(1, math.floor(left / block))
+    # The first block is run even if it ends late, but not if the rehearsal ends late.
+    blocks = 40 if left is None else max(1, math.floor(left / block)) if left else 0
     kept = _lasting(study)
     if len(kept) < len(arms) and blocks > FIXED_FROM:
         return _with_early_verdicts(study, kept, block=block, rehearsal=rehearsal, left=left)

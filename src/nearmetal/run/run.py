@@ -25,6 +25,7 @@ from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
+from .budget import LONGER
 from .describing import describe, machine_differences
 from .interrupt import interruptible
 from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
@@ -59,6 +60,7 @@ class Order:
     started: Unix seconds when the command was started.
     force: start even if another run is active.
     overrun: let a run whose time is used up continue until its next look.
+    longer: the option that gives the run a longer time budget, for a note.
     """
 
     parent: Path
@@ -67,6 +69,7 @@ class Order:
     started: float
     force: bool
     overrun: bool = False
+    longer: str = LONGER
 
 
 def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
@@ -302,6 +305,7 @@ def _blocks(
                 attempts=last_attempts(known.heads),
                 begin=begin,
                 overrun=order.overrun,
+                longer=order.longer,
                 roofs=RoofMeter(
                     node.machine,
                     # Bounds of this machine say nothing of the machines on which the ranks run.

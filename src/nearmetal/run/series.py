@@ -3,7 +3,7 @@ Divides the time among the parts of a series."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ..model.environments.image import HOST
 from ..model.environments.network import NetworkSettings
 from ..model.series import Omission, Part, Series
 from ..model.series_file import SeriesFiles
-from ..model.study import Attachment
+from ..model.study import Attachment, Study
 from ..network.plan import NetworkRequest
 from ..node.machine import Hardware, Machine, hardware_of, image_store
 from ..node.progress import Progress
@@ -26,6 +26,7 @@ from ..node.survey.programs import find_on, install_line, lacking, two_ranks
 from ..plan.narrowing import MachineOffer, StandIn, devices_of
 from ..subjects.registry import without_unable
 from ..workloads.applications.registry import application, choices
+from .estimate import RunEstimate
 
 
 def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend: str | None) -> MachineOffer:
@@ -113,7 +114,7 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress) 
             own_kernel=backend.capabilities.virtual,
             settings=backend.settings_here(machine.host) if isinstance(backend, Tuned) else None,
             notes=(
-                f"Instances by {name}.",
+                f"{_instances(name)} by {name}.",
                 *(f"Not by {other}: {why.reason}; next: {why.remedy}." for other, why in refused),
                 *(f"{name}: {note}." for note in answer.notes),
             ),
@@ -138,10 +139,15 @@ def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
     else:
         name = preferred[-1]
     others = preferred[preferred.index(name) + 1 :]
-    note = f"Instances by {name}"
+    note = f"{_instances(name)} by {name}"
     note += f" where it works here, else by {' or '.join(others)}: the run finds out." if others else "."
     notes = (note, *(f"Not by {other}: {why}." for other, why in refused.items()))
     return StandIn(backend=name, own_kernel=_own_kernel(name), notes=notes)
+
+
+def _instances(backend: str) -> str:
+    """Return what the instances of a backend are, for a note."""
+    return "Guests" if _own_kernel(backend) else "Containers"
 
 
 def _own_kernel(backend: str) -> bool:
@@ -177,6 +183,32 @@ def _imported(files: SeriesFiles) -> frozenset[str]:
 def _devices(files: SeriesFiles) -> frozenset[str]:
     wanted = (d for s in files.studies.values() for e in s.environments for d in devices_of(e))
     return frozenset(d for d in wanted if Path(d).exists())
+
+
+def planned_times(
+    series: Series, guess: Callable[[Part, Study], RunEstimate]
+) -> dict[str, tuple[Study, RunEstimate]]:
+    """Return the study of each part with its time, and the estimate of its run, by the part's key. A part is
+    missing if it has no study, or if the parts before it use up the time.
+
+    guess: estimates the run of a part.
+    """
+    waiting = [p for p in series.parts if p.study is not None]
+    left, out = series.max_time, {}
+    while waiting and left > 0:
+        part = waiting[0]
+        assert part.study is not None
+        study = with_time(part.study, budget(part, waiting, left))
+        found = guess(part, study)
+        out[part.key] = study, found
+        left -= found.seconds
+        waiting = waiting[1:]
+    return out
+
+
+def with_time(study: Study, seconds: float) -> Study:
+    """Return the study with another time budget."""
+    return replace(study, design=replace(study.design, max_time=seconds))
 
 
 def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
@@ -222,7 +254,8 @@ def _able(part: Part) -> Part:
         study, said = without_unable(part.study, backends)
     except UnavailableError as e:
         return replace(part, study=None, absent=e.what, places={})
-    omissions = tuple(Omission(what=name, reason=why) for name, why in said.items())
+    told = ((name, *why.partition("; ")) for name, why in said.items())
+    omissions = tuple(Omission(what=name, reason=why, remedy=remedy) for name, why, _, remedy in told)
     arms = {a.name for a in study.arms()}
     places = {word: arm for word, arm in part.places.items() if arm in arms}
     return replace(part, study=study, places=places, left_out=(*part.left_out, *omissions))

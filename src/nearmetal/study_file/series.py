@@ -75,8 +75,9 @@ def load_series(
         _check_names(studies, top)
         _check_rules(head, studies, top, catalog)
         if head.published.endswith(_TOML):
-            table = _text(text_of, head.published, top, ("published",)) or ""
-            found += table_problems(table, name_of(head.published)) if table else ()
+            text = _text(text_of, head.published, top, ("published",))
+            found += () if text is None else table_problems(text, name_of(head.published))
+            table = text or ""
         elif head.published and head.published not in published:
             what = f'no published table "{head.published}" comes with nearmetal; a file of your own ends '
             top.mistake(("published",), f"{what}with {_TOML}")

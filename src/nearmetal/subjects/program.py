@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..meters.groups import MeteredArm
@@ -13,6 +14,8 @@ from .launches.application import prepare_application, run_application
 from .launches.command import run_command
 from .rounds import rounds, shuffled
 
+VECTORS = 16.0
+"""How many times more an emulator slows down tuned vector code than other work."""
 PROGRAM = 1.0
 """Estimated seconds of one run of a user's command, used until a run has been measured."""
 
@@ -59,9 +62,17 @@ def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float
     """Return the estimated seconds of one run."""
     if isinstance(workload, CommandWorkload):
         return PROGRAM * slowness(arm)
-    known, given = application(workload.application), choices(workload)
-    waiting = known.waiting(given)
-    return waiting + (known.seconds(given) - waiting) * slowness(arm, files=known.needs(given).storage)
+    known, given, ranks = application(workload.application), choices(workload), arm.placement.ranks
+    waiting, vectorised = known.waiting(given), known.vectorised(given, ranks)
+    slow = slowness(arm, files=known.needs(given).storage)
+    vectors = vectorised * (slow * VECTORS if slow > 1 else 1.0)
+    other = (known.seconds(given, ranks) - waiting - vectorised) * slow
+    return waiting + _tasks_on_a_cpu(arm) * (other + vectors)
+
+
+def _tasks_on_a_cpu(arm: Arm) -> int:
+    """Return how many ranks share one CPU at most."""
+    return max(Counter(arm.placement.cpus or ()).values(), default=1)
 
 
 def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorkload) -> tuple[Row, ...]:

@@ -129,7 +129,7 @@ def resume_measuring(
     if options.dry_run:
         with View(quiet=options.json) as view:
             study = checked_again(study, found, view)
-        show_plan(bounded(study, max_blocks), json=options.json, blocks=None, begun=_begun(study, found))
+        show_plan(bounded(study, max_blocks), json=options.json, blocks=None, begun=begun_of(study, found))
         return int(ExitCode.DONE)
     with View(quiet=options.json) as view:
         order = order_of(options.results, found.study_yaml, force=options.force, overrun=options.overrun)
@@ -156,7 +156,11 @@ def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> No
         )
 
 
-def _begun(study: Study, found: ResultsDirectory) -> Begun:
+def begun_of(study: Study, found: ResultsDirectory) -> Begun:
+    """Return the state of a run that is to be resumed.
+
+    study: its study with the design of the resumption.
+    """
     records = list(found.trials())
     return Begun(
         schedule=found.plan().schedule,

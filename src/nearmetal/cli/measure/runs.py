@@ -84,7 +84,7 @@ def run(
         from ..series.running import run_series
 
         _not_of_parts(margin, options, mode)
-        return run_series(series, options, max_blocks, shown=study_file)
+        return run_series(series, options, max_blocks)
     from ...api.studies import study_from
     from .engines import fleet_of
     from .measuring import changed, measure
@@ -119,9 +119,16 @@ def resume(
 
 def _not_of_parts(margin: str | None, options: RunOptions, mode: Mode | None = None) -> None:
     """Check that no option is given that a study in parts does not have. Raises UsageError."""
-    if margin is not None:
-        raise UsageError("--margin does not apply to a study in parts: each part has its own")
-    if mode is not None:
-        raise UsageError("--mode does not apply to a study in parts: each part has its own")
-    if options.engine is not None:
-        raise UsageError("--engine does not apply to a study in parts", remedy="run a part by its study file")
+    for key, given in (("margin", margin), ("mode", mode)):
+        if given is not None:
+            raise UsageError(
+                f"--{key} does not apply to a study in parts: each part has its own",
+                remedy=f"before the run, write it into the study file of a part: design: {{{key}: {given}}}",
+            )
+    for name in OF_ENGINES:
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} does not apply to a study in parts: this machine runs it",
+                remedy="nearmetal init NAME DIR writes the study file of each part; run one of them",
+            )

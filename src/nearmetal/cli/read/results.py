@@ -99,7 +99,8 @@ def analyze(
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
-        return int(series.tell(several, series.frozen_series(several), json=json, fail_on=fail_on))
+        frozen = series.frozen_series(several)
+        return int(series.tell(several, frozen, json=json, fail_on=fail_on, everything=everything))
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)
     print_result(own, json=json, everything=everything)

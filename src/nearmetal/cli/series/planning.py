@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,19 @@ from ...api.studies import draw_seed
 from ...errors import NearmetalError, UnavailableError, UsageError
 from ...host import LocalHost
 from ...images.build import build_seconds
-from ...model.series import Part, Series
+from ...model.series import Part, Series, omission_lines
 from ...model.series_file import SeriesFiles
 from ...model.study import Study
 from ...plan.narrowing import MachineOffer, narrow
 from ...report.text import plural
-from ...run.estimate import estimate
 from ...units import show_clock
 from ..common import SeriesOptions, print_json
-from ..plan_text import foreseen, show_plan
+from ..plan_text import Begun, estimated, foreseen, show_plan
 
 if TYPE_CHECKING:
     from ...node.machine import Machine
     from ...node.progress import Progress
+    from ...run.estimate import RunEstimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,8 @@ def requested_series(options: SeriesOptions) -> RequestedSeries:
     files = read_series(options.source, scale=options.scale, seed=seed)
     known = [entry.name for entry in files.head.parts]
     keys = tuple(k for text in options.only for k in text.split(",") if k)
+    if options.only and not keys:
+        raise UsageError("--only: no part is named", remedy=f"one of {', '.join(known)}")
     for key in keys:
         if key not in known:
             raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(known)}")
@@ -97,24 +99,43 @@ def checked_series(
     """
     parts, errors = [], []
     for part in series.parts:
-        if part.study is not None and not unbuilt_images(part.study):  # what needs an image is not known
+        if part.study is not None and unbuilt_images(part.study):  # it cannot be checked without its image
+            part = replace(part, study=foreseen(part.study))
+        elif part.study is not None:
             try:
                 study = checked_on(machine, part.study, progress, require_kvm=require_kvm)
                 part = replace(part, study=study)
             except NearmetalError as e:
                 errors.append(e)
-                part = replace(part, study=None, absent=e.what)
+                part = replace(part, study=None, absent=reason(e))
         parts.append(part)
     if errors and all(part.study is None for part in parts):
         raise errors[0]
     return replace(series, parts=tuple(parts))
 
 
-def show_series(series: Series, *, json: bool, blocks: int | None, shown: str = "") -> None:
+def reason(error: NearmetalError) -> str:
+    """Return why a part does not run, and what helps, in one line."""
+    return f"{error.what}; next: {error.remedy}" if error.remedy else error.what
+
+
+def show_series(
+    series: Series,
+    *,
+    json: bool,
+    blocks: int | None,
+    begun: Mapping[str, Begun] | None = None,
+) -> None:
     """Show the order and time of every part, before anything is measured.
 
-    shown: the series as named on the command line.
+    blocks: how many to show of each part; one if None.
+    begun: the state of the parts that were begun, by key, if the series is to be resumed; the series has the
+        parts that are not done.
     """
+    from ...run.series import planned_times
+
+    begun = begun or {}
+    timed = planned_times(series, lambda part, study: estimated(study, begun.get(part.key)))
     if json:
         print_json(
             {
@@ -125,7 +146,7 @@ def show_series(series: Series, *, json: bool, blocks: int | None, shown: str = 
                 "max_time": series.max_time,
                 "notes": list(series.notes),
                 "images_to_build": _builds(series),
-                "parts": [_planned(series, p) for p in series.parts],
+                "parts": [_planned(p, timed, begun.get(p.key)) for p in series.parts],
             }
         )
         return
@@ -138,18 +159,31 @@ def show_series(series: Series, *, json: bool, blocks: int | None, shown: str = 
         print(f"\n{part.key}  {part.title}")
         for note in part.notes:
             print(f"  {note}")
-        for omission in part.left_out:
-            print(f"  left out: {omission}")
+        for line in omission_lines(part.left_out):
+            print(f"  left out: {line}")
         if part.study is None:
             print(f"  not here: {part.absent}")
+        elif part.key not in timed:
+            print(f"  not in this time: the parts before it use it up; next: {alone(part)} TIME")
         else:
-            show_plan(_timed(series, part, part.study), json=False, blocks=blocks or 1, shown=shown)
-    known = [estimate(_timed(series, p, p.study)) for p in series.parts if p.study is not None]
+            show_plan(
+                timed[part.key][0],
+                json=False,
+                blocks=blocks or 1,
+                begun=begun.get(part.key),
+                longer=alone(part),
+            )
     builds = _builds(series)
     for name, seconds in builds.items():
         print(f"\nimage {name} is not built and is built first: about {show_clock(seconds)} (estimated)")
-    whole = sum(e.seconds for e in known) + sum(builds.values())
-    print(f"\nall parts: about {show_clock(whole)} (estimated)")
+    whole = sum(e.seconds for _, e in timed.values()) + sum(builds.values())
+    beside = ", of which the images are no part of the time of the study" if builds else ""
+    print(f"\nall parts: about {show_clock(whole)} (estimated){beside}")
+
+
+def alone(part: Part) -> str:
+    """Return the options that give a part all the time that follows them."""
+    return f"--only {part.key} --time"
 
 
 def _builds(series: Series) -> dict[str, float]:
@@ -158,7 +192,9 @@ def _builds(series: Series) -> dict[str, float]:
     return {name: build_seconds(d) for images in found for name, d in images.items()}
 
 
-def _planned(series: Series, part: Part) -> dict[str, object]:
+def _planned(
+    part: Part, timed: Mapping[str, tuple[Study, RunEstimate]], begun: Begun | None
+) -> dict[str, object]:
     head: dict[str, object] = {
         "part": part.key,
         "title": part.title,
@@ -167,7 +203,10 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
     }
     if part.study is None:
         return {**head, "absent": part.absent}
-    guess = estimate(_timed(series, part, part.study))
+    head["blocks_done"] = 0 if begun is None else len(begun.done)
+    if part.key not in timed:
+        return {**head, "estimated_blocks": 0, "estimated_seconds": 0.0}
+    guess = timed[part.key][1]
     return {
         **head,
         "question": part.study.question,
@@ -178,14 +217,3 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
         "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
         "estimated_seconds": guess.seconds,
     }
-
-
-def _timed(series: Series, part: Part, study: Study) -> Study:
-    from ...run.series import budget
-
-    waiting = [p for p in series.parts if p.study is not None]
-    return with_time(study, budget(part, waiting, series.max_time))
-
-
-def with_time(study: Study, seconds: float) -> Study:
-    return replace(study, design=replace(study.design, max_time=seconds))

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...api.results import write_report
 from ...api.series import paper_of
-from ...errors import ExitCode
-from ...model.series import Series
+from ...errors import ExitCode, NearmetalError
+from ...model.series import Part, Series
 from ...records import SeriesDirectory
 from ...records.disk import resume_line
 from ...samplers import GUESTS, read_sections
 from ...study_file import load_study
-from ..common import FailOn, print_json, show
+from ..common import FailOn, complain, print_json, show
 from ..measure.measuring import exit_code
+from ..read.present import print_result
 from ..view import analysed
+from .planning import reason
 
 if TYPE_CHECKING:
-    from ...records import SeriesDirectory
+    from ...api.results import Results
+    from ...model.result import Analysis
+    from ...records import ResultsDirectory, SeriesDirectory
     from ...report.series import PartResult
     from ...samplers import SampleSection
 
@@ -29,19 +34,31 @@ def frozen_series(directory: SeriesDirectory) -> Series:
     return directory.series(lambda path: load_study(path, None))
 
 
-def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult, ...]:
-    """Return every part with its results on disk."""
+def part_results(
+    directory: SeriesDirectory, series: Series, keep: Callable[[Part, Results], None] = lambda part, own: None
+) -> tuple[PartResult, ...]:
+    """Return every part with its results on disk. A part whose results cannot be read has the reason.
+
+    keep: called with each part that has results.
+    """
     from ...report.series import PartResult
 
     ends = directory.ends()
     out = []
     for part in series.parts:
-        found = directory.part(part)
         why = part.absent or ends.get(part.key, "not begun")
+        nothing = PartResult(part=part, directory=None, study=None, analysis=None, records=(), why=why)
+        found = directory.part(part)
         if found is None:
-            out.append(PartResult(part=part, directory=None, study=None, analysis=None, records=(), why=why))
+            out.append(nothing)
             continue
-        own = analysed(found)
+        try:
+            own = analysed(found)
+            provenance = found.provenance
+        except NearmetalError as e:
+            out.append(replace(nothing, why=f"its results cannot be read: {reason(e)}"))
+            continue
+        keep(part, own)
         out.append(
             PartResult(
                 part=part,
@@ -50,7 +67,7 @@ def part_results(directory: SeriesDirectory, series: Series) -> tuple[PartResult
                 analysis=own.analysis,
                 records=own.trials,
                 why=why,
-                provenance=found.provenance,
+                provenance=provenance,
                 guests=_sampled_in_guests(found.path),
             )
         )
@@ -63,17 +80,47 @@ def _sampled_in_guests(directory: Path) -> Sequence[SampleSection]:
     return tuple(read_sections(path)) if path.exists() else ()
 
 
-def tell(directory: SeriesDirectory, series: Series, *, json: bool, fail_on: FailOn) -> ExitCode:
-    """Write the summary report and print it."""
+def waiting_parts(directory: SeriesDirectory, series: Series) -> list[Part]:
+    """Return the parts that are not closed; if all are closed, those with cells that have no verdict."""
+    own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
+    left = [p for p, found in own if found is None or not found.closed]
+    return left or [p for p, found in own if found is not None and _has_open_cells(found)]
+
+
+def _has_open_cells(found: ResultsDirectory) -> bool:
+    try:
+        return has_open_cells(analysed(found).analysis)
+    except NearmetalError:
+        return False  # results that cannot be read are not added to
+
+
+def has_open_cells(analysis: Analysis) -> bool:
+    """Return whether more blocks could give further verdicts. Without any block there is no comparison
+    yet."""
+    return bool(analysis.undecided) or not analysis.blocks
+
+
+def tell(
+    directory: SeriesDirectory, series: Series, *, json: bool, fail_on: FailOn, everything: bool = False
+) -> ExitCode:
+    """Write the summary report and print it.
+
+    everything: also print every figure of each part, with causes, upper bounds and counters.
+    """
     from ...report.series import series_json, series_text, write_series
 
-    results = part_results(directory, series)
+    whole: list[tuple[Part, Results]] = []
+    results = part_results(directory, series, lambda part, own: whole.append((part, own)))
     paper = paper_of(directory, series.paper)
     files = write_series(directory.path, series, results, paper)
     if json:
         print_json(series_json(series, results, paper, results_dir=str(directory.path), report=str(files[0])))
     else:
         print(series_text(series, results, paper))
+        for part, own in whole if everything else ():
+            if own.analysis.blocks:
+                print(f"\nAll of part {part.key}: {part.title}\n")
+                print_result(own, json=False, everything=True)
         print(f"Report: {files[0]}")
     codes = [exit_code(r.analysis, fail_on) for r in results if r.analysis is not None]
     missing = any(r.analysis is None and not r.part.absent for r in results)
@@ -107,7 +154,8 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
             f"  {row['part']:<10}{row['blocks']} rounds, {row['decided']} of {row['cells']} figures decided;"
             f" {row['why']}"
         )
-    print(f"go on with:  {resume_line(directory.path)}")
+    if waiting_parts(directory, series):
+        print(f"go on with:  {resume_line(directory.path)}")
     return int(ExitCode.DONE)
 
 
@@ -122,7 +170,11 @@ def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bo
             found = directory.part(part)
             if found is None:
                 continue
-            own = analysed(found)
+            try:
+                own = analysed(found)
+            except NearmetalError as e:
+                complain(f"{part.key} has no report: {reason(e)}")
+                continue
             if own.analysis.blocks:
                 files += write_report(own, figures=figures)
             if found.closed:

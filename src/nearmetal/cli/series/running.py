@@ -20,22 +20,26 @@ from ...model.study import Study
 from ...records import SeriesDirectory
 from ...records.disk import resume_line
 from ...study_file import dump_study
+from ...units import show_clock
 from ..common import SeriesOptions
-from ..measure.measuring import order_of
+from ..measure.measuring import begun_of, order_of
 from ..options import RunOptions
 from ..view import View, analysed
-from .planning import checked_series, requested_series, show_series, with_time
-from .results import frozen_series, tell
+from .planning import alone, checked_series, reason, requested_series, show_series
+from .results import frozen_series, tell, waiting_parts
 
 if TYPE_CHECKING:
-    from ...model.result import Analysis
     from ...node.machine import Machine
     from ...records import ResultsDirectory, SeriesDirectory
     from ...run.run import Outcome
 
 NO_TIME = "no time was left for it"
-Start = Callable[[Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
-"""A function that runs one part, or resumes it if it has a results directory."""
+OVERRUN = (
+    "note: --overrun: a part whose time is used up goes on until its verdicts are given next. "
+    "The later parts keep their shares, so the whole takes longer than its time."
+)
+Start = Callable[[Part, Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
+"""A function that runs the study of one part, or resumes it if it has a results directory."""
 
 
 def create(series: Series, results: Path, table: str) -> SeriesDirectory:
@@ -47,21 +51,18 @@ def create(series: Series, results: Path, table: str) -> SeriesDirectory:
     return SeriesDirectory.create(results, series, texts, table)
 
 
-def run_series(requested: SeriesOptions, options: RunOptions, max_blocks: int | None, *, shown: str) -> int:
-    """Run a study in parts and show its result, or with --dry-run its plan. Returns the exit code.
-
-    shown: the series as named on the command line.
-    """
+def run_series(requested: SeriesOptions, options: RunOptions, max_blocks: int | None) -> int:
+    """Run a study in parts and show its result, or with --dry-run its plan. Returns the exit code."""
     from ...run.series import able, offer_here
 
     found = requested_series(requested)
-    with View(quiet=options.json) as view:
+    with View(quiet=options.json, told=set()) as view:
         machine = machine_here(view, None)
         series = found.narrowed(offer_here(found.files, machine, view, requested.backend), able)
         if options.dry_run:
             series = checked_series(series, machine, view, require_kvm=options.require_kvm)
     if options.dry_run:
-        show_series(series, json=options.json, blocks=None, shown=shown)
+        show_series(_bounded(series, max_blocks), json=options.json, blocks=None)
         return int(ExitCode.DONE)
     directory = create(series, options.results, found.files.table)
     start = _part_runner(machine, options, max_blocks)
@@ -77,30 +78,43 @@ def resume_series(
     """
     series = frozen_series(directory)
     seconds = seconds or series.max_time
-    with View(quiet=options.json) as view:
+    with View(quiet=options.json, told=set()) as view:
         machine = machine_here(view, None)
         if options.dry_run:
-            series = checked_series(replace(series, max_time=seconds), machine, view)
+            series = replace(series, max_time=seconds, parts=tuple(waiting_parts(directory, series)))
+            found = {p.key: part for p in series.parts if (part := directory.part(p)) is not None}
+            series = checked_series(series, machine, view)
     if options.dry_run:
-        show_series(series, json=options.json, blocks=None)
+        series = _bounded(series, max_blocks)
+        begun = {p.key: begun_of(p.study, found[p.key]) for p in series.parts if p.study and p.key in found}
+        show_series(series, json=options.json, blocks=None, begun=begun)
         return int(ExitCode.DONE)
     start = _part_runner(machine, options, max_blocks)
     return run_parts(directory, series, start, options, seconds=seconds)
+
+
+def _bounded(series: Series, max_blocks: int | None) -> Series:
+    """Return the series with at most max_blocks blocks in each part; unchanged for None."""
+    parts = (p if p.study is None else replace(p, study=bounded(p.study, max_blocks)) for p in series.parts)
+    return replace(series, parts=tuple(parts))
 
 
 def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None) -> Start:
     """Return a function that runs or resumes one part of a series below its directory."""
     from ...run.run import resume_run, start_run
 
-    def start(study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
-        with View(quiet=options.json) as view:
+    told: set[str] = set()  # every part has the same notes on the machine
+
+    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        with View(quiet=options.json, told=told) as view:
             fitting, study = fitted(machine, study, view, require_kvm=options.require_kvm)
+            text = study_text(study) if found is None else found.study_yaml
+            order = order_of(into.path, text, force=options.force, overrun=options.overrun)
+            order = replace(order, longer=alone(part))
             if found is None:
-                order = order_of(into.path, study_text(study), force=options.force)
                 return start_run(fitting, bounded(study, max_blocks), order, view)
             frozen = frozen_study(found)
             again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
-            order = order_of(into.path, found.study_yaml, force=options.force)
             return resume_run(fitting, bounded(again, max_blocks), found, order, view)
 
     return start
@@ -112,16 +126,24 @@ def run_parts(
     """Run every part that is not done yet. If all are done, run those without a verdict again.
 
     A part that cannot run here is reported, recorded and skipped. Returns the exit code.
+
+    seconds: time of all parts. With --overrun the time by which a part exceeds its share is added to it, so
+        that the later parts keep their shares.
     """
-    from ...run.series import budget
+    from ...run.series import budget, with_time
 
     begin = time.monotonic()
-    waiting = _waiting(directory, series)
+    waiting = waiting_parts(directory, series)
+    if not waiting:
+        print("every part is done, and every comparison has its verdict", file=sys.stderr)
+    if options.overrun:
+        print(OVERRUN, file=sys.stderr)
     while waiting:
         part = waiting[0]
         assert part.study is not None
         left = seconds - (time.monotonic() - begin)
-        study = with_time(part.study, budget(part, waiting, left))
+        share = budget(part, waiting, left)
+        study = with_time(part.study, share)
         waiting = waiting[1:]
         if left <= 0:
             directory.ended(part.key, NO_TIME)
@@ -130,13 +152,18 @@ def run_parts(
         print(f"{part.key}: {part.title}", file=sys.stderr)
         try:
             begin += _built(part.study, json=options.json)
-            outcome = start(study, directory, directory.part(part))
+            started = time.monotonic()
+            outcome = start(part, study, directory, directory.part(part))
         except (BusyError, DiskFullError):
             raise
         except NearmetalError as e:
             print(f"{part.key} did not run: {e}", file=sys.stderr)
-            directory.ended(part.key, f"did not run: {e.what}")
+            directory.ended(part.key, f"did not run: {reason(e)}")
             continue
+        over = time.monotonic() - started - share
+        if options.overrun and over > 0:
+            begin += over
+            print(f"{part.key} took {show_clock(over)} more than its share", file=sys.stderr)
         directory.ended(part.key, outcome.stopped)
         if outcome.directory is not None:
             own = analysed(outcome.directory)
@@ -145,13 +172,17 @@ def run_parts(
             if not outcome.interrupted:
                 outcome.directory.close()
         if outcome.interrupted:
-            tell(directory, series, json=options.json, fail_on=options.fail_on)
+            _tell(directory, series, options)
             print(
                 f"interrupted. Go on with:  {resume_line(directory.path)}",
                 file=sys.stderr,
             )
             return int(ExitCode.INTERRUPTED)
-    return int(tell(directory, series, json=options.json, fail_on=options.fail_on))
+    return int(_tell(directory, series, options))
+
+
+def _tell(directory: SeriesDirectory, series: Series, options: RunOptions) -> ExitCode:
+    return tell(directory, series, json=options.json, fail_on=options.fail_on, everything=options.everything)
 
 
 def _built(study: Study, *, json: bool) -> float:
@@ -167,16 +198,3 @@ def _built(study: Study, *, json: bool) -> float:
         except BusyError as e:  # another process builds the image: only this part cannot run
             raise UnavailableError(e.what, where=e.where, remedy=e.remedy) from e
     return time.monotonic() - begin
-
-
-def _waiting(directory: SeriesDirectory, series: Series) -> list[Part]:
-    """Return the parts that are not closed; if all are closed, those with cells that have no verdict."""
-    own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
-    left = [p for p, found in own if found is None or not found.closed]
-    return left or [p for p, found in own if found is not None and has_open_cells(analysed(found).analysis)]
-
-
-def has_open_cells(analysis: Analysis) -> bool:
-    """Return whether more blocks could give further verdicts. Without any block there is no comparison
-    yet."""
-    return bool(analysis.undecided) or not analysis.blocks

@@ -93,7 +93,9 @@ class Attachment(StrEnum):
 
         mode: mode of macvlan; None for the default, bridge, in which links on one device reach each other.
         """
-        return self is Attachment.VETH_BRIDGE or (self is Attachment.MACVLAN and mode in (None, "bridge"))
+        if self is Attachment.MACVLAN:
+            return mode in (None, "bridge")
+        return self in (Attachment.VETH_BRIDGE, Attachment.OVS)
 
     @property
     def most_instances(self) -> int | None:

@@ -18,7 +18,7 @@ from ...plan import SlicePlanner, make_block, make_plan
 from ...records import GrowingTrials, ResultsDirectory, by_claim, is_whole_attempt, node_state, node_states
 from ...records.directory import TRIALS
 from ..bounds.measuring import RoofMeter
-from ..budget import Pace, Rest, rest_note, rest_of, too_short
+from ..budget import LONGER, Pace, Rest, rest_note, rest_of, too_short
 from ..decide import Clock, RunState, Stop, Verifications, decide
 from ..rehearsal import REHEARSAL
 from ..running import RunningAnalysis
@@ -75,6 +75,7 @@ class Coordinator:
         attempts: Mapping[int, int],
         begin: float,
         overrun: bool = False,
+        longer: str = LONGER,
         roofs: RoofMeter | None = None,
         lost: Mapping[int, int] | None = None,
         out: Mapping[int, int] | None = None,
@@ -83,13 +84,14 @@ class Coordinator:
         attempts: number of the last attempt, by block.
         begin: monotonic seconds from which the time budget counts.
         overrun: let a run whose time is used up continue until its next look.
+        longer: the option that gives the run a longer budget, for a note.
         roofs: measures upper bounds between the blocks; None if this machine does not run them.
         lost: how often each block was lost with its worker before.
         out: blocks that workers have already, with the number of their attempt.
         """
         self._study, self._directory, self._planner = study, directory, planner
         self._workers, self._progress, self._roofs = workers, progress, roofs
-        self._begin, self._overrun = begin, overrun
+        self._begin, self._overrun, self._longer = begin, overrun, longer
         self._plan = directory.plan()
         nodes = node_states(directory)
         self._running = RunningAnalysis(
@@ -288,6 +290,7 @@ class Coordinator:
             spent=self._elapsed(),
             done=len(self._done),
             block_seconds=(self._planner.block_seconds() + between) / self._workers.capacity,
+            longer=self._longer,
         )
         rest = self._rest()
         if short is not None:

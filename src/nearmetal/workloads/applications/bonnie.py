@@ -91,7 +91,7 @@ class Bonnie(Application):
             return f"chunk: a power of two is needed, not {chunk}"
         return None
 
-    def seconds(self, choices: Choices) -> float:
+    def seconds(self, choices: Choices, ranks: int = 1) -> float:
         size = choices.whole("size") or 512 * MIB
         characters = choices.word("characters") == "yes"
         by_character = 2 * (choices.whole("character_size") or 3e6) / CHARACTER_RATE if characters else 0.0

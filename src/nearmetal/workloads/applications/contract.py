@@ -195,9 +195,17 @@ class Application(Protocol):
         Called before anything is started.
         """
 
-    def seconds(self, choices: Choices) -> float:
-        """Return the estimated seconds of one run on bare metal, for the plan of a study."""
+    def seconds(self, choices: Choices, ranks: int = 1) -> float:
+        """Return the estimated seconds of one run on bare metal, for the plan of a study.
+
+        ranks: number of ranks, each on a CPU of its own.
+        """
         return 1.0
+
+    def vectorised(self, choices: Choices, ranks: int = 1) -> float:
+        """Return those of the estimated seconds that a tuned library spends in vector instructions, which an
+        emulator slows down far more than other work."""
+        return 0.0
 
     def waiting(self, choices: Choices) -> float:
         """Return those of the estimated seconds in which it only waits, so that an emulator adds nothing."""

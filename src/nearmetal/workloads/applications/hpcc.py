@@ -18,6 +18,8 @@ from .hpc_challenge import input as hpcc_input
 from .hpc_challenge.output import faults, hpl_fault, section, solved, summary
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
+FIXED_SECONDS, ELEMENT_SECONDS = 0.9, 4e-7
+"""For estimates: seconds of all parts but HPL, and more for each element of a rank's part of the matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,12 @@ class Hpcc(Application):
     def problem(self, choices: Choices, place: Place) -> str | None:
         return hpcc_input.misfit(_input(choices, place), place)
 
+    def seconds(self, choices: Choices, ranks: int = 1) -> float:
+        return parts_seconds(choices, ranks) + hpcc_input.solution_seconds(choices, ranks)
+
+    def vectorised(self, choices: Choices, ranks: int = 1) -> float:
+        return hpcc_input.solution_seconds(choices, ranks) if blas.tuned(choices) else 0.0
+
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(
             argv=("hpcc",),
@@ -102,6 +110,11 @@ class Hpcc(Application):
             found="; ".join(wrong) or "HPCC's own checks passed, with the BLAS asked for",
             facts=_facts(choices, place, output, results or {}),
         )
+
+
+def parts_seconds(choices: Choices, ranks: int) -> float:
+    """Return the estimated seconds of all parts of HPCC but HPL, on bare metal."""
+    return FIXED_SECONDS + hpcc_input.usual_order(choices, ranks) ** 2 / ranks * ELEMENT_SECONDS
 
 
 def needs_of(program: str, choices: Choices) -> Needs:

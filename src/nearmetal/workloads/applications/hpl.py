@@ -14,7 +14,7 @@ from .contract import Application, Invocation, Needs, Output, Parsed, Place, met
 from .hpc_challenge import blas
 from .hpc_challenge import input as hpcc_input
 from .hpc_challenge.output import Solved, hpl_fault, section, solved
-from .hpcc import INPUT, OUTPUT, input_facts, needs_of
+from .hpcc import INPUT, OUTPUT, input_facts, needs_of, parts_seconds
 from .several import program_problem, whole_numbers
 
 _OWN_INPUT = "HPL.dat"
@@ -48,6 +48,14 @@ class Hpl(Application):
         if len(blocks) > hpcc_input.MOST_BLOCKS:
             return f"nb has {len(blocks)} block sizes; HPL takes at most {hpcc_input.MOST_BLOCKS} in one run"
         return program_problem(choices) or hpcc_input.misfit(_input(choices, place), place)
+
+    def seconds(self, choices: Choices, ranks: int = 1) -> float:
+        beside = 0.0 if _own(choices) else parts_seconds(choices, ranks)
+        return beside + len(_blocks(choices)) * hpcc_input.solution_seconds(choices, ranks)
+
+    def vectorised(self, choices: Choices, ranks: int = 1) -> float:
+        one = hpcc_input.solution_seconds(choices, ranks) if blas.tuned(choices) else 0.0
+        return len(_blocks(choices)) * one
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         text = _input(choices, place).text("HPLinpack")

@@ -20,6 +20,8 @@ BENCH_CELLS, BENCH_STEPS = 20, 100
 #: Memory of a rank (resident set, bytes) without atoms, and additional memory for each atom with neighbours
 #: and ghosts: measured with 4,000 to 442,368 atoms on one rank of LAMMPS of 29 Sep 2021 (64-bit).
 RANK_BYTES, ATOM_BYTES = 36e6, 350.0
+#: For estimates: seconds of the start, and of a step for each atom of a rank; memory of a rank in bytes.
+START_SECONDS, ATOM_SECONDS, USUAL_MEMORY = 0.25, 3e-7, 512 << 20
 #: An atom's number has 31 bits (tagint in a usual build).
 MOST_ATOMS = (1 << 31) - 1
 #: For the perfect lattice at density 0.8442 with a cut-off of 2.5 sigma: potential energy of an atom
@@ -136,6 +138,13 @@ class Lammps(Application):
                 f"{place.memory / 2**20:,.0f} MiB; take fewer cells, or cells: auto"
             )
         return None
+
+    def seconds(self, choices: Choices, ranks: int = 1) -> float:
+        cells = choices.whole("cells")
+        each = (choices.real("fill") * USUAL_MEMORY - RANK_BYTES) / ATOM_BYTES
+        if cells is not None:
+            each = EACH * cells**3 / (1 if choices.word("scaling") == "ranks" else ranks)
+        return START_SECONDS + max(each, 0.0) * (choices.whole("steps") or 1) * ATOM_SECONDS
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(

@@ -81,7 +81,7 @@ class Veros(Application):
             )
         return None
 
-    def seconds(self, choices: Choices) -> float:
+    def seconds(self, choices: Choices, ranks: int = 1) -> float:
         return START_SECONDS + math.prod(_grid(choices)) * (choices.whole("steps") or 1) * CELL_SECONDS
 
     def command(self, choices: Choices, place: Place) -> Invocation:

@@ -35,6 +35,8 @@ _CORES: tuple[tuple[str, frozenset[str]], ...] = (
 _WORDS = (*(core for core, _ in _CORES), "Zen", "Cooperlake", "SapphireRapids", "ARMV8", "NEOVERSEN1")
 SEARCHED = "LD_LIBRARY_PATH"
 _DIRECTORY = {Blas.REFERENCE: "blas", Blas.OPENBLAS: "openblas-pthread"}
+RATES = {Blas.REFERENCE: 6e9, Blas.OPENBLAS: 40e9, Blas.AS_FOUND: 6e9}
+"""For estimates: FLOP/s of one CPU."""
 _PACKAGE = {Blas.REFERENCE: "libblas3", Blas.OPENBLAS: "libopenblas0-pthread"}
 # OpenBLAS prints this line at its start if OPENBLAS_VERBOSE is set.
 _SAID = re.compile(r"^Core: ([A-Za-z0-9_]{1,40})\s*$", re.MULTILINE)
@@ -77,6 +79,11 @@ def package(blas: Blas) -> str | None:
 
 def chosen(choices: Choices) -> Blas:
     return Blas(choices.word("blas"))
+
+
+def tuned(choices: Choices) -> bool:
+    """Return whether the library computes by vector instructions that are chosen for the processor."""
+    return chosen(choices) is Blas.OPENBLAS
 
 
 def environment(choices: Choices, cpu_flags: Set[str]) -> dict[str, str]:

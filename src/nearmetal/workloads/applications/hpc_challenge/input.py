@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from ...parameter import AUTO, Choices, Kind, Parameter
 from ..contract import Place
+from . import blas
 
 DOUBLE = 8  # bytes
 # Most values of one kind in an input file of HPL (HPL_MAX_PARAM).
 MOST_BLOCKS = 20
 GIB = 1 << 30
 _LEAST_N, _STEP_N = 100, 100
+USUAL_MEMORY = 512 << 20
+"""For estimates: memory of a CPU in bytes, if the study does not give it."""
 
 PARAMETERS = (
     Parameter(
@@ -130,6 +133,17 @@ def input_of(choices: Choices, place: Place, blocks: tuple[int, ...]) -> Input:
     n = choices.whole("n") or problem_size(total_memory(choices, place), choices.real("share"))
     p, q = grid(place.ranks, choices.whole("p"), choices.whole("q"))
     return Input(n=n, blocks=blocks, p=p, q=q)
+
+
+def usual_order(choices: Choices, ranks: int) -> int:
+    """Return the order of the matrix as far as it is known before the memory of the instances is."""
+    each = choices.whole("memory") or USUAL_MEMORY
+    return choices.whole("n") or problem_size(each * ranks, choices.real("share"))
+
+
+def solution_seconds(choices: Choices, ranks: int) -> float:
+    """Return the estimated seconds in which HPL solves one system, on bare metal."""
+    return 2 / 3 * usual_order(choices, ranks) ** 3 / (blas.RATES[blas.chosen(choices)] * ranks)
 
 
 def misfit(given: Input, place: Place) -> str | None:

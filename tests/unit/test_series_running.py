@@ -1,0 +1,278 @@
+"""A series that is planned, run, resumed and read again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.unit.test_series_files import offer, read, written
+
+from nearmetal.api import images
+from nearmetal.cli.measure.runs import _not_of_parts
+from nearmetal.cli.options import RunOptions
+from nearmetal.cli.series import planning, running
+from nearmetal.cli.series.results import frozen_series, waiting_parts
+from nearmetal.cli.series.running import create
+from nearmetal.cli.view import View
+from nearmetal.errors import BusyError, ExitCode, RunError, UsageError
+from nearmetal.images.build import build_seconds
+from nearmetal.images.store import ImageStore
+from nearmetal.model.design import Mode
+from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.environments.image import ImageDefinition
+from nearmetal.model.series import Figure, Omission, Part, omission_lines
+from nearmetal.model.study import Study
+from nearmetal.node.machine import Machine
+from nearmetal.node.progress import Silent
+from nearmetal.plan.narrowing import narrow
+from nearmetal.records import ResultsDirectory, SeriesDirectory
+from nearmetal.run.estimate import RunEstimate
+from nearmetal.run.run import Order, Outcome
+from nearmetal.run.series import offer_planned, planned_times
+from nearmetal.testing.fake_host import FakeHost
+
+
+def test_images_that_are_not_built_are_found_with_those_of_the_kernels_of_guests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "image_store", lambda: ImageStore(tmp_path / "images"))
+    monkeypatch.setattr(images, "has_kernel", lambda image: False)
+    files = read(written(tmp_path))
+    cpu = files.studies["cpu"]
+    assert images.unbuilt_images(cpu) == {}
+    native, box = cpu.environments
+    guest = replace(box, guest=GuestSettings())
+    assert list(images.unbuilt_images(replace(cpu, environments=(native, guest)))) == ["debian-kernel"]
+    named = replace(guest, image="debian-mpi", guest=GuestSettings(kernel="trixie-kernel"))
+    found = images.unbuilt_images(replace(cpu, environments=(native, named)))
+    assert list(found) == ["debian-mpi", "trixie-kernel"]
+    assert build_seconds(found["debian-mpi"]) > build_seconds(found["trixie-kernel"]) > 0
+    monkeypatch.setattr(images, "has_kernel", lambda image: True)
+    assert images.unbuilt_images(replace(cpu, environments=(native, guest))) == {}
+
+
+def test_a_plan_names_the_images_that_are_built_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
+    odd = ImageDefinition(name="odd", suite="host", packages=("gcc", "make"))
+    monkeypatch.setattr(planning, "unbuilt_images", lambda _study: {"odd": odd})
+    planning.show_series(series, json=False, blocks=1)
+    told = capsys.readouterr().out
+    assert "image odd is not built and is built first: about 0:00:" in told
+    planning.show_series(series, json=True, blocks=1)
+    assert json.loads(capsys.readouterr().out)["images_to_build"] == {"odd": build_seconds(odd)}
+
+
+def test_what_is_left_out_for_the_same_reason_is_one_line() -> None:
+    omissions = [
+        Omission(what="a", reason="no image", remedy="make it"),
+        Omission(what="jobs", reason="no pool"),
+        Omission(what="b", reason="no image", remedy="make it"),
+        Omission(what="c", reason="no device", remedy="make it"),
+        Omission(what="users", reason="no pool"),
+    ]
+    assert omission_lines(omissions) == [
+        "a, b: no image; c: no device; next: make it",
+        "jobs: no pool",
+        "users: no pool",
+    ]
+
+
+def test_a_plan_gives_the_parts_the_time_that_the_run_will_give_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An early part that needs less than its share leaves the rest to the later ones; one that needs more
+    takes it from them, or leaves none."""
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
+
+    def guess(seconds: float) -> dict[str, float | None]:
+        plain = RunEstimate(blocks=1, least_blocks=1, block_seconds=seconds, rehearsal_seconds=0.0)
+        found = planned_times(series, lambda part, study: plain)
+        return {key: study.design.max_time for key, (study, _) in found.items()}
+
+    assert guess(10.0) == {"cpu": pytest.approx(60.0), "net": pytest.approx(90.0)}
+    assert guess(80.0) == {"cpu": pytest.approx(60.0), "net": pytest.approx(20.0)}
+    assert guess(101.0) == {"cpu": pytest.approx(60.0)}
+    short = replace(series, max_time=0.01)
+    planning.show_series(short, json=False, blocks=1)
+    told = capsys.readouterr().out
+    assert "about 0 rounds of" in told and "--only cpu --time" in told
+    assert "not in this time: the parts before it use it up; next: --only net --time TIME" in told
+    planning.show_series(short, json=True, blocks=1)
+    parts = json.loads(capsys.readouterr().out)["parts"]
+    assert [p["estimated_blocks"] for p in parts] == [0, 0]
+
+
+def test_an_image_that_another_process_builds_stops_only_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(study: Study, progress: object) -> None:
+        raise BusyError("another process builds image odd", remedy="wait for it")
+
+    monkeypatch.setattr(running, "build_images", build)
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
+    made = create(series, tmp_path / "results", "")
+
+    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        raise AssertionError("nothing starts without its image")
+
+    code = running.run_parts(made, series, start, RunOptions(json=True), seconds=60.0)
+    assert code == ExitCode.FAILED_TRIALS
+    assert set(made.ends().values()) == {"did not run: another process builds image odd; next: wait for it"}
+    assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]
+
+
+class Clock:
+    """Monotonic seconds that pass only when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("nearmetal.cli.series.running.time.monotonic", lambda: self.now)
+
+
+@pytest.mark.parametrize(
+    ("overrun", "last", "said"),
+    [(False, 10.0, ""), (True, 40.0, "cpu took 0:00:30 more than its share")],
+)
+def test_time_above_the_share_of_a_part_is_added_with_overrun_and_else_taken_from_the_later_parts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    overrun: bool,
+    last: float,
+    said: str,
+) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(running, "build_images", lambda study, progress: None)
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
+    made = create(series, tmp_path / "results", "")
+    budgets: list[float | None] = []
+
+    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        budgets.append(study.design.max_time)
+        clock.now += 90.0
+        return Outcome(directory=None, stopped="the time is used up", interrupted=False)
+
+    options = RunOptions(json=True, overrun=overrun)
+    running.run_parts(made, series, start, options, seconds=100.0)
+    assert budgets == [pytest.approx(60.0), pytest.approx(last)]
+    told = capsys.readouterr().err
+    assert said in told and ("The later parts keep their shares" in told) == overrun
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_part_gets_the_options_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    orders: list[Order] = []
+
+    def run(machine: object, study: Study, *given: object) -> Outcome:
+        assert study.design.max_blocks == 3
+        orders.extend(o for o in given if isinstance(o, Order))
+        return Outcome(directory=None, stopped="", interrupted=False)
+
+    monkeypatch.setattr("nearmetal.run.run.start_run", run)
+    monkeypatch.setattr("nearmetal.run.run.resume_run", run)
+    monkeypatch.setattr(running, "fitted", lambda machine, study, view, require_kvm: (machine, study))
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
+    made = create(series, tmp_path / "results", "")
+    study = series.parts[0].study
+    assert study is not None
+    found = ResultsDirectory.create(made.path, study.name, study_yaml="name: x") if begun else None
+    monkeypatch.setattr(running, "frozen_study", lambda directory: study)
+    start = running._part_runner(None, RunOptions(overrun=True, force=True), 3)  # type: ignore[arg-type]
+    start(series.parts[0], study, made, found)
+    assert [(o.overrun, o.force, o.parent) for o in orders] == [(True, True, made.path)]
+    assert orders[0].longer == "--only cpu --time"
+
+
+@pytest.mark.parametrize(
+    ("margin", "options", "mode", "word"),
+    [
+        ("3 %", RunOptions(), None, "--margin"),
+        (None, RunOptions(engine="local"), None, "--engine"),
+        (None, RunOptions(workers=2), None, "--workers"),
+        (None, RunOptions(nodes="slurm"), None, "--nodes"),
+        (None, RunOptions(engine_option=["a=b"]), None, "--engine-option"),
+        (None, RunOptions(lease="1m"), None, "--lease"),
+        (None, RunOptions(), Mode.PLAIN, "--mode"),
+    ],
+)
+def test_options_that_parts_do_not_have_are_refused(
+    margin: str | None, options: RunOptions, mode: Mode | None, word: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{word} does not apply to a study in parts"):
+        _not_of_parts(margin, options, mode)
+
+
+def test_a_part_that_could_not_run_is_tried_again_and_parts_that_are_done_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "build_images", lambda study, progress: None)
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
+    made = create(series, tmp_path / "results", "")
+    started: list[str] = []
+
+    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+        started.append(part.key)
+        if started == ["cpu"]:
+            raise RunError("no instance starts", remedy="mend it")
+        return Outcome(directory=None, stopped="all comparisons have a verdict", interrupted=False)
+
+    running.run_parts(made, series, start, RunOptions(json=True), seconds=100.0)
+    assert made.ends() == {
+        "cpu": "did not run: no instance starts; next: mend it",
+        "net": "all comparisons have a verdict",
+    }
+    assert "cpu did not run: no instance starts" in capsys.readouterr().err
+    done = ResultsDirectory.create(made.path, "mine-net", study_yaml="name: x")
+    (done.path / "plan.json").write_text("{}")
+    monkeypatch.setattr(ResultsDirectory, "closed", property(lambda directory: directory.path == done.path))
+    assert [p.key for p in waiting_parts(made, series)] == ["cpu"]
+
+
+def test_an_older_series_without_left_out_and_figures_is_still_read(tmp_path: Path) -> None:
+    files = read(written(tmp_path))
+    made = create(narrow(files, offer(), seed=1, max_time=1.0), tmp_path / "results", "")
+    stored = json.loads((made.path / "series.json").read_text())
+    for part in stored["parts"]:
+        del part["figures"], part["left_out"]
+    stored["parts"][0]["places"] = {"1 per node": "box/1x1"}
+    (made.path / "series.json").write_text(json.dumps(stored))
+    cpu, net = frozen_series(made).parts
+    assert cpu.figures == (Figure.PACKING,) and net.figures == (Figure.OVERHEADS,) and net.left_out == ()
+
+
+def test_another_backend_needs_a_list_in_the_series_file(tmp_path: Path) -> None:
+    host = FakeHost(absent=("/sys/*", "/proc/*"), cpus=(0, 1))
+    files = read(written(tmp_path, ("series.yaml", "  backends: {lxc: [lxc, namespaces]}\n", "")))
+    assert offer_planned(files, host, None).stand_ins == {}
+    with pytest.raises(UsageError, match="mine has no list of backends"):
+        offer_planned(files, host, "namespaces")
+
+
+def test_a_note_is_shown_once_for_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    told: set[str] = set()
+    for _part in range(2):
+        with View(told=told) as view:
+            view.note("guests are emulated")
+    with View() as view:
+        view.note("guests are emulated")
+    assert capsys.readouterr().err.count("note: guests are emulated") == 2
+
+
+def test_a_part_whose_image_is_not_built_is_planned_as_it_is_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its guests may be emulated, which makes the plan of a dry run longer."""
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
+    odd = ImageDefinition(name="odd", suite="host", packages=("gcc",))
+    monkeypatch.setattr(planning, "unbuilt_images", lambda study: {"odd": odd})
+    monkeypatch.setattr(planning, "foreseen", lambda study: replace(study, question="foreseen"))
+    machine = cast("Machine", None)  # not asked
+    parts = planning.checked_series(series, machine, Silent()).parts
+    assert [p.study and p.study.question for p in parts] == ["foreseen", "foreseen"]
