@@ -116,7 +116,7 @@ def test_a_card_carries_messages_and_has_what_was_set(
             assert says(guest, server, built.hub_address, 7000, tmp_path) == "PING"
             assert (tmp_path / "server").read_text().splitlines()[-1] == built.seats[0].address
             wrong = replace(environment, network=replace(network, queue_length=78))
-            with pytest.raises(TrialFailedError, match="queue_length 78 was asked for, the kernel has"):
+            with pytest.raises(TrialFailedError, match="queue_length 78 was requested, the kernel has"):
                 settled(wrong, guest)
         assert built.trouble() == ""
 

@@ -132,7 +132,7 @@ def _attribution(overhead: float, verdict: Verdict, arm: str) -> Attribution | N
             TimePart(name="computation", overhead=Interval(centre=rest, low=-rest, high=six(rest * 2))),
         ),
         residual=Interval(centre=six(overhead * 0.02), low=six(-overhead * 0.02), high=six(overhead * 0.06)),
-        sentence="communication" if arm.startswith("container") else "leaves shared memory",
+        sentence="communication" if arm.startswith("container") else "MPI without shared memory",
     )
 
 

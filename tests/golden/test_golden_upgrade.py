@@ -84,7 +84,7 @@ def upgrade() -> Upgrade:
             SystemChange(name="kernel", before=("6.1.0-18-amd64",), after=("6.12.5-amd64",), upgrade=True),
             SystemChange(name="kernels of nearmetal", before=("a" * 64,), after=("b" * 64,), upgrade=False),
         ),
-        not_compared=("ft: only in runs from after",),
+        not_compared=("ft: only in the runs after the upgrade",),
         lost=(),
         failed_trials=2,
     )

@@ -203,7 +203,7 @@ def test_disks_as_logical_volumes_and_as_a_device(whole: Outer, parts: Parts, tm
         (
             GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=2 * GROUP),
             XenDisk(kind=XenDiskKind.BLOCK, path=loop, overwrite=True),
-            "256 MiB large, 512 MiB are asked for",
+            "256 MiB large, 512 MiB are requested",
         ),
     ]
     for how, disk, what in refused:

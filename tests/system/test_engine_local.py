@@ -132,7 +132,7 @@ def test_a_late_result_of_a_round_that_was_given_to_another_counts_once(here: Pa
 def test_cancelled_workers_end_and_the_run_can_go_on(here: Path) -> None:
     run = started(*on("local", 300), cwd=here)
     until(lambda: len(claims(here, "done")) >= 2)
-    assert "told to end" in nearmetal("cancel", cwd=here).stdout
+    assert "will end" in nearmetal("cancel", cwd=here).stdout
     _, said = run.communicate(timeout=600)
     assert run.returncode == 4 and "all workers have ended" in said
     blocks = max(r["block"] for r in records(here)) + 2

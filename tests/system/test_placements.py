@@ -130,7 +130,7 @@ def test_events_of_instances(here: Path) -> None:
         stop, removed = (rows[arm, "stop", metric]["values"] for metric in ("stop", "removed"))
         assert all(0 < s <= r for s, r in zip(stop, removed, strict=True))
     page = Page((here / result["results_dir"] / "report.html").read_text())
-    assert "Share of commands that took at most so long" in page.text
+    assert "Share of commands that took at most this long" in page.text
 
 
 STORED = """\

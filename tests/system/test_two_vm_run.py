@@ -85,7 +85,7 @@ def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> N
     html = (here / form["report"]).read_text().replace("\u00a0", " ")
     assert "A node: here, and in section 4.2" in html and "not reported" in html
     refused = nearmetal("run", "quick", "--backend", "lxc", cwd=here)
-    assert refused.returncode == 2 and "--backend belongs to studies in parts" in refused.stderr
+    assert refused.returncode == 2 and "--backend is for studies in parts" in refused.stderr
     unknown = nearmetal("run", "two-vm-scenarios-2009", "--backend", "no-such", "--dry-run", cwd=here)
     assert unknown.returncode == 2 and "no backend" in unknown.stderr
 

@@ -382,11 +382,13 @@ def test_communication_is_told_from_computation() -> None:
 
 
 def test_leaving_shared_memory_is_told_from_the_container() -> None:
-    """The further baseline leaves shared memory too; what is left against it is the container's own."""
+    """The further baseline MPI without shared memory too; what is left against it is the container's own."""
     a = run(27, {"tcp/one": (1.2, 1.0), "box/two": (1.2, 1.0)})
     told = cell(a, "box/two", "native/one").attribution
     assert told is not None
-    assert told.sentence == "leaves shared memory; native over TCP: ×3.2; the container itself: within ±3 %"
+    assert (
+        told.sentence == "MPI without shared memory; native over TCP: ×3.2; the container itself: within ±3 %"
+    )
     b = run(27, {"tcp/one": (0.1, 1.0), "box/two": (0.1, 1.5)})
     told = cell(b, "box/two", "native/one").attribution
     assert told is not None
@@ -396,7 +398,7 @@ def test_leaving_shared_memory_is_told_from_the_container() -> None:
     assert c is not None
     assert c.sentence == "native over TCP: +20 %; the container itself: ×3.3"
     rate = cell(a, "box/two", "native/one", "triad").attribution
-    assert rate is not None and rate.sentence.startswith("leaves shared memory") and rate.parts == ()
+    assert rate is not None and rate.sentence.startswith("MPI without shared memory") and rate.parts == ()
 
 
 def test_attribution_without_evidence_is_not_explained() -> None:

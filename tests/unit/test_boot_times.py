@@ -203,5 +203,5 @@ def test_a_backend_has_words_for_the_steps_of_its_own(backend: str, step: str, w
     assert leaf is not None
     lines = [" ".join(line.split()) for line in text_of(leaf).splitlines()]
     at = lines.index(f"{words} 0.5 0.5 0.5 0.5 not known 1")
-    assert lines[at - 1].startswith("until the hypervisor was asked")
+    assert lines[at - 1].startswith("until the hypervisor was called")
     assert lines[at + 1].startswith("kernel 0.8")

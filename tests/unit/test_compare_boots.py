@@ -216,7 +216,10 @@ def test_differences_between_the_sides_are_named(made: Make) -> None:
     u = compared([made("a", "1", **one)], [made("b", "2", study=changed.replace("placements:", more), **two)])
     assert {c.name for c in u.changes} == {"machine", "nearmetal", "kernels of nearmetal", "study"}
     assert not any(c.upgrade for c in u.changes)
-    assert u.not_compared == ("cg: the studies define it differently", "more/one: only in runs from after")
+    assert u.not_compared == (
+        "cg: the studies define it differently",
+        "more/one: only in the runs after the upgrade",
+    )
     assert {c.workload for c in u.cells} == {"ep"}
     assert "The sides differ in more than the upgrade: study, machine, nearmetal" in sentence(u)
 

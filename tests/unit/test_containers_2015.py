@@ -425,5 +425,5 @@ def test_parts_that_are_not_there_are_a_mistake() -> None:
     wrong = replace(found, only=["q1,q9"], seed=1)
     with pytest.raises(UsageError, match="no part q9"):
         requested_series(wrong)
-    with pytest.raises(UsageError, match="--only belongs to studies in parts"):
+    with pytest.raises(UsageError, match="--only is for studies in parts"):
         in_parts("quick", only=["q1"])

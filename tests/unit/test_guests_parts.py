@@ -570,7 +570,7 @@ def test_the_accelerator_is_settled_before_a_run() -> None:
     assert settled(works).accelerator is Accelerator.KVM and settled(works).label == ""
     assert settled(hangs).label == "TCG, no KVM: it hangs"
     asked_for = GuestSettings(accelerator=Accelerator.TCG)
-    assert settled(works, settings=asked_for).label == "TCG, no KVM: it was asked for"
+    assert settled(works, settings=asked_for).label == "TCG, no KVM: it was requested"
     for settings, require in ((GuestSettings(accelerator=Accelerator.KVM), False), (None, True)):
         with pytest.raises(UnavailableError, match="KVM runs no guest here: it hangs"):
             settled(hangs, settings=settings, require=require)

@@ -266,7 +266,7 @@ def test_a_claim_on_moves_is_answered_by_the_moves(tmp_path: Path) -> None:
     )
     assert (
         claims["moving a virtual machine takes longer the more memory it has"]["held"]
-        == "cannot be asked here"
+        == "cannot be checked here"
     )
     beside = {b["what"]: b for b in result["published"]}
     guest = beside["migration of one virtual machine of two"]
@@ -313,7 +313,7 @@ def test_every_claim_has_a_part_and_every_part_that_the_paper_measured_has_claim
     told: Any = series_json(asked, nothing, paper, results_dir="r", report="r/report.html")
     answers = {c["what"]: c["held"] for p in told["parts"] for c in p["claims"]}
     assert len(answers) == len(paper.claims)
-    impossible = {what for what, held in answers.items() if held == "cannot be asked here"}
+    impossible = {what for what, held in answers.items() if held == "cannot be checked here"}
     assert impossible == {c.what for c in paper.claims if c.cannot} and len(impossible) == 3
     assert "0.91 us" in series_text(asked, nothing, paper)
 

@@ -36,20 +36,20 @@ def test_unset_settings_cause_no_differences() -> None:
 @pytest.mark.parametrize(
     ("settings", "got", "said"),
     [
-        ({"mtu": 9000}, {}, "eth0 of a: mtu 9000 was asked for, the kernel has 1500"),
+        ({"mtu": 9000}, {}, "eth0 of a: mtu 9000 was requested, the kernel has 1500"),
         (
             {"rto_min": 0.002},
             {"rto_min": None},
-            "eth0 of a: rto_min 0.002 was asked for, the kernel has None",
+            "eth0 of a: rto_min 0.002 was requested, the kernel has None",
         ),
-        ({"offloads": Offloads(gro=True)}, {}, "eth0 of a: gro True was asked for, the kernel has False"),
+        ({"offloads": Offloads(gro=True)}, {}, "eth0 of a: gro True was requested, the kernel has False"),
         (
             {"offloads": Offloads(tso=False)},
             {"tso": None},
-            "eth0 of a: tso False was asked for, the kernel has None",
+            "eth0 of a: tso False was requested, the kernel has None",
         ),
-        ({"rate": 1e6}, {}, "eth0 of a: rate 1000000.0 was asked for, the kernel has None"),
-        ({"rate": 1e6}, {"rate": 999_000}, "eth0 of a: rate 1000000.0 was asked for, the kernel has 999000"),
+        ({"rate": 1e6}, {}, "eth0 of a: rate 1000000.0 was requested, the kernel has None"),
+        ({"rate": 1e6}, {"rate": 999_000}, "eth0 of a: rate 1000000.0 was requested, the kernel has 999000"),
     ],
 )
 def test_each_difference_is_told(settings: dict[str, Any], got: dict[str, Any], said: str) -> None:

@@ -266,7 +266,7 @@ def test_the_report_answers_every_claim(
     ranking = claims["q1", "the benchmarks that suffer most from packing are MG, LU and FT"]
     assert ranking["held"] == "no verdict yet", "all of them suffer alike"
     gain = claims["q1", "largest gain from Linux 3.2 to 3.16, less the gain without containers"]
-    assert gain["held"] == "cannot be asked here" and "a run has one kernel" in gain["reason"]
+    assert gain["held"] == "cannot be checked here" and "a run has one kernel" in gain["reason"]
     largest = claims[
         "q2", "containers of one machine against shared memory: the largest overhead (MG, class C)"
     ]
@@ -279,7 +279,7 @@ def test_the_report_answers_every_claim(
     terminal = series_text(asked, found, paper)
     for text in (page.read_text().replace("\u00a0", " "), markdown.read_text(), terminal):
         assert text.count("claims hold here?") >= 4
-        assert "cannot be asked here: a run has one kernel" in text
+        assert "cannot be checked here: a run has one kernel" in text
         assert "no verdict yet: their intervals overlap" in text
         assert "What does not follow from the paper" in text and "81 %" in text
 
@@ -292,7 +292,7 @@ def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
     )
     claims = told(asked, nothing)
     packing = claims["q1", "8 containers on each machine against as many bare machines"]
-    assert packing["held"] == "cannot be asked here" and "1 core" in packing["reason"]
+    assert packing["held"] == "cannot be checked here" and "1 core" in packing["reason"]
     third = claims["q3", "CG with 128 processes, one container on each machine"]
     assert third["held"] == "no verdict yet" and third["reason"] == "not measured: no time was left"
     assert third["ours"] == [] and third["differs"].startswith(
@@ -300,7 +300,7 @@ def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
     )
     homeless = replace(nothing[2], part=replace(nothing[2].part, places={}))
     claims = told(asked, (homeless,))
-    assert {c["held"] for c in claims.values()} == {"cannot be asked here"}
+    assert {c["held"] for c in claims.values()} == {"cannot be checked here"}
     assert 'no environment "container" on this machine' in next(iter(claims.values()))["reason"]
 
 
@@ -394,7 +394,7 @@ def test_a_table_of_ones_own_is_shown_in_its_own_quantities(
     for shown, value in ((loss, 0.2), (gain, -0.2)):
         (ours,) = shown["ours"]
         assert ours["low"] < ours["value"] < ours["high"] and ours["value"] == pytest.approx(value, abs=0.01)
-    assert [c["held"] for c in part["claims"]] == ["holds here", "holds here", "cannot be asked here"]
+    assert [c["held"] for c in part["claims"]] == ["holds here", "holds here", "cannot be checked here"]
     assert part["claims"][2]["reason"] == "the study does not run hpl"
 
 

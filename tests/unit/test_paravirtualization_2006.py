@@ -258,7 +258,7 @@ def measured() -> tuple[Series, tuple[PartResult, ...]]:
     return made, tuple(map(result, made.parts))
 
 
-HOLDS, FAILS, IMPOSSIBLE = "holds here", "does not hold here", "cannot be asked here"
+HOLDS, FAILS, IMPOSSIBLE = "holds here", "does not hold here", "cannot be checked here"
 
 
 def test_every_claim_is_asked_by_a_part_and_answered(

@@ -86,7 +86,7 @@ def test_differences_are_shown_by_arm() -> None:
     by_name = {d.name: d.values for d in compare({"native": found, "vm": other})}
     assert by_name == {
         "binary /bin/nm": {"native": f"sha256:{A}", "vm": f"sha256:{C}"},
-        "kernel": {"native": "6.18.4", "vm": "not asked"},
+        "kernel": {"native": "6.18.4", "vm": "not checked"},
         "CPU flags": {"native": "avx2", "vm": "none of these"},
     }
 

@@ -290,17 +290,17 @@ def test_events_beside_kernels_grade_no_run() -> None:
 
 def test_next_step_names_the_command_to_type() -> None:
     (step,) = next_steps(sample.analysis(), "results/x")
-    assert step.startswith("? 1 figure not decided; to decide it: about 20 s more:  ")
+    assert step.startswith("? 1 figure is undecided and needs about 20 s more:  ")
     assert step.endswith("nearmetal resume results/x")
     unknown = replace(one_cell(Verdict.NONE), seconds_needed=None)
     (step,) = next_steps(replace(sample.analysis(), cells=(unknown,)), "results/x")
-    assert step == "? 1 figure not decided:  nearmetal resume results/x"
+    assert step == "? 1 figure is undecided:  nearmetal resume results/x"
     assert next_steps(replace(sample.analysis(), cells=(one_cell(Verdict.SLOWER),)), "x") == ()
 
 
 def test_a_cause_is_named_only_where_there_is_something_to_explain() -> None:
     material = next(c for c in sample.analysis().cells if c.attribution)
-    assert cause_text(material) == "leaves shared memory"
+    assert cause_text(material) == "MPI without shared memory"
     assert cause_text(replace(material, verdict=Verdict.EQUIVALENT)) == ""
     far = replace(material, verdict=Verdict.NONE, blocks_needed=1148, seconds_needed=6840.0)
     assert cause_text(far) == "about 1.9 h more; quieten the machine first"

@@ -334,7 +334,7 @@ def test_only_parts_that_there_are_can_be_chosen(tmp_path: Path, only: list[str]
 def test_a_scale_belongs_to_built_in_studies(tmp_path: Path) -> None:
     found = find_series(str(written(tmp_path)))
     assert found is not None
-    with pytest.raises(UsageError, match="--scale belongs to built-in studies"):
+    with pytest.raises(UsageError, match="--scale is for built-in studies"):
         read_series(found, scale=Scale.PAPER, seed=1)
 
 

@@ -152,7 +152,7 @@ def test_types_of_guests_need_what_they_need() -> None:
         require_fitting_hypervisor(without, request())
     with pytest.raises(UnavailableError, match="only credit and credit2"):
         require_fitting_hypervisor(replace(FACTS, scheduler=None), request(own=XenSettings(weight=2)))
-    with pytest.raises(UnavailableError, match="CPU 2 is asked for, 2 are there"):
+    with pytest.raises(UnavailableError, match="CPU 2 is requested, and there are 2"):
         require_fitting_hypervisor(FACTS, replace(request(), cpus=(0, 2)))
 
 
@@ -225,7 +225,7 @@ def test_a_share_that_is_not_held_is_told() -> None:
             ("xl", "sched-credit2", "-d", "g"): listed,
         }
     )
-    with pytest.raises(RunError, match="weight 300 and cap None were asked for"):
+    with pytest.raises(RunError, match="weight 300 and cap None were requested"):
         Xl(host).set_share(XenScheduler.CREDIT2, "g", weight=300, cap=None)
     assert Xl(host).set_share(XenScheduler.CREDIT2, "g", weight=None, cap=None).weight == 256
 
@@ -251,7 +251,7 @@ def test_a_line_takes_addresses_that_nobody_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "what"), [(MIB, "holds something"), (9 * MIB, "8 MiB large, 9 MiB are asked for")]
+    ("asked", "what"), [(MIB, "holds something"), (9 * MIB, "8 MiB large, 9 MiB are requested")]
 )
 def test_a_device_that_holds_something_or_too_little_is_not_touched(asked: int, what: str) -> None:
     disk = XenDisk(kind=XenDiskKind.BLOCK, path="/dev/sdx")

@@ -26,7 +26,9 @@ _MAY_DIFFER = frozenset(
 """Keys of a design that change the duration and the number of measurements, not what is measured."""
 
 
-_ONLY_BEFORE, _NOTHING_AFTER = "only in runs from before", "no values in runs from after"
+_ONLY_BEFORE = "only in the runs before the upgrade"
+_NOTHING_AFTER = "no values in the runs after the upgrade"
+_NOTHING_BEFORE = "no values in the runs before the upgrade"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +183,7 @@ def _unlike(before: Sequence[_Run], after: Sequence[_Run], *, arms: bool) -> dic
             if not any(name in own for own in new):
                 out[name] = _ONLY_BEFORE
             elif not any(name in own for own in old):
-                out[name] = "only in runs from after"
+                out[name] = "only in the runs after the upgrade"
             elif len({repr(own[name]) for own in (*old, *new) if name in own}) > 1:
                 out[name] = "the studies define it differently"
     return out
@@ -195,7 +197,7 @@ def _without_values(before: Sequence[_Run], after: Sequence[_Run], known: Collec
     """
     old, new = (dict.fromkeys(m for r in side for m in _measured(r)) for side in (before, after))
     return {
-        f"{workload} of {arm}": _NOTHING_AFTER if (arm, workload) in old else "no values in runs from before"
+        f"{workload} of {arm}": _NOTHING_AFTER if (arm, workload) in old else _NOTHING_BEFORE
         for arm, workload in (*old, *new)
         if ((arm, workload) in old) != ((arm, workload) in new) and not {arm, workload} & set(known)
     }

@@ -50,7 +50,7 @@ def compare_series(
         return ()
     if single := next((path for path, own in found.items() if not own), None):
         raise UsageError(
-            f"{single} is not the results directory of a study in parts, and others are",
+            f"{single} is not the results directory of a study in parts, and the others are",
             remedy="name whole studies in parts on both sides, or one part of each",
         )
     sides = [[_parts(d) for path in side for d in found[path]] for side in (before, after)]

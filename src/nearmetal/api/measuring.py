@@ -153,7 +153,7 @@ def _workloads(request: WeighRequest) -> Study:
 
     if request.methods or request.memory is not None:
         name = "--methods" if request.methods else "--memory"
-        raise UsageError(f"{name} belongs to --lifecycle", remedy="--lifecycle migrate, or checkpoint")
+        raise UsageError(f"{name} is only for --lifecycle", remedy="--lifecycle migrate, or checkpoint")
     study = weigh_study(
         _backends(request),
         workloads=named_workloads(request.workloads, catalog(), study_from("quick", 0)),

@@ -43,7 +43,7 @@ def read_series(source: SeriesSource, *, scale: Scale | None, seed: int) -> Seri
     directory = source.directory
     if scale is not None:
         raise UsageError(
-            f"--scale belongs to built-in studies, and the files in {directory} have one scale",
+            f"--scale is for built-in studies, and the files in {directory} have one scale",
             remedy=f"nearmetal init {series_names()[0]} --scale {scale} DIR writes files of that scale",
         )
 

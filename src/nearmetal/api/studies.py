@@ -53,8 +53,8 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
         )
     if study.design.expected_blocks is not None:
         note(
-            "expected_blocks is not used any more and may be deleted from the study file: when the "
-            "results are looked at no longer depends on it"
+            "expected_blocks is not used any more and may be deleted from the study file: the "
+            "times of the analyses do not depend on it"
         )
     return study if seed is None else replace(study, design=replace(study.design, seed=seed))
 

@@ -68,22 +68,21 @@ COMMANDS = (
         "Compare a container with bare metal here, in about 90 seconds.\n\n"
         "It needs no file and no argument. Where there is only one CPU, no messages are measured.",
     ),
-    Command("run", "measure.runs:run", "Run a study: a file, or a built-in study."),
+    Command("run", "measure.runs:run", "Run a study: a file, a built-in study, or a study in parts."),
     Command("resume", "measure.runs:resume", _RESUME),
     Command("continue", "measure.runs:resume", _RESUME, hidden=True),
     Command(
         "run-block",
         "measure.run_block:run_block",
-        "Run rounds of a run, and analyse nothing.\n\n"
-        "Rounds given by number run whole. Without numbers it runs what `nearmetal run --engine` orders, "
-        "until its time is near: engines start it on their nodes. With --stdin, rounds are JSON values, one "
-        "on each line, as --dry-run --json prints them. The analysis counts them with all other rounds of "
-        "the directory.",
+        "Run single rounds of a run, without an analysis.\n\n"
+        "Without numbers it runs the rounds that `nearmetal run --engine` orders, until its time is nearly "
+        "over: engines start it on their nodes. With --stdin, rounds are JSON values, one on each line, as "
+        "--dry-run --json prints them. They count as all other rounds of the directory.",
     ),
     Command(
         "cancel",
         "measure.engines:cancel",
-        "Tell the workers of a run to end.\n\n"
+        "End the workers of a run.\n\n"
         "Each gives its round back and removes what it made. `nearmetal resume DIR --engine ENGINE` goes on.",
     ),
     Command(
@@ -91,7 +90,7 @@ COMMANDS = (
         "measure.weigh:weigh",
         "Compare environments now, without a study file.\n\n"
         "For example: nearmetal weigh native podman -w cg, or ... -- ./my_app in.txt. "
-        "The first environment is the baseline. A command runs in the present directory, which every "
+        "The first environment is the baseline. A command runs in the current directory, which every "
         "environment sees.",
         mend="separator:missing_separator",
     ),
@@ -112,14 +111,14 @@ COMMANDS = (
         "compare",
         "read.comparing:compare",
         "Did an upgrade hurt? Compare runs from before and after it.\n\n"
-        "They are compared boot by boot. --before and --after take results directories, or directories "
-        "with results directories in them.",
+        "The unit of the comparison is the boot. --before and --after take results directories, or "
+        "directories with results directories in them.",
         several=("--before", "--after"),
     ),
     Command(
         "report",
         "read.results:report",
-        "Write the report anew: HTML, Markdown, LaTeX, CSV, figures.",
+        "Write the report again: HTML, Markdown, LaTeX, CSV, figures.",
     ),
     Command(
         "export",
@@ -137,22 +136,22 @@ COMMANDS = (
     Command(
         "check",
         "machine:check",
-        "Check what can run here, by starting one of each.\n\n"
-        "Each line says what works, or why not and what to do. --all shows every detail.",
+        "Check what can run here, by starting one instance of each kind.\n\n"
+        "Each line says what works, or why not and what to do. --all prints every detail.",
     ),
     Command(
         "clean",
         "machine:clean",
         "Remove what killed runs left on this machine.\n\n"
-        "These are containers, processes, networks, mounts and control groups. --nodes does so on the nodes "
-        "of a cluster instead.",
+        "These are containers, processes, networks, mounts and control groups. With --nodes it removes them "
+        "on the nodes of a cluster instead.",
     ),
     Command(
         "checkpoint",
         "moving:checkpoint",
         "Write a running instance of your own to files.\n\n"
-        "It is a process, a container, a guest of QEMU or a domain. It ends, unless --keep-running; if it "
-        "cannot be written, it goes on. `nearmetal clean` never touches it.",
+        "An instance is a process, a container, a guest of QEMU or a domain. It ends, unless --keep-running "
+        "is given; if it cannot be written, it goes on. `nearmetal clean` never touches it.",
     ),
     Command(
         "restore",
@@ -163,10 +162,10 @@ COMMANDS = (
         "migrate",
         "moving:migrate",
         "Move a running instance of your own.\n\n"
-        "A guest moves to the QMP socket of a QEMU that waits (-incoming defer); a process or a container "
-        "by files, to another host or on this machine. If the move fails, it goes on here.",
+        "A guest moves to the QMP socket of a QEMU that waits (-incoming defer), a process or a container by "
+        "files to another host or to a directory. If the move fails, the instance goes on here.",
     ),
-    Command("kernel", "machine:kernel", "Run one of our kernels by itself, with its verification."),
+    Command("kernel", "machine:kernel", "Run one kernel by itself, with its verification."),
     Command(
         "init",
         "inspect:init",
@@ -181,7 +180,7 @@ COMMANDS = (
         "try",
         "measure.trying:try_",
         "Measure whether a change that a result suggests helps.\n\n"
-        "The environment runs as it was, beside itself with the suggested change.",
+        "The environment is compared with itself as changed, and with its baseline.",
     ),
     Command("image", "image:app", "Build, import, list, export and remove images."),
     Command("man", "man:man", "Print the manual page, for example: nearmetal man | man -l -"),

@@ -85,7 +85,7 @@ def in_parts(
     for name, given in (("--scale", scale), ("--only", only), ("--backend", backend)):
         if given:
             raise UsageError(
-                f"{name} belongs to studies in parts, and {study} is none",
+                f"{name} is for studies in parts, and {study} is not one",
                 remedy=f"one of: {', '.join(series_names())}; or a directory with {SERIES_FILE}",
             )
     return None

@@ -40,7 +40,7 @@ def build(
         None,
         "--file",
         metavar="FILE",
-        help="A definition, or a study with a section images; else one that comes with it.",
+        help="A definition, or a study file with images; by default one that comes with nearmetal.",
     ),
     json: bool = Json,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be built, and build nothing."),
@@ -65,7 +65,7 @@ def import_(
     path: Path = typer.Argument(
         ..., metavar="PATH", help="OCI layout or archive, Docker archive, SIF, directory or tar."
     ),
-    name: str = typer.Option(..., "--name", metavar="NAME", help="The name that it is given."),
+    name: str = typer.Option(..., "--name", metavar="NAME", help="Name of the new image."),
     json: bool = Json,
 ) -> int:
     """Take an image that was made elsewhere."""
@@ -115,7 +115,7 @@ def export(
 def remove(
     name: str = Name,
     json: bool = Json,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be removed, and remove nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be removed, and remove nothing."),
 ) -> int:
     """Remove an image with all its forms."""
     image = get_image(name) if dry_run else remove_image(name)

@@ -23,12 +23,14 @@ from .series.planning import planned_series, show_series
 
 def init(
     target: str = typer.Argument(
-        "study.yaml", metavar="FILE|NAME", help="The file to write, or a study in parts whose files to write."
+        "study.yaml", metavar="FILE|NAME", help="The file to write, or the name of a built-in study in parts."
     ),
     directory: Path = typer.Argument(
-        None, metavar="DIR", help="Of a study in parts: where its files are written; DIR is NAME if omitted."
+        None, metavar="DIR", help="Of a study in parts: where to write its files; by default NAME."
     ),
-    scale: Scale = typer.Option(None, "--scale", help="Of a study in parts: small or paper."),
+    scale: Scale = typer.Option(
+        None, "--scale", help="Of a study in parts: small sizes, or those of the paper."
+    ),
     explain: bool = typer.Option(False, "--explain", help="Print every key and unit, and write nothing."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema, and write nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
@@ -68,17 +70,26 @@ def _init_series(name: str, directory: Path | None, scale: Scale, *, dry_run: bo
 
 
 def plan(
-    study_file: str = typer.Argument("quick", metavar="STUDY", help="A study file, or a built-in study."),
-    seed: int = typer.Option(None, "--seed", metavar="N", min=0, help="Seed of every order drawn."),
-    blocks: int = typer.Option(None, "--blocks", metavar="N", min=1, help="How many rounds to print."),
-    scale: Scale = typer.Option(None, "--scale", help="Of a study in parts: small or paper."),
+    study_file: str = typer.Argument(
+        "quick", metavar="STUDY", help="A study file, a built-in study, or the directory of a study in parts."
+    ),
+    seed: int = typer.Option(None, "--seed", metavar="N", min=0, help="Seed of the random order."),
+    blocks: int = typer.Option(None, "--blocks", metavar="N", min=1, help="Number of rounds to print."),
+    scale: Scale = typer.Option(
+        None, "--scale", help="Of a study in parts: small sizes, or those of the paper."
+    ),
     only: list[str] = typer.Option(
-        [], "--only", metavar="PARTS", help="Of a study in parts: those to print."
+        [], "--only", metavar="PARTS", help="Of a study in parts: which to print, such as q1,q2; repeatable."
     ),
     backend: str = typer.Option(
-        None, "--backend", metavar="BACKEND", help="Of a study in parts: what its instances are."
+        None,
+        "--backend",
+        metavar="BACKEND",
+        help="Of a study in parts: the backend to use, such as qemu or lxc.",
     ),
-    time: str = typer.Option(None, "--time", metavar="TIME", help="Of a study in parts: time budget of all."),
+    time: str = typer.Option(
+        None, "--time", metavar="TIME", help="Of a study in parts: time budget of all parts, such as 10m."
+    ),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
     options = in_parts(study_file, scale=scale, only=only, backend=backend, time=time, seed=seed)

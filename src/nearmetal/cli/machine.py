@@ -24,7 +24,7 @@ from .view import View
 
 
 def check(
-    everything: bool = typer.Option(False, "--all", help="Show every detail, and what to do about it."),
+    everything: bool = typer.Option(False, "--all", help="Print every detail, and what to do about it."),
     nodes: str = Nodes,
     json: bool = Json,
 ) -> int:
@@ -70,7 +70,7 @@ def _nodes_form(found: NodesCheck) -> dict[str, object]:
 
 
 def clean(
-    dry_run: bool = typer.Option(False, "--dry-run", help="Name what is left, and remove nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print what is left, and remove nothing."),
     nodes: str = Nodes,
     spare: list[str] = typer.Option([], "--spare", hidden=True, help="A run that must not be disturbed."),
     json: bool = Json,
@@ -140,10 +140,14 @@ def kernel(
         "S", "--class", metavar="CLASS", help=f"Class {', '.join(CLASSES)} of a NAS benchmark."
     ),
     ranks: int = typer.Option(
-        None, "--ranks", metavar="N", min=1, help="MPI ranks; 2, or 1 where it does not run on 2."
+        None,
+        "--ranks",
+        metavar="N",
+        min=1,
+        help="MPI ranks; by default 2, or 1 if the kernel does not run on 2.",
     ),
     threads: int = typer.Option(
-        1, "--threads", metavar="N", min=1, help="Threads of each rank, where the kernel can."
+        1, "--threads", metavar="N", min=1, help="Threads of each rank, if the kernel has them."
     ),
     oversubscribe: bool = typer.Option(
         False, "--oversubscribe", help="Let ranks share CPUs, if there are more ranks than CPUs."
@@ -152,7 +156,7 @@ def kernel(
         [], "--set", metavar="KEY=VALUE", help="A parameter of the kernel; repeatable."
     ),
     profile: bool = typer.Option(
-        False, "--profile", help="Also where each rank's time went, and what it sent to whom."
+        False, "--profile", help="Print where each rank's time went, and what it sent to whom."
     ),
     json: bool = Json,
 ) -> int:

@@ -50,7 +50,7 @@ def checkpoint(
 def restore(
     directory: Path = typer.Argument(..., metavar="DIR", help="A directory written by a checkpoint."),
     into: str = typer.Option(
-        None, "--into", metavar="INSTANCE", help="Its name now, such as the QMP socket of a waiting QEMU."
+        None, "--into", metavar="INSTANCE", help="Its new name, such as the QMP socket of a waiting QEMU."
     ),
     json: bool = Json,
     dry_run: bool = DryRun,
@@ -72,17 +72,17 @@ def migrate(
     ),
     method: Method = MethodOption,
     downtime: str = typer.Option(
-        None, "--downtime", metavar="TIME", help="Most downtime, for auto and pre-copy; 300ms if omitted."
+        None, "--downtime", metavar="TIME", help="Longest downtime, for auto and pre-copy; by default 300ms."
     ),
-    total: str = typer.Option(None, "--total", metavar="TIME", help="Most total time, for auto."),
+    total: str = typer.Option(None, "--total", metavar="TIME", help="Longest total time, for auto."),
     bandwidth: str = typer.Option(
-        None, "--bandwidth", metavar="RATE", help="Most bytes per second, such as '100 MiB/s'."
+        None, "--bandwidth", metavar="RATE", help="Largest bandwidth, such as 100MiB/s."
     ),
     time_limit: str = typer.Option(
         "10m", "--time-limit", metavar="TIME", help="Give a move up after this time."
     ),
     images: Path = typer.Option(
-        None, "--images", metavar="DIR", help="Where images go on their way to a host."
+        None, "--images", metavar="DIR", help="Directory here for images that are copied to a host."
     ),
     json: bool = Json,
     dry_run: bool = DryRun,
@@ -136,7 +136,7 @@ def _range(e: Estimate, scale: float, unit: str) -> str:
 
 
 def restore_lines(plan: moving.RestorePlan) -> Iterator[str]:
-    verdict = "would fail" if plan.prevented else "nothing known is in its way"
+    verdict = "would fail" if plan.prevented else "nothing known prevents it"
     yield f"restore {plan.instance} from {plan.directory}: {verdict}"
     for finding in plan.findings:
         yield f"{finding.answer.value:<9} {finding.subject}: {finding.text}"

@@ -16,36 +16,39 @@ from .. import RESULTS
 from .common import FailOn
 
 Directory = typer.Argument(
-    None, metavar="DIR", help="A results directory; without one the newest below results/."
+    None, metavar="DIR", help="A results directory; by default the newest below results/."
 )
 Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
-Seed = typer.Option(None, "--seed", metavar="N", help="Seed of every order drawn.", min=0)
+Seed = typer.Option(None, "--seed", metavar="N", help="Seed of the random order.", min=0)
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
-Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories go.")
-Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="What ends with exit code 1.")
-Force = typer.Option(False, "--force", help="Run although another run holds this machine.")
+Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where to write results directories.")
+Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="When to end with exit code 1.")
+Force = typer.Option(False, "--force", help="Run even while another run uses this machine.")
 Overrun = typer.Option(
-    False, "--overrun", help="When the time is used up, go on until verdicts are given next."
+    False, "--overrun", help="When the time is used up, go on until the next planned analysis."
 )
 Design = typer.Option(
-    None, "--mode", help="slices: all are running and take turns; plain: one trial after the other."
+    None, "--mode", help="slices: all run at once and take turns; plain: one after the other."
 )
 Width = typer.Option(
-    None, "--width", metavar="SHARE", help="Stop at this half-width (such as '0.7 %'), not at verdicts."
+    None, "--width", metavar="SHARE", help="Stop when every interval is at most ± this wide, such as 0.7%."
 )
-Margin = typer.Option(None, "--margin", metavar="SHARE", help="What counts as material, such as '3 %'.")
-MaxBlocks = typer.Option(None, "--max-blocks", metavar="N", min=1, help="Stop after so many rounds in all.")
-RequireOption = typer.Option(None, "--require", help="kvm: refuse where guests would be emulated.")
-All = typer.Option(False, "--all", help="Show every figure, with causes, upper bounds and counters.")
+Margin = typer.Option(None, "--margin", metavar="SHARE", help="Smallest overhead that matters, such as 3%.")
+MaxBlocks = typer.Option(None, "--max-blocks", metavar="N", min=1, help="Stop after this many rounds in all.")
+RequireOption = typer.Option(None, "--require", help="kvm: stop if guests would be emulated.")
+All = typer.Option(False, "--all", help="Print every figure, with causes, upper bounds and counters.")
 DryRun = typer.Option(False, "--dry-run", help="Check what can run, print the plan, and measure nothing.")
 Engine = typer.Option(
-    None, "--engine", metavar="ENGINE", help="Who starts workers: local, ssh, slurm, htcondor and others."
+    None,
+    "--engine",
+    metavar="ENGINE",
+    help="What starts the workers: local, ssh, slurm, htcondor and others.",
 )
 Workers = typer.Option(
     None,
     "--workers",
     metavar="N",
-    help="How many workers run rounds; usually one, or one on each node.",
+    help="Number of workers; by default one, or one on each node.",
     min=1,
 )
 EngineOption = typer.Option(
@@ -58,7 +61,7 @@ Nodes = typer.Option(
     help="The nodes: a YAML file, an Ansible inventory, slurm, slurm:PARTITION or ldap://HOST/BASE.",
 )
 Lease = typer.Option(
-    None, "--lease", metavar="TIME", help="After this time a worker that is silent counts as lost."
+    None, "--lease", metavar="TIME", help="A worker that is silent for this long is lost; by default 1m."
 )
 
 

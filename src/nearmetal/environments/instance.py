@@ -177,7 +177,7 @@ def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
         got = found.get(name)
         slack = {"cpu_quota": 1e-3 * wanted, "cpu_shares": 0.05 * wanted + 10, "memory": 65_536}[name]
         if got is None or abs(got - wanted) > slack:
-            raise RunError(f"limit {name}: {wanted:g} was asked for, the kernel holds to {got}")
+            raise RunError(f"limit {name}: {wanted:g} was requested, the kernel applies {got}")
 
 
 def end(launched: Launched, pid: int) -> None:

@@ -63,10 +63,10 @@ def verify_transport(
     for rank in range(ranks):
         if wanted is Transport.TCP:
             found = bool(held[rank].links & links)
-            lacks = f"rank {rank} holds no TCP connection with another, and {wanted} was asked for"
+            lacks = f"rank {rank} holds no TCP connection with another, and {wanted} was requested"
         else:
             found = any(held[rank].memory & held[other].memory for other in range(ranks) if other != rank)
-            lacks = f"rank {rank} maps no memory in common with another, and {wanted} was asked for"
+            lacks = f"rank {rank} maps no memory in common with another, and {wanted} was requested"
         if not found and connected:
             raise TransportDiffers(lacks, remedy=_LOGS)
         if not found:

@@ -58,7 +58,7 @@ class Formula:
             tree = ast.parse(python, mode="eval").body
             _check(tree, frozenset(names.values()))
         except (SyntaxError, RecursionError, MemoryError) as e:
-            raise ValueError("not a formula; names of numbers stand in braces") from e
+            raise ValueError("not a formula; names of numbers are written in braces") from e
         return Formula(text=text, names=tuple(names), tree=tree)
 
     def value(self, values: Sequence[float]) -> float:
@@ -88,7 +88,7 @@ def _check(node: ast.expr, variables: frozenset[str]) -> None:
             for argument in args:
                 _check(argument, variables)
         case ast.Name(id=name):
-            raise ValueError(f'names of numbers stand in braces, and "{name}" is no function')
+            raise ValueError(f'names of numbers are written in braces, and "{name}" is no function')
         case _:
             raise ValueError("not a formula: only numbers, names in braces, + - * /, brackets and functions")
 

@@ -16,7 +16,7 @@ _RATE_TOLERANCE = 1e-6
 def differences(
     settings: NetworkSettings, mode: str | None, read_back: Mapping[str, JsonValue]
 ) -> tuple[str, ...]:
-    """Return the differences as text: 'eth0 of a: mtu 9000 was asked for, the kernel has 1500'.
+    """Return the differences as text: 'eth0 of a: mtu 9000 was requested, the kernel has 1500'.
 
     read_back: facts by place; the hub is ignored.
     """
@@ -39,7 +39,7 @@ def differences(
 
 
 def _words(facts: Mapping[str, JsonValue], place: str, name: str, expected: object, actual: object) -> str:
-    return f"{facts['interface']} of {place}: {name} {expected} was asked for, the kernel has {actual}"
+    return f"{facts['interface']} of {place}: {name} {expected} was requested, the kernel has {actual}"
 
 
 def _same(name: str, expected: object, actual: object) -> bool:

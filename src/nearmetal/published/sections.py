@@ -106,7 +106,7 @@ class ConditionsSection(PaperFileSection):
     computation: dict[str, Share] = Field(
         default_factory=dict,
         description="share of computation in computation and communication of the baseline, in percent, or a"
-        " range, by benchmark: a claim is asked only of benchmarks whose share is near it",
+        " range, by benchmark: a claim is checked only for benchmarks whose share is near it",
     )
     link: Rate = Field(default=0.0, description='rate of the links between nodes, such as "10 Gbit/s"')
     kernel: str = Field(default="", description='version of Linux, such as "4.0"')

@@ -112,7 +112,7 @@ def _sentence(
         further, own = companion
         # Added only if it explains most of the overhead, as a ratio; otherwise only both figures are given.
         if main is None and math.log1p(further.low) > 0.5 * math.log1p(cell.overhead):
-            clauses.append("leaves shared memory")
+            clauses.append("MPI without shared memory")
         name = arms[further.arm].environment.backend
         clauses.append(f"{name} over TCP: {amount(further.overhead)}")
         own_words = _own_cost(own) if own is not None else None

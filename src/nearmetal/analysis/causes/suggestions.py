@@ -107,7 +107,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy("TLB", _small_pages, None, "huge pages (pages: huge)"),
     Remedy("FAULTS", _small_pages, None, "huge pages (pages: huge)"),
     Remedy(
-        "leaves shared memory",
+        "MPI without shared memory",
         _divided,
         Change.ONE_INSTANCE,
         "all tasks in one instance, where they share memory",

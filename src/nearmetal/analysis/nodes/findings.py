@@ -155,7 +155,7 @@ def _limited(
     if count == 1:
         why = "one node says nothing about other nodes: run rounds on at least 2, better 8"
     elif math.isinf(decision.carried.low):
-        why = "there is no interval yet: it needs a round of every node at a look"
+        why = "there is no interval yet: it needs a round on every node"
     else:
         why = f"{count} nodes: the interval reaches across {100 * margin:.3g} %; more nodes narrow it"
     return replace(decision, reason=why, needed=None), False

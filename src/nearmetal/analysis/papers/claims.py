@@ -16,7 +16,7 @@ class Held(StrEnum):
     HOLDS = "holds here"
     FAILS = "does not hold here"
     OPEN = "no verdict yet"
-    IMPOSSIBLE = "cannot be asked here"
+    IMPOSSIBLE = "cannot be checked here"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ def hold(
 
     A claim on several workloads is a claim on each of them: it holds if it holds for all, and does not hold
     if it fails for one.
-    cannot: why it cannot be asked here; '' if it can.
+    cannot: why it cannot be checked here; '' if it can.
     unasked: workloads for which it cannot be checked here, with reasons; see unlike().
     why: why there is no interval yet, for a claim that can be asked.
     """
@@ -173,7 +173,7 @@ def hold(
     missing = [w for w in missing if w not in unasked]
     reason = _reason(claim, held, direction, each, missing, finite=finite)
     if untold:
-        reason = "; ".join([*([reason] if reason else []), f"cannot be asked: {'; '.join(untold)}"])
+        reason = "; ".join([*([reason] if reason else []), f"cannot be checked: {'; '.join(untold)}"])
     return ClaimAnswer(claim=claim, held=held, direction=direction, each=each, reason=reason)
 
 

@@ -72,5 +72,5 @@ def cancel(
             print(f"{worker}: {state}")
         return int(ExitCode.DONE)
     number = cancel_workers(found)
-    print(f"{plural(number, 'worker')} told to end; each gives its round back")
+    print(f"{plural(number, 'worker')} will end; each gives its round back")
     return int(ExitCode.DONE)

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 def run_block(
     directory: Path = typer.Argument(metavar="DIR", help="A results directory whose run has begun."),
     blocks: list[int] = typer.Argument(
-        None, metavar="BLOCK", help="Numbers of rounds; without any, those that are ordered.", min=1
+        None, metavar="BLOCK", help="Numbers of rounds; by default those that `nearmetal run` orders.", min=1
     ),
-    stdin: bool = typer.Option(False, "--stdin", help="Run the rounds on standard input."),
+    stdin: bool = typer.Option(False, "--stdin", help="Run the rounds that standard input names."),
     time: str = typer.Option(
         None, "--time", metavar="TIME", help="Without numbers: end before this time is over, such as 2h."
     ),
     inside: bool = typer.Option(
-        False, "--inside", help="Make control groups only below the one in which this command was started."
+        False, "--inside", help="Make control groups only below that of this command."
     ),
     node: str = typer.Option(
         "", "--node", metavar="NAME", help="Without numbers: the name of this node in the run."

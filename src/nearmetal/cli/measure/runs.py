@@ -27,12 +27,10 @@ from ..options import (
 )
 
 InParts = "Of a study in parts: "
-ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small, or paper for the paper's sizes.")
-Only = typer.Option(
-    [], "--only", metavar="PARTS", help=f"{InParts}those to run, such as q1 or q1,q2; repeatable."
-)
+ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small sizes, or those of the paper.")
+Only = typer.Option([], "--only", metavar="PARTS", help=f"{InParts}which to run, such as q1,q2; repeatable.")
 Backend = typer.Option(
-    None, "--backend", metavar="BACKEND", help=f"{InParts}what its instances are, such as qemu or lxc."
+    None, "--backend", metavar="BACKEND", help=f"{InParts}the backend to use, such as qemu or lxc."
 )
 
 
@@ -41,7 +39,7 @@ def quick(
     time: str = Time,
     max_blocks: int = MaxBlocks,
     seed: int = Seed,
-    pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size that the kernels ask for."),
+    pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size of the kernels' memory."),
     mode: Mode = Design,
     width: str = Width,
     margin: str = Margin,
@@ -67,7 +65,9 @@ def quick(
 
 @with_run_options()
 def run(
-    study_file: str = typer.Argument(..., metavar="STUDY", help="A study file, or a built-in study."),
+    study_file: str = typer.Argument(
+        ..., metavar="STUDY", help="A study file, a built-in study, or the directory of a study in parts."
+    ),
     time: str = Time,
     max_blocks: int = MaxBlocks,
     seed: int = Seed,

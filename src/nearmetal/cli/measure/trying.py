@@ -33,7 +33,7 @@ def try_(
         "",
         "--cell",
         metavar="CELL",
-        help="Which: environment/placement:workload.metric; the largest cost with a suggestion if omitted.",
+        help="environment/placement:workload.metric; by default the largest cost with a suggestion.",
     ),
     time: str = typer.Option(
         f"{TRY_SECONDS}s", "--time", metavar="TIME", help="Time budget, such as 90s or 10m."

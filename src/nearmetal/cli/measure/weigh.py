@@ -33,20 +33,22 @@ def weigh(
         help="Kernels and applications: cg, npb:ep.S, hpl:nb=32..512; repeatable.",
     ),
     ranks: int = typer.Option(
-        None, "--ranks", metavar="N", min=1, help="MPI ranks: 2 for kernels, 1 for a command."
+        None, "--ranks", metavar="N", min=1, help="MPI ranks; by default 2 for kernels, 1 for a command."
     ),
     instances: int = typer.Option(
         None,
         "--instances",
         metavar="N",
         min=1,
-        help="Instances that the ranks are spread over: 1, or with --attachment one for each rank.",
+        help="Number of instances that the ranks are divided among; by default 1, or with --attachment "
+        "one for each rank.",
     ),
     attachment: str = typer.Option(
         "",
         "--attachment",
         metavar="NAMES",
-        help="Each environment with every one it can have, such as veth-bridge,macvlan,host.",
+        help="Network attachments, such as veth-bridge,macvlan,host: each environment is measured with every "
+        "one that it supports.",
     ),
     lifecycle: str = typer.Option(
         "",
@@ -58,21 +60,26 @@ def weigh(
         [],
         "--methods",
         metavar="NAMES",
-        help="By which methods: precopy,postcopy,criu; all that an environment can by default.",
+        help="Methods of --lifecycle, such as precopy,postcopy,criu; by default all of an environment.",
     ),
     memory: str = typer.Option(
-        "", "--memory", metavar="SIZE", help="Of the guest or process that is moved, such as 256MiB."
+        "",
+        "--memory",
+        metavar="SIZE",
+        help="Memory of the guest or process that --lifecycle moves, such as 256MiB.",
     ),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
-    image: str = typer.Option("host", "--image", metavar="NAME", help="The image that all of them run in."),
-    margin: str = typer.Option("3 %", "--margin", metavar="SHARE", help="What counts as material."),
+    image: str = typer.Option("host", "--image", metavar="NAME", help="Image that all environments run in."),
+    margin: str = typer.Option(
+        "3%", "--margin", metavar="SHARE", help="Smallest overhead that matters, such as 3%."
+    ),
     width: str = Width,
     time: str = typer.Option("90s", "--time", metavar="TIME", help="Time budget, such as 90s or 10m."),
     time_limit: str = typer.Option(
         "1h",
         "--time-limit",
         metavar="TIME",
-        help="A run of a program that takes longer is ended, and has failed.",
+        help="A run of a program that takes longer is ended, and fails.",
     ),
     seed: int = Seed,
     *,

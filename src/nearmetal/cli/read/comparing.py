@@ -26,16 +26,22 @@ if TYPE_CHECKING:
 
 
 def compare(
-    before: list[Path] = typer.Option([], "--before", metavar="DIR...", help="Runs from before the upgrade."),
-    after: list[Path] = typer.Option([], "--after", metavar="DIR...", help="Runs from after it."),
+    before: list[Path] = typer.Option(
+        [], "--before", metavar="DIR...", help="Results directories from before the upgrade."
+    ),
+    after: list[Path] = typer.Option(
+        [], "--after", metavar="DIR...", help="Results directories from after the upgrade."
+    ),
     margin: str = typer.Option(
         None,
         "--margin",
         metavar="SHARE",
-        help="What counts as material; exploratory unless the studies have the same.",
+        help="Smallest overhead that matters; exploratory if it differs from that of the studies.",
     ),
     fail_on: FailOn = typer.Option(
-        FailOn.NOTHING, "--fail-on", help="What ends with exit code 1: a material slowdown, or no verdict."
+        FailOn.NOTHING,
+        "--fail-on",
+        help="When to end with exit code 1: after a material slowdown, or also without a verdict.",
     ),
     against: list[str] = typer.Option(
         [],
@@ -44,9 +50,9 @@ def compare(
         help="Compare one environment before with another one after; repeatable.",
     ),
     html: Path = typer.Option(
-        None, "--html", metavar="FILE", help="Write the answer as a page to this file."
+        None, "--html", metavar="FILE", help="Write the answer to this file as a page."
     ),
-    everything: bool = typer.Option(False, "--all", help="Show every comparison."),
+    everything: bool = typer.Option(False, "--all", help="Print every comparison."),
     json: bool = Json,
     unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),
 ) -> int:

@@ -17,11 +17,13 @@ from ..common import print_json
 
 
 def papers(
-    name: str = typer.Argument(None, metavar="[NAME|FILE]", help="A paper listed without it, or a file."),
-    check: bool = typer.Option(
-        False, "--check", help="Print what does not follow; exit code 1 if there is anything."
+    name: str = typer.Argument(
+        None, metavar="[NAME|FILE]", help="A paper of the list, or a file; by default all papers are listed."
     ),
-    schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema of such a file."),
+    check: bool = typer.Option(
+        False, "--check", help="Print what does not follow; if there is anything, end with exit code 1."
+    ),
+    schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema of a paper's file."),
     json: bool = typer.Option(False, "--json", help="The result as JSON on standard output."),
 ) -> int:
     if schema:

@@ -110,9 +110,9 @@ def analyze(
 def report(
     directory: Path = Directory,
     results: Path = Parent,
-    figures: bool = typer.Option(False, "--figures", help="Each figure as SVG, PNG and PDF as well."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be reported, and write nothing."),
-    json: bool = typer.Option(False, "--json", help="The files' paths as JSON on standard output."),
+    figures: bool = typer.Option(False, "--figures", help="Also write each figure as SVG, PNG and PDF."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be written, and write nothing."),
+    json: bool = typer.Option(False, "--json", help="The paths of the files as JSON on standard output."),
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
@@ -138,7 +138,7 @@ def export(
     directory: Path = Directory,
     format: str = typer.Option("csv", "--format", metavar="FORMAT", help="csv, json, parquet or benchfmt."),
     output: Path = typer.Option(
-        None, "--output", "-o", metavar="FILE", help="A file; without one, standard output."
+        None, "--output", "-o", metavar="FILE", help="A file; by default standard output."
     ),
     results: Path = Parent,
 ) -> int:

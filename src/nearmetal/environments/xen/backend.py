@@ -207,7 +207,7 @@ def require_fitting_hypervisor(facts: XenFacts, request: InstanceRequest) -> Non
         )
     if request.cpus and max(request.cpus) >= facts.cpus > 0:
         raise UnavailableError(
-            f"environment {name}: CPU {max(request.cpus)} is asked for, {facts.cpus} are there",
+            f"environment {name}: CPU {max(request.cpus)} is requested, and there are {facts.cpus}",
             remedy="cpus: [0]",
         )
 

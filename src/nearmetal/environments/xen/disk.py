@@ -76,7 +76,7 @@ def _device(dom0: Host, disk: XenDisk, size: int) -> str:
     has = int(_must(dom0, ["blockdev", "--getsize64", path], f"{path} does not tell its size"))
     if has < size:
         raise UnavailableError(
-            f"{path} of {dom0.name} is {has // _MIB} MiB large, {-(-size // _MIB)} MiB are asked for",
+            f"{path} of {dom0.name} is {has // _MIB} MiB large, {-(-size // _MIB)} MiB are requested",
             remedy="a larger device, or a smaller writable",
         )
     holds = dom0.run(["wipefs", "--noheadings", path], timeout=MAKE_SECONDS).stdout.strip()

@@ -151,7 +151,7 @@ class Xl:
         share = next((s for s in found if s.domain == name), None)
         if share is None or weight not in (None, share.weight) or cap not in (None, share.cap):
             raise RunError(
-                f"{name}: weight {weight} and cap {cap} were asked for, the hypervisor has {share}"
+                f"{name}: weight {weight} and cap {cap} were requested, the hypervisor has {share}"
             )
         return share
 

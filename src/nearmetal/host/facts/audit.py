@@ -67,11 +67,11 @@ def facts(run: Run, binaries: Sequence[str]) -> dict[str, str]:
 
 def compare(facts_by_arm: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...]:
     """Return the differences of the arms, by name of the fact. A fact that was not collected in an arm has
-    the value 'not asked' there."""
+    the value 'not checked' there."""
     names = sorted({name for facts in facts_by_arm.values() for name in facts})
     out = []
     for name in names:
-        values = {arm: facts.get(name, "not asked") for arm, facts in facts_by_arm.items()}
+        values = {arm: facts.get(name, "not checked") for arm, facts in facts_by_arm.items()}
         if len(set(values.values())) > 1:
             out.append(Difference(name=name, values=_uncommon(values) if name == _FLAGS else values))
     return tuple(out)

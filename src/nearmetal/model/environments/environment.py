@@ -282,7 +282,7 @@ class Environment:
     guest: GuestSettings | None = key_or(
         None,
         GuestSettings,
-        "of a virtual machine (backends qemu, libvirt and xen): what it is made of",
+        "of a virtual machine (backends qemu, libvirt and xen): its hardware, disk and kernel",
         {"memory": "2 GiB", "nic": "e1000"},
     )
     inside: str | None = key_or(

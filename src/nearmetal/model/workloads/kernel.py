@@ -52,7 +52,7 @@ class KernelWorkload(WorkloadBase):
     kernel: str = field(metadata=key(NAME, "which kernel", "stream", "cg"))
     params: Mapping[str, str | int | float]
     pages: Pages = key_or(
-        Pages.HUGE, one_of(Pages), "page size asked for by madvise: huge, or 4k", "4k", always=True
+        Pages.HUGE, one_of(Pages), "page size requested by madvise: huge, or 4k", "4k", always=True
     )
     metrics: tuple[str, ...] = key_or((), ListOf(NAME, least=1), "metrics to keep; all if omitted", ["triad"])
 

@@ -101,6 +101,6 @@ def resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> 
             f"environment {environment.name}: KVM runs no guest here: {answer.reason}", remedy=answer.remedy
         )
     else:
-        why = answer.reason or "it was asked for"
+        why = answer.reason or "it was requested"
         settings = replace(settings, accelerator=Accelerator.TCG, accelerated_not=why)
     return replace(environment, guest=settings)

@@ -344,9 +344,8 @@ def ecdf(cell: Cell, p: Palette) -> Chart | None:
         ),
     ]
     missing = [f"p{s}" for s, i in ((50, q.p50), (90, q.p90), (95, q.p95), (99, q.p99)) if i is None]
-    caption = (
-        f"Share of {what} that took at most so long, in {unit}; one of each round, drawn beforehand, n {q.n}."
-    )
+    caption = f"Share of {what} that took at most this long, in {unit}; one of each round, drawn beforehand"
+    caption += f", n {q.n}."
     caption += " Diamonds: quantiles of the environment with order-statistic intervals." if known else ""
     caption += f" Not estimable at this n: {', '.join(missing)}." if missing else ""
     return Chart(kind="ecdf", title="Distribution", caption=caption, height=200, spec={"layer": layers})

@@ -293,7 +293,7 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
         changes = sum(c.attribution is not None and bool(c.attribution.change) for c in analysis.cells)
         if not changes:
             if any(c.verdict is Verdict.NONE for c in analysis.cells):
-                return "nothing: more rounds do not change that nodes disagree", ""
+                return "nothing: the nodes disagree, and more rounds do not change that", ""
             return "nothing: every figure is decided", ""
         tried = "it" if changes == 1 else "the first"
         step = f"{plural(changes, 'change')} may help; trying {tried} takes about {show_length(TRY_SECONDS)}"

@@ -31,7 +31,7 @@ def vega_bundle(cache: Path | None = None) -> str:
 
     text = vl_convert.javascript_bundle(_SNIPPET).rstrip()
     if "</script" in text.lower() or "<!--" in text:
-        raise RuntimeError("the chart bundle of vl-convert cannot stand inside a page")
+        raise RuntimeError("the chart bundle of vl-convert cannot be embedded in a page")
     with suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         write_file(file, text.encode())

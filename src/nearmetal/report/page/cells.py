@@ -112,7 +112,7 @@ def _spread(c: Cell) -> str:
         t2=(s.slice_variance, s.block_variance),
         r_max=MOST_SLICES,
     )
-    return f"{shown}, {best.repetitions[0]} would make most of the time (Kalibera and Jones; a guide)"
+    return f"{shown}, {best.repetitions[0]} would use the time best (Kalibera and Jones; a guide)"
 
 
 def _discovery(c: Cell) -> str:

@@ -252,7 +252,7 @@ def _first(lines: Sequence[str], at_most: int = 4) -> Markup:
 def parity(differences: Sequence[Mapping[str, JsonValue]]) -> Markup:
     """Return the differences between the arms that the parity audit found."""
     if not differences:
-        inner = tag("p", "None was found in what the audit looks at.")
+        inner = tag("p", "The audit found none.")
     else:
         heads = list(dict.fromkeys(k for d in differences for k in d))
         inner = table(

@@ -20,7 +20,7 @@ HEADS = ("s", "minimum", "median", "maximum", "mean", "standard deviation", "n")
 WHOLE, FIRST_COMMAND, READY = "first_instruction", "first_command", "agent"
 _START = "start."
 _STEPS = {
-    "prepare": "until the hypervisor was asked",
+    "prepare": "until the hypervisor was called",
     "program": "program of the hypervisor",
     "restore": "restore",
     "firmware": "firmware",
@@ -37,7 +37,7 @@ _SEVERAL = (
     "one after the other, and the seconds of the last one to be ready if they start side by side. Other "
     "trials show their last guest."
 )
-_PHYSICAL = {"whole": "in all, as systemd reports of this boot"}
+_PHYSICAL = {"whole": "in all, as systemd reports for this boot"}
 
 
 def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonValue]) -> Leaf | None:

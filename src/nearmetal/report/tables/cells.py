@@ -381,8 +381,8 @@ def emulation_sentences(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
     found: names of environments, each with how it is emulated; empty if it is not.
     """
-    emulated = "is emulation: its figures say nothing of what runs on a processor"
-    inner = "is nested: its figures say nothing of guests on a machine"
+    emulated = "is emulated: its figures say nothing about programs on a real processor"
+    inner = "is nested: its figures say nothing about guests that run directly on a machine"
     return tuple(
         f"Warning: {name} ({why}) {emulated if 'TCG' in why else inner}."
         for name, why in dict.fromkeys((one_line(name), one_line(why)) for name, why in found if why)
@@ -428,10 +428,15 @@ def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     if not open_cells:
         return ()
     command = f":  {resume_line(results_dir)}" if results_dir is not None else ""
-    count = plural(len(open_cells), "figure")
+    one = len(open_cells) == 1
+    undecided = f"? {plural(len(open_cells), 'figure')} {'is' if one else 'are'} undecided"
     known = [s for s in map(_seconds_needed, open_cells) if math.isfinite(s)]
     if not known:
-        return (f"? {count} not decided{command}",)
-    some = f"{len(known)} of them" if len(known) < len(open_cells) else "all"
-    which = "it" if len(open_cells) == 1 else some
-    return (f"? {count} not decided; to decide {which}: {more_time(max(known))}{command}",)
+        return (f"{undecided}{command}",)
+    if one:
+        which = " and needs"
+    elif len(known) == len(open_cells):
+        which = "; all need"
+    else:
+        which = f"; {len(known)} of them {'needs' if len(known) == 1 else 'need'}"
+    return (f"{undecided}{which} {more_time(max(known))}{command}",)

@@ -97,7 +97,7 @@ def unlike_sentences(found: RunNodes) -> tuple[str, ...]:
     out = [_unlike(node, unlike, evidence) for (node, unlike), evidence in by_node.items()]
     named = dict.fromkeys(e.node for e in found.evidence)
     if found.left_out:
-        out.append(f"Results without {_nodes_text([one_line(n) for n in found.left_out])} are shown beside")
+        out.append(f"Every figure is also shown without {_nodes_text([one_line(n) for n in found.left_out])}")
     elif named:
         out.append("No node is left out, because half of the nodes or more are named")
     return tuple(out)

@@ -201,7 +201,7 @@ def _answer(u: Upgrade) -> str:
             return f"No: {every}{plural(len(equal), 'comparison')} within {margin} of before.{also}"
         case UpgradeAnswer.OPEN:
             alone = [c for c in open_ if c.alone is Verdict.SLOWER]
-            chance = f" By themselves slower, which may be chance: {_effects(alone)}." if alone else ""
+            chance = f" Slower if judged alone, which may be chance: {_effects(alone)}." if alone else ""
             within = f"{len(equal)} of {plural(len(cells), 'comparison')} within {margin}"
             counts = f"{within}, {len(open_)} undecided"
             return f"Not decided: no slowdown is proven, nor is it ruled out; {counts}.{chance}{also}"
@@ -247,7 +247,7 @@ def basis(u: Upgrade) -> str:
     """Return the number of boots and runs, the margin, and the kind of the intervals."""
     boots = f"{plural(u.boots[0], 'boot')} before ({plural(u.runs[0], 'run')})"
     boots += f", {u.boots[1]} after ({plural(u.runs[1], 'run')})"
-    of = "given after the data: exploratory" if u.margin_exploratory else "as the studies planned"
+    of = "chosen after the data: exploratory" if u.margin_exploratory else "as the studies planned"
     primary = "; primary metrics decide" if u.primary else ""
     return f"{boots} · margin {percent(u.margin)}, {of} · {percent(u.confidence)} intervals{primary}"
 
@@ -277,7 +277,7 @@ def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
     failed = f"{plural(u.failed_trials, 'trial')}, which are not compared" if u.failed_trials else ""
     found = (
         ("Upgraded", changes_text([c for c in u.changes if c.upgrade])),
-        ("Not alike", changes_text(_other(u))),
+        ("Also differs", changes_text(_other(u))),
         ("Not compared", "; ".join(one_line(n) for n in u.not_compared)),
         ("No interval", counted_by_reason("comparison", without) if len(without) < len(u.cells) else ""),
         ("Failed", failed),
@@ -298,7 +298,7 @@ def next_step(u: Upgrade) -> str:
     if not u.shared_boots and min(u.boots) >= u.least.material:
         return "more boots on each side narrow the intervals; longer runs do not"
     if u.answer is UpgradeAnswer.IMPOSSIBLE:
-        return "boot several times on each side, run the same study after each boot, and name all runs"
+        return "boot several times on each side, run the same study after each boot, and compare all runs"
     return f"{least_sentence(u)[:-1]}; there are {u.boots[0]} and {u.boots[1]}"
 
 

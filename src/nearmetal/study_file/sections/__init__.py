@@ -37,7 +37,7 @@ class TopSection(Section):
         description="name of the study; results are written to results/<name>-<time>", examples=["first"]
     )
     question: Text = Field(
-        "", description="what is asked, in words; the headline of the report", examples=["What does it cost?"]
+        "", description="the question, in words; the headline of the report", examples=["What does it cost?"]
     )
     environments: dict[Name, Any] = Field(
         min_length=1, description="what is compared", examples=[{"native": {"backend": "native"}}]

@@ -93,6 +93,6 @@ def check_methods(study: Study, methods: Methods, top: Located) -> None:
             if f"{e.name}-{method}" in names:
                 what = f'"{e.name}-{method}" is the environment that {METHODS} of a workload make; rename one'
             elif e.name in around:
-                what = f'"{around[e.name]}" stands inside it, and it cannot become one for each of {METHODS}'
+                what = f'"{around[e.name]}" runs inside it, so it cannot become one for each of {METHODS}'
             if what:
                 top.mistake(("environments", e.name), what, key=True)

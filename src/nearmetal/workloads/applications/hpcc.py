@@ -106,8 +106,8 @@ class Hpcc(Application):
                 self.metrics(choices), _values(results or {}), lambda name: _missing(name, results, place)
             ),
             ok=not wrong,
-            expected="HPCC's own checks passed, with the BLAS asked for",
-            found="; ".join(wrong) or "HPCC's own checks passed, with the BLAS asked for",
+            expected="HPCC's own checks passed, with the requested BLAS",
+            found="; ".join(wrong) or "HPCC's own checks passed, with the requested BLAS",
             facts=_facts(choices, place, output, results or {}),
         )
 

@@ -84,7 +84,7 @@ class Hpl(Application):
             None if own else blas.mismatch(choices, place.cpu_flags, output.stderr),
         )
         fault = "; ".join(w for w in wrong if w is not None)
-        expected = "HPL's residuals passed, with the BLAS asked for"
+        expected = "HPL's residuals passed, with the requested BLAS"
         return Parsed(
             metrics=metrics_of(
                 self.metrics(choices), _rates(lines), lambda _: "HPL's table has no such line"

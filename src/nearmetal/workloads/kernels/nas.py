@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import CLASSES, RATE, Kernel, Ranks, SliceWork, WorkKind
 
+_TITLES = {"is": "NAS IS"}
+"""Titles that are not the name in capitals: IS by itself reads like the verb in a sentence."""
+
 
 def nas_kernel(
     name: str, *, doc: str, count: str, count_doc: str, units: int = 1, ranks: Ranks = Ranks.ANY
@@ -22,7 +25,7 @@ def nas_kernel(
 
     return Kernel(
         name=name,
-        title=name.upper(),
+        title=_TITLES.get(name, name.upper()),
         kind=WorkKind.COMPUTE,
         doc=doc,
         parameters=(

@@ -49,7 +49,7 @@ def kind(name: str) -> str:
 
 
 def workload_title(workload: str, metric: str | None = None) -> str:
-    """Return the name of a workload as sentences and tables show it: 'CG' for cg, 'IS.A' for is.A.
+    """Return the name of a workload as sentences and tables show it: 'CG' for cg, 'NAS IS.A' for is.A.
 
     Only a name that begins with the name of a kernel differs from that in study files.
 

@@ -115,9 +115,9 @@ def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
     """Return why the loaded library is not the requested one; None if it is."""
     blas, cores = chosen(choices), _reported_cores(stderr)
     if blas is Blas.OPENBLAS and not cores:
-        return "OpenBLAS was asked for and did not report itself: another BLAS was loaded"
+        return "OpenBLAS was requested and did not report itself: another BLAS was loaded"
     if blas is Blas.REFERENCE and cores:
-        return "the reference BLAS was asked for, OpenBLAS was loaded"
+        return "the reference BLAS was requested, OpenBLAS was loaded"
     core = environment(choices, cpu_flags).get("OPENBLAS_CORETYPE")
     others = [name for name in cores if core is not None and name.lower() != core.lower()]
     return (
