@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -16,11 +17,11 @@ ticks = st.lists(st.integers(0, 2**53), min_size=1, max_size=40)
 floats = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5)
 
 
-def texts(rows: list[list[float]]) -> list[msgspec.Raw]:
+def texts(rows: Sequence[Sequence[float]]) -> list[msgspec.Raw]:
     return [msgspec.Raw(json.dumps(row, separators=(",", ":")).encode()) for row in rows]
 
 
-def assert_same(rows: list[list[float]], numbers: np.ndarray, lengths: np.ndarray) -> None:
+def assert_same(rows: Sequence[Sequence[float]], numbers: np.ndarray, lengths: np.ndarray) -> None:
     wanted = np.array([float(x) for row in rows for x in row])
     assert numbers.tobytes() == wanted.tobytes(), "to the last bit"
     assert lengths.tolist() == [len(row) for row in rows]
