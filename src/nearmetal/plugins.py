@@ -50,11 +50,7 @@ def load_class(group: str, name: str, kind: str, failure: Callable[..., Nearmeta
 
 
 def _loaded(
-    group: str,
-    name: str,
-    kind: str,
-    failure: Callable[..., NearmetalError],
-    made: Callable[[Any], Any],
+    group: str, name: str, kind: str, failure: Callable[..., NearmetalError], made: Callable[[Any], Any]
 ) -> Any:
     point = require(group, name, kind, failure)
     try:

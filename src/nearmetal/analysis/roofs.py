@@ -20,14 +20,7 @@ from ..model.roof import (
     MeasuredRoof,
     RoofRequest,
 )
-from ..model.study import (
-    Arm,
-    Better,
-    KernelWorkload,
-    Study,
-    Transport,
-    Workload,
-)
+from ..model.study import Arm, Better, KernelWorkload, Study, Transport, Workload
 
 WORDS: Mapping[str, str] = {
     TRIAD: "memory bandwidth, STREAM",

@@ -400,11 +400,7 @@ def restoring_from(
     check_images(images)
     log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
     process: Process = host.start(
-        argv,
-        stdout=output,
-        stderr=output,
-        env={processes.LABEL_VARIABLE: request.label},
-        cwd=Path("/"),
+        argv, stdout=output, stderr=output, env={processes.LABEL_VARIABLE: request.label}, cwd=Path("/")
     )
     pid: int | None = None
     try:

@@ -210,12 +210,7 @@ def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -
 
 @contextmanager
 def _restored(
-    host: Host,
-    tools: Tools,
-    criu: Criu,
-    request: InstanceRequest,
-    groups: Mapping[str, Path],
-    images: Path,
+    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, groups: Mapping[str, Path], images: Path
 ) -> Iterator[BoxInstance]:
     """Restore an instance until exit.
 

@@ -15,14 +15,7 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import Host
 from .contract import InstanceRequest, Tools
-from .instance import (
-    BoxInstance,
-    box,
-    box_argv,
-    box_phases,
-    make_instance,
-    seconds,
-)
+from .instance import BoxInstance, box, box_argv, box_phases, make_instance, seconds
 
 
 @contextmanager

@@ -107,10 +107,7 @@ def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, 
     if definition.packages:
         options.append(f"--include={','.join(dict.fromkeys(definition.packages))}")
     if packages := shlex.join(str(p) for p in sorted(kept.glob("*.deb"))):
-        options += [
-            f'--setup-hook=mkdir -p "$1"/{ARCHIVES}',
-            f"--setup-hook=copy-in {packages} /{ARCHIVES}",
-        ]
+        options += [f'--setup-hook=mkdir -p "$1"/{ARCHIVES}', f"--setup-hook=copy-in {packages} /{ARCHIVES}"]
     if definition.expired is Expired.ACCEPT:
         options.append('--aptopt=Acquire::Check-Valid-Until "false"')
     target = work / ("tree" if root else "tree.tar")
@@ -123,13 +120,7 @@ def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, 
 
 
 def _run(
-    host: Host,
-    name: str,
-    argv: list[str],
-    log: Path,
-    label: str,
-    epoch: int,
-    progress: Callable[[str], None],
+    host: Host, name: str, argv: list[str], log: Path, label: str, epoch: int, progress: Callable[[str], None]
 ) -> None:
     # INITRD: kernel packages make no initramfs (initramfs-tools); nearmetal makes one for each guest.
     env = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C", "INITRD": "No", processes.LABEL_VARIABLE: label}

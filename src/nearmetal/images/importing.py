@@ -146,11 +146,7 @@ def sif_offset(path: Path) -> int:
             raw = file.read(_SIF_DESCRIPTOR.size)
             if len(raw) < _SIF_DESCRIPTOR.size:
                 break
-            (
-                kind,
-                used,
-                *_,
-            ) = _SIF_DESCRIPTOR.unpack(raw)
+            (kind, used, *_) = _SIF_DESCRIPTOR.unpack(raw)
             offset = int(_SIF_DESCRIPTOR.unpack(raw)[5])
             if kind == _SIF_PARTITION and used and _magic_at(path, offset) == _SQUASHFS:
                 return offset

@@ -40,12 +40,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
     """
     job.check()
     fixed = _fixed(job)
-    env = {
-        **everywhere(job.scratch),
-        **fixed,
-        "HYDRA_BINDING": "none",
-        "UCX_WARN_UNUSED_ENV_VARS": "n",
-    }
+    env = {**everywhere(job.scratch), **fixed, "HYDRA_BINDING": "none", "UCX_WARN_UNUSED_ENV_VARS": "n"}
     argv = [job.box, "silent", "--", mpirun]
     if job.hosts:
         argv += ["-hosts", ",".join(f"{h.host}:{h.slots}" for h in job.hosts), "-wdir", "/"]

@@ -25,8 +25,7 @@ def verify_places(
     """
     if sorted(p.rank for p in places) != list(range(placement.ranks)):
         raise PlacementDiffers(
-            f"{len(places)} of {placement.ranks} ranks reported where they are",
-            remedy="read the trial's log",
+            f"{len(places)} of {placement.ranks} ranks reported where they are", remedy="read the trial's log"
         )
     for p in sorted(places, key=lambda q: q.rank):
         host = hosts[p.rank // placement.tasks]

@@ -137,11 +137,7 @@ def _relay(
 
 
 def relay_argv(
-    tools: Tools,
-    emulation: Emulation,
-    groups: Mapping[str, Path],
-    statistics: Path,
-    holder: Holder | None,
+    tools: Tools, emulation: Emulation, groups: Mapping[str, Path], statistics: Path, holder: Holder | None
 ) -> list[str]:
     """Return the command line of a relay. No I/O."""
     argv = [tools / "nm-box", "relay", "--delay-ns", str(round(emulation.link.delay * 1e9))]
@@ -175,7 +171,6 @@ def _measured(
     )
     if not done.ok:
         raise RunError(
-            f"emulated nodes do not reach each other: {done.failure()}",
-            remedy="nearmetal clean, then again",
+            f"emulated nodes do not reach each other: {done.failure()}", remedy="nearmetal clean, then again"
         )
     return dict(zip(emulated, json.loads(done.stdout), strict=True))

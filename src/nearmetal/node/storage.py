@@ -122,10 +122,7 @@ def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
         point = Path(cgroups.unescape(fields[4]))
         if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
             found = MountedStorage(
-                path=str(path),
-                filesystem=tail[0],
-                source=cgroups.unescape(tail[1]),
-                device=fields[2],
+                path=str(path), filesystem=tail[0], source=cgroups.unescape(tail[1]), device=fields[2]
             )
             best = (len(point.parts), found)
     if best is None:

@@ -47,9 +47,7 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
     """
     if error.errno in _FULL:
         return DiskFullError(
-            f"{_FULL[error.errno]}; {kept}",
-            where=str(where),
-            remedy=f"make room, then: {resume_line(where)}",
+            f"{_FULL[error.errno]}; {kept}", where=str(where), remedy=f"make room, then: {resume_line(where)}"
         )
     return RecordsError(f"cannot write: {error.strerror or error}", where=str(where), remedy=remedy)
 

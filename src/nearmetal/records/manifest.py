@@ -76,9 +76,7 @@ def verify_sums(directory: Path) -> Verification:
         lines = file.read_text().splitlines()
     except OSError as e:
         raise RecordsError(
-            f"not closed: no {SUMS}",
-            where=str(directory),
-            remedy=f"{resume_line(directory)} ends the run",
+            f"not closed: no {SUMS}", where=str(directory), remedy=f"{resume_line(directory)} ends the run"
         ) from e
     sums: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -117,21 +115,13 @@ def write_crate(directory: Path, *, study: str, created: float) -> None:
         "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
     }
     entities = [_file_entity(directory, n) for n in files]
-    crate = {
-        "@context": "https://w3id.org/ro/crate/1.1/context",
-        "@graph": [descriptor, root, *entities],
-    }
+    crate = {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": [descriptor, root, *entities]}
     write_file(directory / CRATE, json.dumps(crate, indent=1).encode() + b"\n")
 
 
 def _file_entity(directory: Path, name: str) -> dict[str, str]:
     path = directory / name
-    entity = {
-        "@id": quote(name),
-        "@type": "File",
-        "name": name,
-        "contentSize": str(path.stat().st_size),
-    }
+    entity = {"@id": quote(name), "@type": "File", "name": name, "contentSize": str(path.stat().st_size)}
     if path.suffix in _FORMATS:
         entity["encodingFormat"] = _FORMATS[path.suffix]
     return entity

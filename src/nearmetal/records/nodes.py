@@ -44,7 +44,5 @@ def _state(description: Mapping[str, JsonValue]) -> NodeState:
 
     name = description.get("node")
     return NodeState(
-        name=name if isinstance(name, str) else "",
-        kernel=text("kernel", "release"),
-        cpu=text("cpu", "model"),
+        name=name if isinstance(name, str) else "", kernel=text("kernel", "release"), cpu=text("cpu", "model")
     )

@@ -103,12 +103,7 @@ def _audited(node: Mapping[str, JsonValue], arms: Sequence[str]) -> dict[str, st
 
 
 def await_nodes(
-    present: Present,
-    expected: Sequence[str],
-    watch: Callable[[], None],
-    progress: Progress,
-    *,
-    until: float,
+    present: Present, expected: Sequence[str], watch: Callable[[], None], progress: Progress, *, until: float
 ) -> None:
     """Wait until every worker that has begun has rehearsed the study, was left out or was lost. Then report
     the nodes that cannot take part, and the differences between the others.

@@ -157,8 +157,5 @@ def without_unlike(study: Study, rehearsed: Rehearsed, remedy: str) -> Study:
     """
     left = study.with_arms([arm.name for arm in study.arms() if arm.name not in rehearsed.unlike])
     if study.comparisons() and not left.comparisons():
-        raise UsageError(
-            f"nothing is left to compare: {'; '.join(rehearsed.unlike.values())}",
-            remedy=remedy,
-        )
+        raise UsageError(f"nothing is left to compare: {'; '.join(rehearsed.unlike.values())}", remedy=remedy)
     return left

@@ -29,9 +29,7 @@ _OTHER_STORAGE = (
 
 
 def unlike_storage(
-    study: Study,
-    writes: Mapping[str, Mapping[str, DiskWrites]],
-    mounts: Mapping[str, JsonValue],
+    study: Study, writes: Mapping[str, Mapping[str, DiskWrites]], mounts: Mapping[str, JsonValue]
 ) -> dict[str, str]:
     """Return {arm: reason} for the arms in which a program's files are in memory but in the baseline on a
     disk, or vice versa.

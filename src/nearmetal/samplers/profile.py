@@ -79,8 +79,7 @@ def parse_profile(text: str) -> LaunchProfile:
         return _launch(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise TrialFailedError(
-            f"unreadable profile ({type(e).__name__}: {e}): {text[:200]!r}",
-            remedy="read the trial's logs",
+            f"unreadable profile ({type(e).__name__}: {e}): {text[:200]!r}", remedy="read the trial's logs"
         ) from e
 
 

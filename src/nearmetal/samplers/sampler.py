@@ -186,9 +186,7 @@ class Sampler:
     def _add_cost(self, more: SamplingCost) -> None:
         had = sampling_cost(self._cost_file) or SamplingCost(seconds=0.0, cpu=0.0, samples=0)
         total = SamplingCost(
-            seconds=had.seconds + more.seconds,
-            cpu=had.cpu + more.cpu,
-            samples=had.samples + more.samples,
+            seconds=had.seconds + more.seconds, cpu=had.cpu + more.cpu, samples=had.samples + more.samples
         )
         if more.samples:
             self._cost_file.write_text(json.dumps(asdict(total)) + "\n")

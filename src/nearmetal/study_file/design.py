@@ -105,10 +105,7 @@ def _check_blocks(design: Design, found: Located) -> None:
 
 
 def _check_primary(
-    design: Design,
-    found: Located,
-    workloads: Mapping[str, Workload | None],
-    catalog: Catalog | None,
+    design: Design, found: Located, workloads: Mapping[str, Workload | None], catalog: Catalog | None
 ) -> None:
     seen: set[str] = set()
     for number, text in enumerate(design.primary):

@@ -12,14 +12,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model.environments.environment import BackendSettings
 from ..model.keys import KeyKind, ListOf, Named, Pairs, ValueType, keys_of, usual
-from ..model.study import (
-    ApplicationWorkload,
-    CommandWorkload,
-    EventSubject,
-    KernelWorkload,
-    Study,
-    Workload,
-)
+from ..model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
 from .catalog import Catalog
 from .problems import MAX_BYTES
 from .tree import MAX_TEXT

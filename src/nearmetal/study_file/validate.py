@@ -64,11 +64,7 @@ def validate_data(
 
 
 def read(
-    kind: type[Kind],
-    found: Located,
-    *,
-    own: tuple[type[BackendSettings], ...] = (),
-    **given: object,
+    kind: type[Kind], found: Located, *, own: tuple[type[BackendSettings], ...] = (), **given: object
 ) -> Kind | None:
     """Return the values of a node as a dataclass that declares keys; otherwise the same as validate.
 

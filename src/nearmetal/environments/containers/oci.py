@@ -276,10 +276,7 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
     with _prepared(kind, host, tools, request) as ready:
         run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
         argv = [*ready.around, *run_words]
-        with (
-            running(host, ready.inner, ready.report, argv, timeout=START_TIMEOUT) as run,
-            end_payload(run),
-        ):
+        with running(host, ready.inner, ready.report, argv, timeout=START_TIMEOUT) as run, end_payload(run):
             yield started_instance(request, run, begin, ready.groups, ready.enter())
 
 
@@ -359,6 +356,5 @@ def _delete(placed: _Placed, host: Host) -> None:
         done = host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/"))
         if not done.ok:
             raise RunError(
-                f"{placed.request.label} cannot be deleted: {done.failure()}",
-                remedy="nearmetal clean",
+                f"{placed.request.label} cannot be deleted: {done.failure()}", remedy="nearmetal clean"
             )

@@ -179,12 +179,7 @@ def started(
         control_groups(request, CONTROLLERS) as groups,
         wrapped(tools, request, groups, more=more) as given,
         running(
-            host,
-            given.request,
-            given.report,
-            [*given.prefix, *program(given)],
-            timeout=timeout,
-            find=find,
+            host, given.request, given.report, [*given.prefix, *program(given)], timeout=timeout, find=find
         ) as run,
     ):
         yield Started(

@@ -146,10 +146,7 @@ def device_helps(
         reason="the machine has no IOMMU, or it is switched off",
         remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
     )
-    return {
-        "guest nic vhost": _no_vhost(vhost),
-        "guest vfio": None if iommu else no_iommu,
-    }
+    return {"guest nic vhost": _no_vhost(vhost), "guest vfio": None if iommu else no_iommu}
 
 
 def require_vhost(device: Path = VHOST) -> None:

@@ -179,9 +179,7 @@ def _at(device: Element, slot: int) -> None:
 def _disk(devices: Element, disk: QemuDisk, s: GuestSettings, number: int, slot: int) -> None:
     made = SubElement(devices, "disk", {"type": "file", "device": "disk"})
     SubElement(
-        made,
-        "driver",
-        {"name": "qemu", "type": disk.format.value, "cache": s.cache.value, "io": s.aio.value},
+        made, "driver", {"name": "qemu", "type": disk.format.value, "cache": s.cache.value, "io": s.aio.value}
     )
     SubElement(made, "source", {"file": str(disk.file)})
     SubElement(made, "target", {"dev": f"vd{chr(ord('a') + number)}", "bus": "virtio"})

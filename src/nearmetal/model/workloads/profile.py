@@ -64,9 +64,7 @@ def calls_together(many: Iterable[Mapping[str, CallProfile]]) -> dict[str, CallP
     for name, call in ((name, call) for calls in many for name, call in calls.items()):
         had = out.get(name, CallProfile(count=0, seconds=0.0, bytes=0))
         out[name] = CallProfile(
-            count=had.count + call.count,
-            seconds=had.seconds + call.seconds,
-            bytes=had.bytes + call.bytes,
+            count=had.count + call.count, seconds=had.seconds + call.seconds, bytes=had.bytes + call.bytes
         )
     return out
 

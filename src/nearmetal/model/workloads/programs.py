@@ -7,20 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 from ..environments.environment import STORAGE, STORAGE_VARIABLE
-from ..keys import (
-    NAME,
-    SECONDS,
-    SOME_TEXT,
-    TEXT,
-    TRUTH,
-    ListOf,
-    Named,
-    Pairs,
-    key,
-    key_or,
-    matching,
-    whole,
-)
+from ..keys import NAME, SECONDS, SOME_TEXT, TEXT, TRUTH, ListOf, Named, Pairs, key, key_or, matching, whole
 from .base import WorkloadBase
 from .metric import MetricSpec
 from .script import FILE_NAME, SCRIPT, VerifySpec, interpreter_of

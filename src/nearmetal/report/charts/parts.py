@@ -127,13 +127,7 @@ def finished(chart: Chart, p: Palette, width: int | str) -> Spec:
 
     width: in pixels, or 'container'.
     """
-    return {
-        "$schema": SCHEMA,
-        "width": width,
-        "height": chart.height,
-        "config": config(p),
-        **chart.spec,
-    }
+    return {"$schema": SCHEMA, "width": width, "height": chart.height, "config": config(p), **chart.spec}
 
 
 class OverheadAxis:

@@ -125,12 +125,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> 
     y = metric_axis(p)
     tips = interval_tips(tip("arm", "environment", None), tip("metric", "metric", None), centre="value")
     colour, shape = colours_and_shapes("arm", [one_line(name(c.arm)) for c in first])
-    base: Spec = {
-        "y": y,
-        "yOffset": {"field": "arm"},
-        "color": colour,
-        "tooltip": tips,
-    }
+    base: Spec = {"y": y, "yOffset": {"field": "arm"}, "color": colour, "tooltip": tips}
     layers: list[JsonValue] = [
         layer(
             rows,
@@ -211,9 +206,7 @@ def relative(cells: Sequence[Cell], name: Callable[[str], str], p: Palette) -> C
             },
         ),
         layer(
-            [{"at": 1}],
-            {"type": "rule", "color": p.quiet, "strokeDash": [3, 3]},
-            {"x": {"field": "at", **x}},
+            [{"at": 1}], {"type": "rule", "color": p.quiet, "strokeDash": [3, 3]}, {"x": {"field": "at", **x}}
         ),
     ]
     metrics = len({str(r["metric"]) for r in rows})

@@ -15,11 +15,7 @@ from ...model.record import JsonValue
 from ...model.result import Analysis, Cell
 from ...model.study import Study
 from ..tables.answer import answer
-from ..tables.cells import (
-    SYMBOLS,
-    emulation_warnings,
-    question_text,
-)
+from ..tables.cells import SYMBOLS, emulation_warnings, question_text
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.nodes import alert_sentences, scope_sentence, state_sentence
@@ -135,9 +131,7 @@ def _nodes(study: Study, analysis: Analysis) -> dict[str, JsonValue]:
     said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
     of_run = to_json(found)
     assert isinstance(of_run, dict)
-    return {
-        "nodes": {"meaning": NODES_MEANING, **of_run, "sentences": [text for text in said if text]},
-    }
+    return {"nodes": {"meaning": NODES_MEANING, **of_run, "sentences": [text for text in said if text]}}
 
 
 def _cell_nodes(found: CellNodes) -> dict[str, JsonValue]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...model.result import Cell, Verdict
 from ...units import show_overhead
-from ..tables.answer import Answer, AnswerRow, ArmAnswer, figures
+from ..tables.answer import Answer, AnswerRow, ArmAnswer, figures, theta_of
 from ..tables.cells import bounded, margin_text
 from .markup import Markup, join, tag
 
@@ -165,12 +165,7 @@ def _groups(found: Answer) -> tuple[_Group, ...]:
 
 def _ranked(row: AnswerRow, arms: Iterable[ArmAnswer]) -> tuple[_Line, ...]:
     lines = [_Line(label=a.name, cells=row.cells[a.arm]) for a in arms if a.arm in row.cells]
-    return tuple(sorted(lines, key=lambda line: max(_theta(c.overhead) for c in line.cells)))
-
-
-def _theta(overhead: float) -> float:
-    """Return the logarithm of the ratio of times; infinite if a side did not finish."""
-    return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
+    return tuple(sorted(lines, key=lambda line: max(theta_of(c.overhead) for c in line.cells)))
 
 
 def _scale(cells: Sequence[Cell], layout: Layout) -> tuple[Callable[[float], float], tuple[float, float]]:
@@ -180,13 +175,14 @@ def _scale(cells: Sequence[Cell], layout: Layout) -> tuple[Callable[[float], flo
     of 40.
     """
     unit = math.log1p(max(c.margin for c in cells)) or 0.01
-    ends = [t for c in cells if bounded(c) for o in (c.low, c.high) if math.isfinite(t := _theta(o))]
+    ends = [t for c in cells if bounded(c) for o in (c.low, c.high) if math.isfinite(t := theta_of(o))]
     low, high = min(-2 * unit, *ends), max(2 * unit, *ends)
     left, right = layout.plot
     first, last = math.asinh(low / unit), math.asinh(high / unit)
 
     def at(overhead: float) -> float:
-        place = math.asinh(_theta(overhead) / unit) if math.isfinite(_theta(overhead)) else _theta(overhead)
+        theta = theta_of(overhead)
+        place = math.asinh(theta / unit) if math.isfinite(theta) else theta
         share = (place - first) / (last - first)
         return round(left + (right - left) * min(1.02, max(-0.02, share)), 1)
 

@@ -14,7 +14,7 @@ from ...units import show, show_interval, show_overhead
 from ...workloads.kernels.registry import workload_title
 from ..text import one_line, plural
 from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, metric_label, side
-from .floors import kind_of_work
+from .floors import half_width, kind_of_work
 
 MOST_METRICS = 6
 """Maximum number of metrics of one workload that have rows of their own."""
@@ -310,7 +310,7 @@ def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, .
 def _largest_first(cells: Iterable[tuple[Cell, str]]) -> tuple[str, ...]:
     """Return labels with their overheads, the largest first."""
     ordered = sorted(cells, key=lambda pair: -abs(pair[0].overhead))
-    return tuple(f"{label} {show_overhead(c.overhead, half_width=_half_width(c))}" for c, label in ordered)
+    return tuple(f"{label} {show_overhead(c.overhead, half_width=half_width(c))}" for c, label in ordered)
 
 
 def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...]:
@@ -343,15 +343,12 @@ def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
 
 def _largest(cells: Sequence[Cell], verdict: Verdict) -> Cell:
     """Return the cell with the largest effect among those with the verdict."""
-    return max((c for c in cells if c.verdict is verdict), key=lambda c: abs(_theta(c.overhead)))
+    return max((c for c in cells if c.verdict is verdict), key=lambda c: abs(theta_of(c.overhead)))
 
 
-def _theta(overhead: float) -> float:
-    return math.log1p(overhead) if overhead > -1 else -math.inf
-
-
-def _half_width(cell: Cell) -> float | None:
-    return (cell.high - cell.low) / 2 if bounded(cell) else None
+def theta_of(overhead: float) -> float:
+    """Return the logarithm of the ratio of times; infinite if a side did not finish."""
+    return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
 
 
 def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:

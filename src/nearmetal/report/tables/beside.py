@@ -201,11 +201,7 @@ def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:
 
 def phases(line: ProfileLine) -> dict[str, float]:
     """Return seconds by the names in the published table."""
-    return {
-        "computation": line.compute,
-        "communication": line.communication,
-        "start of MPI": line.init,
-    }
+    return {"computation": line.compute, "communication": line.communication, "start of MPI": line.init}
 
 
 def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:

@@ -67,8 +67,7 @@ def weigh_study(
     """
     if bool(command) == bool(workloads):
         raise UsageError(
-            "name either --workload or, behind --, a command",
-            remedy=f"{_EXAMPLE}; or ... -- ./my_app",
+            "name either --workload or, behind --, a command", remedy=f"{_EXAMPLE}; or ... -- ./my_app"
         )
     if command and not command[0].strip():
         raise UsageError("an empty text is no program")

@@ -39,10 +39,7 @@ def check_storage(section: Storage, found: Located) -> None:
 
 
 def check_storage_references(
-    section: Environment,
-    found: Located,
-    workloads: Iterable[Workload | None],
-    writers: frozenset[str],
+    section: Environment, found: Located, workloads: Iterable[Workload | None], writers: frozenset[str]
 ) -> None:
     """Check that an environment has storage if one of its programs refers to the storage, or a kernel needs
     it.

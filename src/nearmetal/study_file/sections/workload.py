@@ -31,10 +31,7 @@ def _sweeps(matrix: Mapping[str, Any], together: Mapping[str, Any]) -> dict[str,
     """Return the fields of the model for the keys `matrix` and `zip`, with an example of each."""
     words = "one workload for every {}, named after its values: cg-S, cg-W"
     return {
-        name: (
-            dict[str, list[Any]] | None,
-            Field(None, description=words.format(varied), examples=[example]),
-        )
+        name: (dict[str, list[Any]] | None, Field(None, description=words.format(varied), examples=[example]))
         for name, varied, example in (
             ("matrix", "combination of values", matrix),
             ("zip", "row of values, lists of equal length", together),
@@ -62,7 +59,6 @@ EventSection = section_of(
 )
 # Made before the section that contains it, which takes it with the keys of sweeps.
 section_of(
-    NpbBinary,
-    last=_sweeps({"benchmark": ["cg", "lu"]}, {"benchmark": ["cg", "lu"], "class": ["B", "A"]}),
+    NpbBinary, last=_sweeps({"benchmark": ["cg", "lu"]}, {"benchmark": ["cg", "lu"], "class": ["B", "A"]})
 )
 NpbWorkloadSection = section_of(NpbEntry)

@@ -47,9 +47,7 @@ def run_application(metered: MeteredArm, workload: ApplicationWorkload) -> tuple
         _keep(trial, workload, read_outputs(place.directory, invocation.outputs))
         raise
     output = Output(
-        stdout=ran.stdout,
-        stderr=ran.stderr,
-        files=read_outputs(place.directory, invocation.outputs),
+        stdout=ran.stdout, stderr=ran.stderr, files=read_outputs(place.directory, invocation.outputs)
     )
     found = known.parse(given, place, output)
     if found.ok is False or any(m.value is None for m in found.metrics):

@@ -13,13 +13,7 @@ from ...errors import TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
 from ...launchers import Launch
-from ...workloads.protocol import (
-    Line,
-    ReadyLine,
-    SliceLine,
-    VerifyLine,
-    parse_line,
-)
+from ...workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
 
 READY_LIMIT = 120.0
 END_LIMIT = 60.0

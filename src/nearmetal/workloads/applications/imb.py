@@ -15,16 +15,7 @@ from .several import SIZES, program_parameter, program_problem, sizes_problem, w
 _LENGTHS = "lengths.txt"
 _SINGLE = ("PingPong", "PingPing")
 _PARALLEL = ("Sendrecv", "Exchange")
-_COLLECTIVE = (
-    "Allreduce",
-    "Reduce",
-    "Reduce_scatter",
-    "Allgather",
-    "Gather",
-    "Scatter",
-    "Alltoall",
-    "Bcast",
-)
+_COLLECTIVE = ("Allreduce", "Reduce", "Reduce_scatter", "Allgather", "Gather", "Scatter", "Alltoall", "Bcast")
 _BARRIER = "Barrier"
 _VERSION = re.compile(r"Intel ?\(R\) MPI Benchmarks?(?: Suite)? V?([0-9]{1,4})(?:\.[0-9.]{1,12})?")
 # Since the releases named by year, a MB has 10^6 bytes; before, it had 2^20.

@@ -57,8 +57,7 @@ class Mitgcm(Application):
         given = choices.word("executable")
         # The user's executable is copied into the directory of its input, also for an image.
         return Needs(
-            programs=() if given else ("mitgcmuv",),
-            remedy="name your own: executable=PATH,run=PATH",
+            programs=() if given else ("mitgcmuv",), remedy="name your own: executable=PATH,run=PATH"
         )
 
     def problem(self, choices: Choices, place: Place) -> str | None:

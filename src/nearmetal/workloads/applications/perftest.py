@@ -19,10 +19,7 @@ _TESTS = ("ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_b
 _COLUMN = re.compile(r"([^\s\[\]]{1,40})\[([^\s\[\]]{1,20})\]")
 # perftest's MB has 2^20 bytes (printed as MiB since 2023), its Gb has 10^9 bits.
 _UNITS = {"MB/sec": 2.0**20, "MiB/sec": 2.0**20, "Gb/sec": 1e9 / 8, "Mpps": 1e6, "usec": 1e-6}
-_BANDWIDTH = (
-    ("bandwidth", "B/s", Better.HIGHER, "average"),
-    ("messages", "op/s", Better.HIGHER, "MsgRate"),
-)
+_BANDWIDTH = (("bandwidth", "B/s", Better.HIGHER, "average"), ("messages", "op/s", Better.HIGHER, "MsgRate"))
 _LATENCY = (
     ("latency", "s", Better.LOWER, "t_typical"),
     ("latency-mean", "s", Better.LOWER, "t_avg"),

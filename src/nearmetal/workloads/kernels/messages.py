@@ -89,9 +89,7 @@ def pingpong_kernel(
 
 # One message from rank 0 to rank 1 and back: latency or bandwidth.
 _PINGPONG = pingpong_kernel(
-    "pingpong",
-    kind=WorkKind.MPI,
-    doc="MPI point to point: latency of short messages, bandwidth of long ones",
+    "pingpong", kind=WorkKind.MPI, doc="MPI point to point: latency of short messages, bandwidth of long ones"
 )
 
 # Random rings, as defined by the HPC Challenge benchmark: all ranks communicate at once.
