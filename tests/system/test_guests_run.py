@@ -74,7 +74,7 @@ def test_two_guests_are_measured_and_labelled(tmp_path: Path) -> None:
     assert any("emulation" in w for w in result["warnings"])
     for name in ("report.html", "report.md", "report.tex"):
         text = (directory / name).read_text()
-        assert "(TCG, no KVM)" in text and "is emulation" in text, name
+        assert "(TCG, no KVM)" in text and "is emulated" in text, name
     table = list(csv.DictReader(io.StringIO((directory / "report.csv").read_text())))
     assert all(r["guest"].startswith("TCG") for r in table if r["environment"] == "vm")
     assert "emulation" in done.stderr

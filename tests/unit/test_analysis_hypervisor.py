@@ -73,4 +73,4 @@ def test_a_real_machine_beside_an_emulated_one_is_not_called_emulation() -> None
     plain = sample.analysis()
     floor = replace(plain.noise_floor, cells=())
     (warning,) = emulation_warnings(replace(plain, cells=tuple(cells), noise_floor=floor))
-    assert warning.startswith("Warning: box (TCG, no KVM: it hangs) is emulation")
+    assert warning.startswith("Warning: box (TCG, no KVM: it hangs) is emulated")

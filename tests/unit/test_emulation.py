@@ -156,11 +156,11 @@ def test_every_form_says_so() -> None:
         "latex": latex_text(study, analysis),
     }
     for name, text in forms.items():
-        assert "(Xen in TCG)" in str(text) and "is emulation" in str(text), name
+        assert "(Xen in TCG)" in str(text) and "is emulated" in str(text), name
     assert csv_text(analysis).count(IN_XEN) >= len(analysis.cells)
     form: Any = json_form(study, analysis, results_dir="r", report=None)
     assert all(c["guest"] == IN_XEN for c in form["cells"])
-    assert any("is emulation" in text for text in form["warnings"])
+    assert any("is emulated" in text for text in form["warnings"])
 
 
 def test_a_comparison_of_boots_says_so() -> None:
@@ -170,7 +170,7 @@ def test_a_comparison_of_boots_says_so() -> None:
     labelled = [c for c in cells if c.guest]
     assert labelled and {c.guest for c in labelled} == {IN_XEN}
     assert any(
-        f"({IN_XEN}) is emulation" in text for text in emulation_sentences((c.arm, c.guest) for c in cells)
+        f"({IN_XEN}) is emulated" in text for text in emulation_sentences((c.arm, c.guest) for c in cells)
     )
 
 

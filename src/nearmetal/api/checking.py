@@ -73,7 +73,11 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     machine = None
     try:
         machine = prepare_machine(host, progress or Silent())
-        yield Check(state=WORKS, what=_KERNELS, why=f"{machine.built.compiler}, {machine.built.mpi}")
+        yield Check(
+            state=WORKS,
+            what=_KERNELS,
+            why=f"{machine.built.compiler}, {machine.built.mpi.partition(' (')[0]}",
+        )
     except NearmetalError as e:
         yield Check(state=NOT_HERE, what=_KERNELS, why=e.what, remedy=e.remedy)
     if machine is not None:

@@ -96,7 +96,7 @@ def show_plan(
     if guess.least_blocks < guess.blocks:
         rounds = f"{guess.least_blocks} to {rounds}"
     print(
-        f"seed {study.design.seed:x} · {study.design.mode.value} · about {rounds} of"
+        f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
         f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({_source(study, begun)})"
     )
     if short is not None:

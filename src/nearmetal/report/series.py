@@ -92,7 +92,7 @@ def write_series(
         question=series.title,
         head=tag("p", tight(_answer(results)), class_="answer"),
         body=body,
-        footer=f"seed {series.seed:x} · {plural(len(results), 'part')}{scale_text(series.scale)}",
+        footer=f"seed {series.seed} · {plural(len(results), 'part')}{scale_text(series.scale)}",
         drawings=drawings,
         bundle=vega_bundle(),
     )

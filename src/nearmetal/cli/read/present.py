@@ -102,7 +102,7 @@ def _print_everything(found: Results) -> None:
 
     directory, study = found.stored, found.study
     arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
-    print(f"{cpu_summary(directory.provenance)} · {arms} · seed {study.design.seed:x}")
+    print(f"{cpu_summary(directory.provenance)} · {arms} · seed {study.design.seed}")
     text = terminal_text(
         study,
         found.analysis,

@@ -91,7 +91,7 @@ def latex_text(study: Study, analysis: Analysis) -> str:
         *answer_sentences(study, analysis),
         *emulation_warnings(analysis),
         f"Noise: {trust_in(study, analysis.noise_floor).sentence}",
-        f"Margin {margin}; {plural(analysis.blocks, 'round')}; seed {analysis.seed:x}",
+        f"Margin {margin}; {plural(analysis.blocks, 'round')}; seed {analysis.seed}",
         "Interval: anytime-valid, of the time-equivalent overhead; n counts rounds",
         *([left_out] if left_out else []),
         *(text for text in (scope_sentence(analysis), *alert_sentences(study, analysis)) if text),

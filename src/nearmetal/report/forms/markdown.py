@@ -34,7 +34,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
         f"# {escape(question_text(study, analysis))}",
         "\n".join(f"- {escape(sentence)}" for sentence in answer_sentences(study, analysis)),
         f"Noise: {escape(trust_in(study, noise).sentence)}.{wider} "
-        f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}, seed {analysis.seed:x}.",
+        f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}, seed {analysis.seed}.",
         *(table for group in verdict_table(study, analysis) for table in _tables(group)),
         *([f"{escape(left_out)}."] if left_out else []),
         "\n".join(f"- {escape(s)}" for line in legend(study, analysis) for s in line.split("   ")),

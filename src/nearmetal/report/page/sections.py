@@ -283,8 +283,8 @@ def unused(analysis: Analysis, provenance: Mapping[str, JsonValue]) -> Markup:
 def reproduce(study: Study, analysis: Analysis, commands: Sequence[str]) -> Markup:
     """Return the command lines that repeat the measurement."""
     explanation = (
-        f"The order of all trials follows from the study and the seed {analysis.seed:x} "
-        f"({analysis.seed}); the results directory holds both."
+        f"The order of all trials follows from the study and the seed {analysis.seed}; the results directory "
+        "holds both."
     )
     design = study.design
     facts = [

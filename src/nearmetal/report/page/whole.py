@@ -139,8 +139,7 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
             absent=absent_environments(context.provenance),
         ),
         body=body,
-        footer=f"seed {analysis.seed:x} · {plural(analysis.blocks, 'round')} · "
-        f"{show_clock(analysis.elapsed)}",
+        footer=f"seed {analysis.seed} · {plural(analysis.blocks, 'round')} · {show_clock(analysis.elapsed)}",
         drawings=drawings,
         bundle=bundle,
     )

@@ -3,7 +3,6 @@ empty for a run on one node."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from ...model.design import Estimand
@@ -128,8 +127,10 @@ def short_sentence(analysis: Analysis) -> tuple[str, bool]:
     disagreeing = sum(c.nodes is not None and c.nodes.disagree for c in analysis.cells)
     if disagreeing:
         parts.append(f"they disagree in {disagreeing} of {plural(len(analysis.cells), 'figure')}")
-    named = Counter((e.node, e.unlike) for e in found.evidence)
-    parts += [f"{one_line(node)} is {unlike.value}" for node, unlike in named]
+    named: dict[str, dict[str, None]] = {}
+    for e in found.evidence:
+        named.setdefault(e.node, {})[e.unlike.value] = None
+    parts += [f"{one_line(node)} is {' and '.join(words)}" for node, words in named.items()]
     return "; ".join(parts), len(parts) > 1
 
 

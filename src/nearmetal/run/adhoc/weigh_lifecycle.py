@@ -75,6 +75,7 @@ def lifecycle_study(
 
 def _question(names: Sequence[str], event: str) -> str:
     *most, last = names
+    event = {"migrate": "a move", "checkpoint": "a checkpoint"}.get(event, event)
     return f"Which of {', '.join(most)} and {last} is fastest at {event}?" if most else f"How fast is {last}?"
 
 
