@@ -67,8 +67,6 @@ class Namespaces(criu_of.RestoresByCriu):
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 
-    checkpoints_by = criu_of.METHODS
-
     restored_at = frozenset({Attachment.VETH_BRIDGE})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
