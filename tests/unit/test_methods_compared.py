@@ -170,6 +170,8 @@ def test_weigh_compares_methods_with_the_first_that_there_is() -> None:
     assert guest.guest is not None and guest.guest.memory == 256 << 20
     assert guest.attachment is Attachment.VETH_BRIDGE and guest.image == "debian-kernel"
     assert left.environments[0].image == left.environments[1].image == "host"
+    process, container = left.environments[:2]
+    assert (process.attachment, container.attachment) == (Attachment.HOST, Attachment.NONE)
 
 
 def test_weigh_without_methods_takes_all_that_each_backend_offers() -> None:

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..environments import Backend, Checkpoints, Criu, InstanceRequest, Migrates, Unavailable
+from ..environments import (
+    BARE_ATTACHMENTS,
+    Backend,
+    Checkpoints,
+    Criu,
+    InstanceRequest,
+    Migrates,
+    Unavailable,
+)
 from ..environments.dmtcp import VARIABLES as DMTCP_VARIABLES
 from ..environments.dmtcp import find_dmtcp, refuses_dmtcp
 from ..errors import UnavailableError
@@ -16,7 +24,7 @@ from ..host.runtime import scratch_directory
 from ..lifecycle import CopyRound, Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
-from ..model.study import Arm, Design, Environment, EventSubject, Mpi, SubjectFacts
+from ..model.study import Arm, Attachment, Design, Environment, EventSubject, Mpi, SubjectFacts
 from ..model.workloads.event import LIFECYCLE_KEYS, Extent
 from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
@@ -86,7 +94,7 @@ class CheckpointRestore(Subject):
         assert isinstance(backend, Checkpoints)
         if workload.method is Method.DMTCP:
             return refuses_dmtcp(host, environment)
-        here = cls.refused_by_criu(workload, host)
+        here = cls.refused_by_criu(workload, host) or _meets_itself(workload, environment, backend)
         return here or backend.refuses_checkpoint(host, without_seat(environment))
 
     @classmethod
@@ -118,6 +126,19 @@ class CheckpointRestore(Subject):
                     t.found.facts[w.name] = program_facts(t, w.by(t.arm.environment.method)) | {
                         "events": [facts_of(one) for one in found[t.id]]
                     }
+
+
+def _meets_itself(w: EventSubject, environment: Environment, backend: Backend) -> Unavailable | None:
+    """Return why source and destination would use the same sockets; None if they do not, or never exist at
+    the same time. Bare metal is restored in a network namespace of its own."""
+    common = "net" in backend.capabilities.own and environment.attachment in BARE_ATTACHMENTS
+    if not (common and w.method is not None and w.method.fetches_later):
+        return None
+    return Unavailable(
+        reason=f"by {w.method} source and destination exist at the same time, and with attachment"
+        f" {environment.attachment} their sockets are on one network",
+        remedy=f"attachment: {Attachment.NONE}",
+    )
 
 
 def program_facts(trial: Trial, w: EventSubject) -> dict[str, JsonValue]:
