@@ -23,7 +23,8 @@ from nearmetal.lifecycle import Method, Phase
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import cache_directory, image_store
-from nearmetal.subjects.checkpoint_event import CheckpointEvent, ignore
+from nearmetal.subjects.checkpoint_event import CheckpointEvent
+from nearmetal.subjects.pace import ignore
 from nearmetal.workloads.build import build_tools
 
 HOST = LocalHost()

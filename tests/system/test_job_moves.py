@@ -13,9 +13,11 @@ from tests.system.checkpoint_case import find_or_build_criu
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
 from nearmetal.environments import Unavailable
+from nearmetal.environments.dmtcp import find_dmtcp
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.launchers import find_mpi
+from nearmetal.model.environments.image import HOST
 from nearmetal.model.study import Mpi
 
 pytestmark = pytest.mark.apart
@@ -110,32 +112,114 @@ def installed(kind: Mpi) -> bool:
     return True
 
 
-@pytest.mark.parametrize("backend", ["native", "namespaces", "runc"])
-@pytest.mark.parametrize("mpi", [m for m in Mpi if installed(m)])
-def test_a_whole_mpi_job_is_restored(tmp_path: Path, criu: None, mpi: Mpi, backend: str) -> None:
+HOST_MPI = [pytest.param((HOST, m, ""), id=f"{m}") for m in Mpi if installed(m)]
+NEWER = "trixie-mpi"
+NEWER_MPI = [
+    pytest.param((NEWER, m, title), id=f"{NEWER}-{m}")
+    for m, title in ((Mpi.OPENMPI, "Open MPI 5"), (Mpi.MPICH, "MPICH 4"))
+]
+EVERY_MPI = [
+    pytest.param(backend, *mpi.values, id=f"{backend}-{mpi.id}")
+    for backend in ("native", "namespaces", "runc")
+    for mpi in (*HOST_MPI, *(NEWER_MPI if backend != "native" else ()))  # native has image host only
+]
+
+
+def have(image: str, cwd: Path) -> None:
+    if image != HOST:
+        done = nearmetal("image", "build", image, cwd=cwd, timeout=3000)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("backend", "mpi"), EVERY_MPI)
+def test_a_whole_mpi_job_is_restored(
+    tmp_path: Path, criu: None, mpi: tuple[str, Mpi, str], backend: str
+) -> None:
+    image, kind, title = mpi
+    have(image, tmp_path)
     attachment = "host" if backend == "native" else "none"
     line = measured(
         tmp_path,
-        environment=f"backend: {backend}, attachment: {attachment}",
+        environment=f"backend: {backend}, image: {image}, attachment: {attachment}",
         subject="checkpoint",
         workload="of: job, ranks: 2, memory: 16 MiB, working_set: 4 MiB",
-        design=f", mpi: {mpi.value}",
+        design=f", mpi: {kind.value}",
     )
     rows, facts = rows_of(line), line["facts"]["job"]
-    assert (facts["of"], facts["ranks"]) == ("job", 2)
+    assert (facts["of"], facts["ranks"]) == ("job", 2) and facts["mpi"].startswith(title)
     verified = rows["checkpoint"]["verification"]
     assert verified["passes"] >= 2 and verified["wrong_pages"] == verified["wrong_messages"] == 0
     assert rows["checkpoint_size"]["values"][0] > 16 << 20
 
 
-@pytest.mark.parametrize("mpi", [m for m in Mpi if installed(m)])
-def test_a_whole_mpi_job_is_restored_on_another_node(tmp_path: Path, criu: None, mpi: Mpi) -> None:
+@pytest.mark.parametrize(
+    ("backend", "mpi"),
+    [
+        pytest.param(backend, *mpi.values, id=f"{backend}-{mpi.id}")
+        for backend, every in (("namespaces", (*HOST_MPI, *NEWER_MPI)), ("runc", HOST_MPI))
+        for mpi in every
+    ],
+)
+def test_a_whole_mpi_job_is_restored_on_another_node(
+    tmp_path: Path, criu: None, backend: str, mpi: tuple[str, Mpi, str]
+) -> None:
+    image, kind, title = mpi
+    have(image, tmp_path)
     line = measured(
         tmp_path,
-        environment="backend: namespaces, attachment: veth-bridge",
+        environment=f"backend: {backend}, image: {image}, attachment: veth-bridge",
         subject="migrate",
         workload="of: job, memory: 16 MiB, working_set: 4 MiB",
-        design=f", mpi: {mpi.value}",
+        design=f", mpi: {kind.value}",
     )
-    assert "connect" in line["facts"]["job"]["moves"][0]["phases"], "it changed its seat"
+    assert line["facts"]["job"]["mpi"].startswith(title)
+    (move,) = line["facts"]["job"]["moves"]
+    assert move["node"] and "connect" in move["phases"], "its network is that of another node"
     assert json.dumps(rows_of(line)["total"]["verification"])
+
+
+@NEEDED[0]
+def test_the_guests_of_an_mpi_job_move_together_to_other_nodes_and_back(tmp_path: Path) -> None:
+    """All are stopped before the first is saved, and all are restored before the first goes on."""
+    have("debian-apps", tmp_path)
+    line = measured(
+        tmp_path,
+        environment="backend: qemu, image: debian-apps, attachment: veth-bridge,"
+        " guest: {memory: 512 MiB, start: restored, boot_timeout: 30 min}",
+        subject="migrate",
+        workload="of: job, ranks: 2, method: offline, working_set: 2 MiB, dirty_rate: 1 MiB/s",
+        design=", mpi: openmpi",
+        count="2",
+    )
+    rows, facts = rows_of(line), line["facts"]["job"]
+    assert (facts["of"], facts["ranks"], facts["method"]) == ("job", 2, "offline")
+    assert facts["mpi"].startswith("Open MPI") and len(facts["moves"]) == 2
+    assert all(len(guests) == 2 for guests in facts["moves"])
+    verified = rows["total"]["verification"]
+    assert verified["passes"] >= 2 and verified["wrong_pages"] == verified["wrong_messages"] == 0
+    assert {"total", "stopped", "sent"} <= set(rows) and len(rows["total"]["values"]) == 2
+
+
+@pytest.mark.parametrize("backend", ["native", "namespaces", "runc"])
+@pytest.mark.parametrize("subject", ["checkpoint", "migrate"])
+def test_a_whole_mpi_job_is_restarted_by_dmtcp(tmp_path: Path, subject: str, backend: str) -> None:
+    found = find_dmtcp(LocalHost())
+    if isinstance(found, Unavailable):
+        pytest.skip(f"{found.reason}; {found.remedy}")
+    elsewhere = subject == "migrate" and backend != "native"
+    attachment = "veth-bridge" if elsewhere else "host" if backend == "native" else "none"
+    line = measured(
+        tmp_path,
+        environment=f"backend: {backend}, attachment: {attachment}",
+        subject=subject,
+        workload="of: job, method: dmtcp, ranks: 2, memory: 16 MiB, working_set: 4 MiB",
+        design=", mpi: openmpi",
+    )
+    rows, facts = rows_of(line), line["facts"]["job"]
+    assert facts["method"] == "dmtcp" and facts["mpi"].startswith("Open MPI")
+    (event,) = facts["moves" if subject == "migrate" else "events"]
+    assert {"connect", "dump", "copy", "restore", "removal"} == set(event["phases"])
+    assert ("node" in event) == elsewhere
+    verified = rows["total" if subject == "migrate" else "checkpoint"]["verification"]
+    assert verified["passes"] >= 2 and verified["wrong_pages"] == verified["second_copies"] == 0
+    assert rows["sent"]["values"][0] > 16 << 20

@@ -3,10 +3,12 @@ guests of a QEMU that the user has started."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import NEARMETAL
 from tests.patience import until
 from tests.system.moving_case import MEMORY, ROOT, Program, criu, program, state
 from tests.system.test_quick import left_behind, nearmetal
@@ -72,6 +75,46 @@ def test_a_process_goes_on_after_a_checkpoint_that_keeps_it(program: Program, tm
     os.truncate(image, image.stat().st_size - 4096)
     torn = nearmetal("restore", "i", cwd=tmp_path)
     assert torn.returncode == 2 and f"image {image.name} has " in torn.stderr
+
+
+LISTENS = """
+import os, socket, sys, time
+with socket.socket() as listening:
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    with open(sys.argv[1], "a", buffering=1) as out:
+        out.write(f"{os.getpid()} {listening.getsockname()[1]}\\n")
+        while True:
+            out.write(f"on\\n")
+            time.sleep(0.02)
+"""
+
+
+@ROOT
+def test_a_process_whose_address_is_taken_waits_for_it(tmp_path: Path, criu: None, state: Path) -> None:
+    out = tmp_path / "out"
+    words = ["setsid", "--fork", sys.executable, "-c", LISTENS, str(out)]
+    with (tmp_path / "errors").open("wb") as errors:
+        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, check=True)
+    until(lambda: out.exists() and "on" in out.read_text(), "the program")
+    pid, port = map(int, out.read_text().split()[:2])
+    try:
+        assert done_json("checkpoint", f"pid:{pid}", "--to", "i", cwd=tmp_path)["now"] is None
+        before = out.read_text()
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", port))
+            other.listen()
+            plan = nearmetal("restore", "i", "--dry-run", cwd=tmp_path)
+            said = f"127.0.0.1:{port} listening: another program uses it"
+            assert plan.returncode == 3 and said in plan.stdout
+            refused = nearmetal("restore", "i", cwd=tmp_path)
+            assert refused.returncode == 4 and "Traceback" not in refused.stderr, refused.stderr
+            assert out.read_text() == before
+        assert done_json("restore", "i", cwd=tmp_path)["now"] == f"pid:{pid}"
+        until(lambda: out.read_text() != before, "the program after the restore")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @ROOT
@@ -208,10 +251,10 @@ def test_a_container_is_written_restored_and_moved(kind: str, root: Path, tmp_pa
 class Guest:
     """A QEMU of a user's, whose guest changes pages and writes a dot after each pass."""
 
-    def __init__(self, directory: Path, name: str, *more: str) -> None:
+    def __init__(self, directory: Path, name: str, *more: str, memory: int = 256) -> None:
         self.qmp, self.serial = directory / name, directory / f"{name}.serial"
         boot = f"file={directory / 'boot.img'},format=raw,file.locking=off"
-        words = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc", "-m", "256"]
+        words = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc", "-m", str(memory)]
         words += ["-accel", "tcg,tb-size=32", "-drive", boot, "-serial", f"file:{self.serial}"]
         words += ["-qmp", f"unix:{self.qmp},server=on,wait=off", *more]
         self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
@@ -280,15 +323,64 @@ def test_a_guest_is_written_to_a_file_and_restored_into_another_qemu(
 
 
 @QEMU
-def test_a_guest_goes_on_when_its_move_fails(guests: list[Guest], tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["precopy", "offline"])
+def test_a_guest_goes_on_when_its_move_fails(guests: list[Guest], tmp_path: Path, method: str) -> None:
     source, target = guests
-    words = ("migrate", "./a", "--to", "./b", "--method", "precopy", "--bandwidth", "2 MiB/s")
+    words = ("migrate", "./a", "--to", "./b", "--method", method, "--bandwidth", "2 MiB/s")
     done = nearmetal(*words, "--time-limit", "3s", cwd=tmp_path)
-    assert done.returncode == 4 and "it continues at its source: the move by precopy" in done.stderr
+    assert done.returncode == 4 and f"it continues at its source: the move by {method}" in done.stderr
     source.goes_on()
     assert target.process.wait(60) is not None, "the destination has half a guest, and is ended"
     with Monitor(source.qmp) as monitor:
         assert monitor.ask("query-migrate-parameters")["max-bandwidth"] != 2 << 20
+
+
+@QEMU
+def test_a_guest_does_not_move_to_an_unlike_qemu(guests: list[Guest], tmp_path: Path) -> None:
+    small = Guest(tmp_path, "c", "-incoming", "defer", memory=128)
+    try:
+        done = nearmetal("migrate", "./a", "--to", "./c", cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert "c: the QEMU that waits has memory 128 MiB instead of 256 MiB" in done.stderr
+        kept = nearmetal("checkpoint", "./a", "--to", "i", "--keep-running", cwd=tmp_path)
+        assert kept.returncode == 0, kept.stderr
+        plan = nearmetal("restore", "i", "--into", "qmp:c", "--dry-run", cwd=tmp_path)
+        assert plan.returncode == 3 and "128 MiB, and was 256 MiB" in plan.stdout
+        guests[0].goes_on()
+        assert small.process.poll() is None, "it still waits"
+    finally:
+        small.process.kill()
+        small.process.wait()
+
+
+@QEMU
+def test_a_torn_state_of_a_guest_is_not_restored(guests: list[Guest], tmp_path: Path) -> None:
+    ended = done_json("checkpoint", "./a", "--to", "i", cwd=tmp_path)
+    assert ended["now"] is None
+    (file,) = (tmp_path / "i").glob("*.state")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    torn = nearmetal("restore", "i", "--into", "qmp:b", cwd=tmp_path)
+    assert torn.returncode == 2 and file.name in torn.stderr and "Traceback" not in torn.stderr
+    file.write_bytes(whole)
+    assert done_json("restore", "i", "--into", "qmp:b", cwd=tmp_path)["now"] == "qmp:b"
+    guests[1].goes_on()
+
+
+@QEMU
+def test_a_second_move_of_a_guest_is_refused_meanwhile(guests: list[Guest], tmp_path: Path) -> None:
+    """Also by another path of its socket."""
+    slow = ["migrate", "./a", "--to", "./b", "--method", "precopy", "--bandwidth", "1 MiB/s"]
+    with subprocess.Popen([NEARMETAL, *slow], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as first:
+        until(lambda: list(tmp_path.glob(".nearmetal-*")), "the first move")
+        for socket_path in ("qmp:a", str(guests[0].qmp)):
+            second = nearmetal("checkpoint", socket_path, "--to", "i", cwd=tmp_path)
+            assert second.returncode == 3, second.stderr
+            assert "is checkpointed, restored or moved by another command" in second.stderr
+        first.send_signal(signal.SIGINT)
+        said = first.communicate()[1]
+    assert "it continues at its source" in said, said
+    guests[0].goes_on()
 
 
 @QEMU

@@ -90,8 +90,30 @@ def test_a_whole_job_is_held_by_checkpoints_with_connections(name: str) -> None:
     backend = get_backend(name)
     for subject in (Migrate, CheckpointRestore):
         why = subject.unable(JOB, backend)
-        assert (why is None) == isinstance(backend, HoldsConnections)
+        over_guests = subject is Migrate and isinstance(backend, Migrates)
+        assert (why is None) == (isinstance(backend, HoldsConnections) or over_guests)
     assert name not in ("native", "namespaces", "runc") or why is None
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_dmtcp_writes_whole_jobs_and_nothing_else(name: str) -> None:
+    backend, by_dmtcp = get_backend(name), replace(JOB, method=Method.DMTCP)
+    for subject in (Migrate, CheckpointRestore):
+        assert (subject.unable(by_dmtcp, backend) is None) == isinstance(backend, HoldsConnections)
+        alone = subject.unable(replace(by_dmtcp, of=None), backend)
+        assert alone is not None and (not subject.methods(backend) or "no method dmtcp; use " in alone)
+    assert replace(by_dmtcp, of=None).misfit == ("method", "dmtcp writes whole MPI jobs only; of: job")
+    assert by_dmtcp.misfit is None
+
+
+def test_the_guests_of_a_job_are_stopped_together() -> None:
+    qemu, moved = get_backend("qemu"), replace(JOB, method=Method.OFFLINE)
+    assert Migrate.unable(JOB, qemu) is None and Migrate.unable(moved, qemu) is None
+    for method in (Method.PRECOPY, Method.POSTCOPY, Method.AUTO):
+        said = Migrate.unable(replace(JOB, method=method), qemu)
+        assert said is not None and said.endswith("use offline")
+    written = CheckpointRestore.unable(replace(JOB, facts=CHECKPOINT), qemu)
+    assert written is not None and "subject: migrate" in written
 
 
 def test_the_terminal_of_mpirun_is_not_in_two_places() -> None:

@@ -55,7 +55,7 @@ def conditions(
 def test_one_set_of_names() -> None:
     assert {m.value for m in Method} == {
         *("offline", "precopy", "postcopy", "multifd", "criu", "criu-lazy"),
-        *("criu-pageserver", "criu-precopy", "stream", "auto"),
+        *("criu-pageserver", "criu-precopy", "dmtcp", "stream", "auto"),
     }
     assert [p.value for p in Phase] == ["connect", "freeze", "dump", "copy", "restore", "thaw", "removal"]
 

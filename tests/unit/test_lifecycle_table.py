@@ -27,6 +27,8 @@ def declared() -> str:
         backend = get_backend(name)
         methods = backend.checkpoints_by if isinstance(backend, Checkpoints) else ()
         methods += backend.moves_by if isinstance(backend, Migrates) else ()
+        of_jobs = EventSubject(name="w", facts=MIGRATE, of=Extent.JOB, method=Method.DMTCP)
+        methods += (Method.DMTCP,) if Migrate.unable(of_jobs, backend) is None else ()
         for method in methods:
             takers.setdefault(method, []).append(f"`{name}`")
     return "".join(f"| `{m}` | {', '.join(takers[m])} |\n" for m in Method if m in takers)
@@ -66,5 +68,5 @@ def test_the_tables_of_the_page_are_what_backends_declare(
         PAGE.write_text(before + head + rows() + rest[len(found) :])
         found = rows()
     assert found == rows(), "pytest tests/unit/test_lifecycle_table.py --update-golden"
-    known = ("`criu-lazy` | `namespaces`, `native`, `runc`", "`of: rank` | `namespaces`, `qemu`", "`crun`")
+    known = ("`dmtcp` | `namespaces`, `native`, `runc`", "`of: rank` | `namespaces`, `qemu`", "`crun`")
     assert any(row in found for row in known)

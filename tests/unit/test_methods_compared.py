@@ -16,6 +16,7 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
+from nearmetal.report.tables.answer import absent_environments
 from nearmetal.run.adhoc.weigh_lifecycle import lifecycle_study
 from nearmetal.study_file import load_study, load_text
 from nearmetal.subjects import checkpoint
@@ -170,6 +171,8 @@ def test_weigh_compares_methods_with_the_first_that_there_is() -> None:
     assert guest.guest is not None and guest.guest.memory == 256 << 20
     assert guest.attachment is Attachment.VETH_BRIDGE and guest.image == "debian-kernel"
     assert left.environments[0].image == left.environments[1].image == "host"
+    process, container = left.environments[:2]
+    assert (process.attachment, container.attachment) == (Attachment.HOST, Attachment.NONE)
 
 
 def test_weigh_without_methods_takes_all_that_each_backend_offers() -> None:
@@ -248,3 +251,8 @@ def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         weighed(WeighRequest(environments=("native", "runc"), **given))
     assert said in caught.value.what
+
+
+def test_what_was_not_measured_is_listed_in_the_order_of_the_study_with_its_first_reason() -> None:
+    arms = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
+    assert list(absent_environments({"not_here": arms}).items()) == [("b", "no method"), ("a", "no root")]

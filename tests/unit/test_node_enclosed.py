@@ -15,6 +15,7 @@ from nearmetal.environments import Enclosed, InstanceRequest
 from nearmetal.environments.guests.kvm import KvmAnswer
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import UnavailableError
+from nearmetal.lifecycle import Method
 from nearmetal.meters.inside import sources_of
 from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.plan import TrialSpec
@@ -121,14 +122,21 @@ def test_instance_inside_a_guest_reports_how_the_guest_is_emulated(monkeypatch: 
     study = Study(
         name="s",
         question="",
-        environments=(replace(VM, guest=box.guest), box),
+        environments=(
+            replace(VM, guest=box.guest),
+            box,
+            replace(VM, name="vm-criu", guest=box.guest, method=Method.CRIU),
+        ),
         placements=PLACES,
         workloads=(),
         design=Design(baselines=("vm",), margin=0.03, confidence=0.95, seed=1),
     )
-    progress: Any = SimpleNamespace(note=print)
+    notes: list[str] = []
+    progress: Any = SimpleNamespace(note=notes.append)
     _, found = accelerator.with_accelerators(machine, study, progress)
-    vm, inner = found.environments
+    vm, inner, _ = found.environments
+    told = "warning: vm is emulation, not virtualisation (TCG, no KVM: it hangs)"
+    assert notes[1:] == [told], "QEMU has no method criu, so that environment is left out"
     assert inner.guest == vm.guest and inner.guest is not None
     assert inner.guest.accelerator is Accelerator.TCG and inner.guest.label == "TCG, no KVM: it hangs"
     assert inner.emulation == vm.emulation == "TCG too", "what stands around the guest stands around it"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
+from nearmetal.environments import Together
 from nearmetal.environments.qemu.moving import MoveProgress, move
 from nearmetal.environments.qemu.qmp import Monitor
 from nearmetal.errors import RunError
@@ -89,6 +91,72 @@ def test_other_methods_have_no_rounds_that_could_converge() -> None:
     with pytest.raises(RunError) as found:
         moved(Side(active(1, 250), running=True), Method.POSTCOPY, seconds=0.1)
     assert not isinstance(found.value, NotConvergedError)
+
+
+class Guest(Side):
+    """A guest that is moved offline: what it is asked, with that of the others, in order."""
+
+    def __init__(self, name: str, told: list[str], *, fails: bool = False) -> None:
+        super().__init__(DONE, running=False)
+        self.name, self.told, self.fails = name, told, fails
+
+    def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        self.told.append(f"{self.name} {command}")
+        if command == "migrate" and self.fails:
+            raise RunError("its disk is full")
+        if command == "cont":
+            self.running = True
+        if command == "query-status" and not self.running:
+            return {"running": False, "status": "paused"}
+        return super().ask(command, arguments)
+
+
+def moved_together(told: list[str], *, fails: bool) -> list[str]:
+    """The errors of two guests that are moved by a thread each."""
+    together, errors = Together(2), list[str]()
+
+    def run(name: str) -> None:
+        source = Guest(name, told, fails=fails and name == "b")
+        try:
+            move(
+                cast("Monitor", source),
+                cast("Monitor", Guest(f"{name}'", told)),
+                method=Method.OFFLINE,
+                uri="unix:/nowhere",
+                bandwidth=None,
+                downtime_limit=0.3,
+                time_limit=60,
+                progress=MoveProgress(),
+                resumed=lambda: None,
+                together=together,
+            )
+        except RunError as e:
+            errors.append(e.what)
+            together.fail(e.what)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_guests_of_a_job_are_all_stopped_all_saved_and_all_restored() -> None:
+    told: list[str] = []
+    assert moved_together(told, fails=False) == []
+    at = {word: told.index(word) for word in told}
+    stops, saves = (at["a stop"], at["b stop"]), (at["a migrate"], at["b migrate"])
+    goes_on = at["a' cont"], at["b' cont"]
+    loaded = at["a' query-status"], at["b' query-status"]
+    assert max(stops) < min(saves) and max(saves) < min(goes_on) and max(loaded) < min(goes_on)
+
+
+def test_if_one_guest_of_a_job_is_not_moved_none_goes_on_at_its_destination() -> None:
+    told: list[str] = []
+    first, second = sorted(moved_together(told, fails=True))
+    assert first == "another guest of the job was not moved: its disk is full"
+    assert second == "its disk is full" and not any(word.endswith("' cont") for word in told)
 
 
 def test_a_move_without_an_end_fails_its_rows_only() -> None:

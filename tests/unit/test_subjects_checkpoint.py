@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.environments import Checkpoints, Migrates, Stays
+from nearmetal.environments import Checkpoints, Migrates, Stays, Unavailable
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, Phase, PhaseTimes
-from nearmetal.model.study import EventSubject
+from nearmetal.model.study import Attachment, Environment, EventSubject
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, rows
 from nearmetal.subjects.verified import Restored
+from nearmetal.testing.fake_host import FakeHost
 
 STEPS = {
     Phase.FREEZE: 0.1,
@@ -62,6 +63,24 @@ def test_backends_without_say_why_and_what_helps(name: str) -> None:
             f"backend {name} offers no checkpoint of its instances: {backend.stays.reason}; "
             f"use {backend.stays.remedy}"
         )
+
+
+@pytest.mark.parametrize("name", ["native", "namespaces", "runc"])
+def test_lazy_pages_need_a_network_of_the_instance_s_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source and destination exist at the same time, and would have the same sockets."""
+    monkeypatch.setattr(CheckpointRestore, "refused_by_criu", lambda *_: None)
+    backend, host = get_backend(name), FakeHost(root=True)
+    lazy = EventSubject(name="w", facts=CHECKPOINT, method=Method.CRIU_LAZY)
+
+    def why(attachment: Attachment, event: EventSubject = lazy) -> Unavailable | None:
+        environment = Environment(name="e", backend=name, attachment=attachment)
+        return CheckpointRestore.refused(event, environment, backend, host)
+
+    refused = why(Attachment.HOST)
+    assert (refused is None) == (name == "native"), "bare metal is restored in a network of its own"
+    assert refused is None or ("one network" in refused.reason and refused.remedy == "attachment: none")
+    assert why(Attachment.NONE) is None
+    assert why(Attachment.HOST, EventSubject(name="w", facts=CHECKPOINT, method=Method.CRIU)) is None
 
 
 def test_a_method_that_the_backend_does_not_name_is_refused_with_those_that_it_does() -> None:

@@ -84,6 +84,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
         yield from _grouped(ENVIRONMENT, _backends(loaded, host, machine.tools))
         yield _kvm(host, machine.tools)
     yield from _criu(host)
+    yield _dmtcp(host)
     yield from _grouped("guests", _guest_devices())
     usable = [b for b in loaded.values() if not isinstance(b, NearmetalError)]
     attachments = check_attachments(host, machine.tools, usable) if machine is not None else {}
@@ -164,6 +165,17 @@ def _criu(host: Host) -> Iterator[Check]:
     yield Check(state=WORKS, what="criu", why=f"{found.version}, {found.argv[-1]}")
     for method in CHECKED_METHODS:
         yield _unless(found.unable.get(method), f"method {method}")
+
+
+def _dmtcp(host: Host) -> Check:
+    """Check whether whole MPI jobs can be checkpointed without CRIU."""
+    from ..environments import Unavailable
+    from ..environments.dmtcp import find_dmtcp
+
+    found = find_dmtcp(host)
+    if isinstance(found, Unavailable):
+        return Check(state=NOT_HERE, what="method dmtcp", why=found.reason, remedy=found.remedy)
+    return Check(state=WORKS, what="method dmtcp", why=f"{found.version}, {found.directory}")
 
 
 def _guest_devices() -> Iterator[Check]:

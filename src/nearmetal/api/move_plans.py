@@ -10,7 +10,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from ..environments.external import (
 )
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost
-from ..host.pages import sample_pages
+from ..host.pages import sample_pages, shares_memory
 from ..host.runtime import user_state
 from ..host.ssh import SshHost
 from ..images import ImageStore
@@ -158,11 +158,13 @@ def planned(
 ) -> MovePlan:
     """Predict every method, and choose one. Only a file of 32 MiB is written, and removed again."""
     facts = external.inspect(host)
+    if any(method.by_criu for method in external.checkpoints_by):
+        _require_own_memory(external, facts.processes)
     able, left_out = _able(host, external, target, how, action)
     work = work_of(how, external)
     external.require_programs(host, work)
     if action == MIGRATE and isinstance(external, Moves):
-        external.require_target(target)
+        external.require_target(host, target)
     free = None
     if action == CHECKPOINT or not isinstance(external, Moves):
         if remote is not None:
@@ -195,6 +197,21 @@ def planned(
         dirty=seen,
         notes=(*left_out, *notes),
     )
+
+
+def _require_own_memory(external: External, processes: Sequence[int]) -> None:
+    """Check that an instance shares no memory with a process outside of it: the restored instance would have
+    a copy, and the other process would go on with the original.
+
+    Raises UsageError.
+    """
+    other = shares_memory(processes)
+    if other is not None:
+        raise UsageError(
+            f"{external.name} shares memory with process {other}, which is no part of it, and a restored"
+            " instance would share it no more",
+            remedy=f"the process that started both, or end process {other}",
+        )
 
 
 def _only(external: External, how: How, method: Method, action: str) -> str:

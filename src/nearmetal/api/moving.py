@@ -12,7 +12,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -114,9 +114,9 @@ def checkpoint(instance: str, to: Path, how: How, say: Said = lambda _: None) ->
     """
     host = LocalHost()
     external, target = find_external(host, instance), _directory(to)
-    plan = planned(host, external, target, how, CHECKPOINT)
-    say(f"writing {plan.instance} to {to}")
-    with only_one(external.name):
+    with _alone(external):
+        plan = planned(host, external, target, how, CHECKPOINT)
+        say(f"writing {plan.instance} to {to}")
         require_new(to)
         saved = _described(host, external, plan.method)
         work, begin = work_of(how, external), time.monotonic()
@@ -145,9 +145,9 @@ def restore(directory: Path, into: str | None = None, say: Said = lambda _: None
     saved, external = read(host, directory, into, complete=True)
     work = work_of(How(), external)
     external.require_programs(host, work)
-    say(f"restoring {external.name} from {directory}")
-    plan = planned_restore(host, directory, saved, external)
-    with only_one(external.name), only_one_of(directory):
+    with _alone(external), only_one_of(directory):
+        say(f"restoring {external.name} from {directory}")
+        plan = planned_restore(host, directory, saved, external)
         begin = time.monotonic()
         now = external.restore(host, work, directory.absolute(), saved)
         total = time.monotonic() - begin
@@ -170,18 +170,19 @@ def migrate(instance: str, to: str, how: How, say: Said = lambda _: None) -> Mov
     """
     host = LocalHost()
     external = find_external(host, instance)
-    external.inspect(host)
-    with _reached(host, external, to) as (target, remote):
+    with ExitStack() as stack:
+        stack.enter_context(_alone(external))
+        external.inspect(host)
+        target, remote = stack.enter_context(_reached(host, external, to))
         plan = planned(host, external, target, how, MIGRATE, remote)
         say(f"moving {plan.instance} by {plan.method} to {to}")
         images = None
-        with only_one(external.name):
-            if isinstance(external, Moves):
-                done = external.migrate(host, work_of(how, external, plan.method), target, plan.method)
-            elif remote is not None:
-                done = _to_host(host, external, target, how, plan, remote)
-            else:
-                done, images = _by_directory(host, external, target, how, plan)
+        if isinstance(external, Moves):
+            done = external.migrate(host, work_of(how, external, plan.method), target, plan.method)
+        elif remote is not None:
+            done = _to_host(host, external, target, how, plan, remote)
+        else:
+            done, images = _by_directory(host, external, target, how, plan)
     remember(plan, target, done.total, done.downtime)
     return MoveResult(
         action=MIGRATE,
@@ -192,6 +193,16 @@ def migrate(instance: str, to: str, how: How, say: Said = lambda _: None) -> Mov
         images=images,
         plan=plan,
     )
+
+
+def _alone(external: External) -> AbstractContextManager[None]:
+    """Lock an instance against other commands; a socket by its absolute path.
+
+    Raises BusyError.
+    """
+    kind, _, rest = external.name.partition(":")
+    at_socket = Way.SOCKET in external.moves_by
+    return only_one(f"{kind}:{Path(rest).absolute()}" if at_socket else external.name)
 
 
 def _by_directory(

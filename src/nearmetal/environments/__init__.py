@@ -38,6 +38,7 @@ from .moving import (
     MoveRequest,
     Predictable,
     Restore,
+    Together,
 )
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "Seat",
     "Seated",
     "Stays",
+    "Together",
     "Tools",
     "Tuned",
     "Unavailable",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ..errors import RunError
 from ..host import Host
 from ..lifecycle import CopyRound, Costs, Method, PageSample, PhaseTimes
 from ..model.study import Attachment, Environment
@@ -115,6 +117,34 @@ class HoldsConnections(Checkpoints, Protocol):
         meets a page server; none for that of the machine."""
 
 
+class Together:
+    """Keeps the moves of several guests in step; each is made by a thread of its own.
+
+    No guest is saved before all are stopped, and none goes on before all are restored. If a move fails, all
+    guests continue at their source.
+    """
+
+    def __init__(self, guests: int) -> None:
+        self._barrier = threading.Barrier(guests)
+        self._cause = "it took too long"
+
+    def meet(self, seconds: float) -> None:
+        """Wait until all guests are as far.
+
+        Raises RunError if the move of another one has failed, or if they take longer than some seconds.
+        """
+        try:
+            self._barrier.wait(max(seconds, 0.0))
+        except threading.BrokenBarrierError as e:
+            raise RunError(f"another guest of the job was not moved: {self._cause}") from e
+
+    def fail(self, cause: str) -> None:
+        """Say that the move of a guest has failed. Only the first cause is kept."""
+        if not self._barrier.broken:
+            self._cause = cause
+        self._barrier.abort()
+
+
 @dataclass(frozen=True, kw_only=True)
 class MoveRequest:
     """How an instance is moved, and where to.
@@ -124,6 +154,7 @@ class MoveRequest:
     bandwidth: most bytes per second; None for no limit.
     downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
     time_limit: seconds after which the move is given up, and the source continues.
+    together: keeps it in step with the moves of other guests, by method OFFLINE only; None if it is alone.
     """
 
     method: Method
@@ -131,6 +162,7 @@ class MoveRequest:
     bandwidth: float | None = None
     downtime_limit: float = 0.3
     time_limit: float = 60.0
+    together: Together | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,31 @@ def own_memory(processes: Sequence[int]) -> int:
     return total
 
 
+def shares_memory(processes: Sequence[int]) -> int | None:
+    """Return a process outside of these that can write to memory which one of these shares with it; None if
+    there is none.
+
+    Memory of a named file does not count: whoever opens the file again shares it again.
+    """
+    own = {key for pid in processes for key in _shared_maps(pid)}
+    if own:
+        for entry in Path("/proc").glob("[0-9]*"):
+            pid = int(entry.name)
+            if pid not in processes and not own.isdisjoint(_shared_maps(pid)):
+                return pid
+    return None
+
+
+def _shared_maps(pid: int) -> set[tuple[str, str]]:
+    """Return device and inode of the writable shared memory of a process that has no name any more."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:  # it has ended, or belongs to another user
+        return set()
+    lines = (line.split(maxsplit=5) for line in maps.splitlines() if line.endswith("(deleted)"))
+    return {(words[3], words[4]) for words in lines if words[1].startswith("rw") and words[1].endswith("s")}
+
+
 def tree(pid: int) -> list[int]:
     """Return a process and all its descendants. Those that end meanwhile may be missing."""
     found, level = [pid], [pid]

@@ -16,6 +16,7 @@ class Method(StrEnum):
     CRIU_LAZY: the processes go on at the destination at once, and fetch the pages that they touch.
     CRIU_PAGESERVER: the pages are sent to a server at the destination instead of to files.
     CRIU_PRECOPY: pages are written while the processes run, and changed pages again.
+    DMTCP: a library in each process of an MPI job writes it to a file; all are restarted elsewhere.
     STREAM: the saved state is sent through a connection without a file.
     AUTO: the method is chosen for a stated bound on the downtime or the total time.
     """
@@ -28,6 +29,7 @@ class Method(StrEnum):
     CRIU_LAZY = "criu-lazy"
     CRIU_PAGESERVER = "criu-pageserver"
     CRIU_PRECOPY = "criu-precopy"
+    DMTCP = "dmtcp"
     STREAM = "stream"
     AUTO = "auto"
 
@@ -35,6 +37,11 @@ class Method(StrEnum):
     def by_criu(self) -> bool:
         """Whether CRIU writes and restores the processes of the instance."""
         return self.value.startswith("criu")
+
+    @property
+    def of_processes(self) -> bool:
+        """Whether processes are written and restored, instead of a guest."""
+        return self.by_criu or self is Method.DMTCP
 
     @property
     def copies_first(self) -> bool:

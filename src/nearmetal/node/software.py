@@ -200,6 +200,8 @@ def launcher(
 ) -> Iterator[Instance]:
     """Start the instance in which the mpirun of an image runs, to start ranks in several instances.
 
+    scratch: a directory that it sees, whose name is the beginning of its label.
+
     It runs in the tree of the image and in the network namespace of the hub. It shares the process IDs of the
     machine, since it enters the instances by process ID.
     """

@@ -124,9 +124,9 @@ def too_short(
         return None
     least = 1 if not done and spent < limit else 0  # the first round is run even if it ends late
     holds = done + max(least, math.floor((limit - spent) / block_seconds))
-    rounds = "1 round" if holds == 1 else f"{holds} rounds"
+    rounds = "about 1 round" if holds == 1 else f"about {holds} rounds" if holds else "no whole round"
     return (
-        f"about {rounds} of {block_seconds:.1f} s will be done within the time budget of"
+        f"{rounds} of {block_seconds:.1f} s will be done within the time budget of"
         f" {show_clock(limit)}; verdicts are given after {first} rounds, then after {second}; "
         f"{longer} {math.ceil(needed * SLACK)}s is enough for both"
     )

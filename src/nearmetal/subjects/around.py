@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from ..environments import InstanceRequest, Seat, Tools
+from ..environments import Instance, InstanceRequest, Seat, Tools
 from ..errors import RunError
 from ..host import Host
 from ..model.change import replace
@@ -34,8 +35,11 @@ class Around:
     def stay(self) -> None:
         """It goes on at the source after a failure."""
 
-    def ended(self) -> None:
-        """The program has verified itself after the restore, and still runs."""
+    def ended(self, restored: Instance) -> None:
+        """The program has verified itself in the restored instance, and still runs.
+
+        Raises RunError.
+        """
 
 
 NOTHING = Around()
@@ -79,6 +83,11 @@ class SeatChange(Around):
     def destination(self, request: InstanceRequest) -> InstanceRequest:
         arrival = self._argv("up", self.port_there.netns, self.port_there.interface)
         return replace(request, seat=self.there, arrival=tuple(arrival))
+
+    def ended(self, restored: Instance) -> None:
+        """Check that the restored processes are in the network of the other seat."""
+        if not Path(f"/proc/{restored.pid}/ns/net").samefile(self.there.netns):
+            raise RunError("the instance was restored, but not at the other node")
 
     def _argv(self, *words: str) -> Sequence[str]:
         return [self.tools / "nm-box", "seat", *words]

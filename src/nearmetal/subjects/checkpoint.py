@@ -7,22 +7,33 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..environments import Backend, Checkpoints, Criu, InstanceRequest, Unavailable
+from ..environments import (
+    BARE_ATTACHMENTS,
+    Backend,
+    Checkpoints,
+    Criu,
+    InstanceRequest,
+    Migrates,
+    Unavailable,
+)
+from ..environments.dmtcp import VARIABLES as DMTCP_VARIABLES
+from ..environments.dmtcp import find_dmtcp, refuses_dmtcp
 from ..errors import UnavailableError
 from ..host import Host
 from ..host.runtime import scratch_directory
 from ..lifecycle import CopyRound, Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
-from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
+from ..model.study import Arm, Attachment, Design, Environment, EventSubject, Mpi, SubjectFacts
 from ..model.workloads.event import LIFECYCLE_KEYS, Extent
 from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent
 from .contract import Cost, Subject, lacks_method, stays_because
+from .dmtcp_jobs import RestartEvent
 from .event_rows import event_row, slowdown_rows
-from .mpi_jobs import job_program, unable_to_hold_job
+from .mpi_jobs import job_program, methods_of_extent, unable_to_hold_job
 from .rounds import shuffled
 from .verified import Restored
 
@@ -70,17 +81,20 @@ class CheckpointRestore(Subject):
             return "of: rank is moved while the other ranks go on, so it belongs to subject migrate"
         able = cls.methods(backend)
         if not able:
-            return f"backend {backend.name} offers no checkpoint of its instances{stays_because(backend)}"
+            moves = "; use subject: migrate" if isinstance(backend, Migrates) else stays_because(backend)
+            return f"backend {backend.name} offers no checkpoint of its instances{moves}"
         if workload.extent is Extent.JOB and (why := unable_to_hold_job(workload, backend)) is not None:
             return why
-        return lacks_method(workload, backend, able)
+        return lacks_method(workload, backend, methods_of_extent(workload, backend, able))
 
     @classmethod
     def refused(
         cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
         assert isinstance(backend, Checkpoints)
-        here = cls.refused_by_criu(workload, host)
+        if workload.method is Method.DMTCP:
+            return refuses_dmtcp(host, environment)
+        here = cls.refused_by_criu(workload, host) or _meets_itself(workload, environment, backend)
         return here or backend.refuses_checkpoint(host, without_seat(environment))
 
     @classmethod
@@ -104,26 +118,42 @@ class CheckpointRestore(Subject):
             for _ in range(count):
                 for t in shuffled(self.group.taking(w), self.group.rng):
                     with Guard(t):
-                        found[t.id].append(
-                            checkpoint_and_restore(t, require_criu(answer), w.by(t.arm.environment.method))
-                        )
+                        own = w.by(t.arm.environment.method)
+                        found[t.id].append(checkpoint_and_restore(t, answer, own))
             for t in self.group.taking(w):
                 if len(found[t.id]) == count:
                     t.found.rows += rows(w, found[t.id])
-                    t.found.facts[w.name] = program_facts(w.by(t.arm.environment.method)) | {
+                    t.found.facts[w.name] = program_facts(t, w.by(t.arm.environment.method)) | {
                         "events": [facts_of(one) for one in found[t.id]]
                     }
 
 
-def program_facts(w: EventSubject) -> dict[str, JsonValue]:
+def _meets_itself(w: EventSubject, environment: Environment, backend: Backend) -> Unavailable | None:
+    """Return why source and destination would use the same sockets; None if they do not, or never exist at
+    the same time. Bare metal is restored in a network namespace of its own."""
+    common = "net" in backend.capabilities.own and environment.attachment in BARE_ATTACHMENTS
+    if not (common and w.method is not None and w.method.fetches_later):
+        return None
+    return Unavailable(
+        reason=f"by {w.method} source and destination exist at the same time, and with attachment"
+        f" {environment.attachment} their sockets are on one network",
+        remedy=f"attachment: {Attachment.NONE}",
+    )
+
+
+def program_facts(trial: Trial, w: EventSubject) -> dict[str, JsonValue]:
     """Return what was checkpointed, by which method, and what became of it."""
-    job: dict[str, JsonValue] = {"of": w.extent.value, "ranks": w.job_ranks}
-    own = job if w.extent is not Extent.INSTANCE else {}
-    return {"method": (w.method or Method.CRIU).value, "program": VERIFIED} | own
+    found: dict[str, JsonValue] = {"method": (w.method or Method.CRIU).value, "program": VERIFIED}
+    if w.extent is not Extent.INSTANCE:
+        found |= {"of": w.extent.value, "ranks": w.job_ranks}
+    if w.extent is Extent.JOB:
+        found["mpi"] = trial.node.software_of(trial.arm).mpi.title
+    return found
 
 
 def facts_of(one: Restored) -> JsonValue:
-    return {"phases": dict(one.phases.record()), "rounds": one.rounds, "copied": copied_record(one.copied)}
+    found: dict[str, JsonValue] = {"phases": dict(one.phases.record()), "rounds": one.rounds}
+    return found | {"copied": copied_record(one.copied)} | ({"node": one.node} if one.node else {})
 
 
 def copied_record(copied: Sequence[CopyRound]) -> JsonValue:
@@ -154,15 +184,81 @@ def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
     return replace(row, parts=parts, verification=verified | {"second_copies": 0})
 
 
-def checkpoint_and_restore(trial: Trial, criu: Criu, w: EventSubject) -> Restored:
+def checkpoint_and_restore(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
     """Measure one checkpoint and restore of an instance of a trial.
 
+    criu: of find_criu().
     w: says by which method, and how much memory the program holds and writes to.
 
     Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
     """
-    with prepared(trial, criu, w, lone_request(trial, "checkpoint")) as event:
+    first = lone_request(trial, "checkpoint")
+    if w.method is Method.DMTCP:
+        return restart_job(trial, w, first, lone_request(trial, "restarted"))
+    with prepared(trial, require_criu(criu), w, first) as event:
         return event.run()
+
+
+def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: InstanceRequest) -> Restored:
+    """Measure one checkpoint of a whole MPI job by DMTCP, and its restart in another instance.
+
+    here, there: of the instance at the source and of the one at the destination.
+    Raises UnavailableError, RunError and TrialFailedError.
+    """
+    host, environment = trial.node.machine.host, trial.arm.environment
+    if (refused := refuses_dmtcp(host, environment)) is not None:
+        raise UnavailableError(f"environment {environment.name}: {refused.reason}", remedy=refused.remedy)
+    dmtcp, software = find_dmtcp(host), trial.node.software_of(trial.arm)
+    assert not isinstance(dmtcp, Unavailable)
+    if software.mpi.kind is Mpi.MPICH:
+        raise UnavailableError(
+            f"{software.mpi.title} has local datagram sockets by UCX, which DMTCP cannot restore",
+            remedy="mpi: openmpi in design, or method criu",
+        )
+    with _images(here, w.memory or MEMORY) as place:
+        record, dirtied = _record_of(trial, here), _dirtied(w)
+        program = job_program(trial, w, record, w.memory or MEMORY, dirtied, DMTCP_VARIABLES)
+        return RestartEvent(
+            host=host,
+            tools=software.tools,
+            dmtcp=dmtcp,
+            backend=trial.node.backends[environment.backend],
+            here=_with_layer(here, place / "layers" / "here"),
+            there=_with_layer(there, place / "layers" / "there"),
+            images=place / "here",
+            program=program,
+            scratch=record.parent / "mpi",
+            log=trial.log,
+        ).run()
+
+
+def _with_layer(request: InstanceRequest, layer: Path) -> InstanceRequest:
+    """Return a request for an instance with a root outside of itself; its first process is then the
+    ancestor of all others."""
+    layer.mkdir()
+    return replace(request, layer=layer, calls=layer.with_name(f"{layer.name}-calls"))
+
+
+@contextmanager
+def _images(request: InstanceRequest, memory: int) -> Iterator[Path]:
+    """Make the directories of one event until exit: `here` and `there` for images, `layers` for roots.
+
+    Raises UnavailableError if the images do not fit.
+    """
+    with scratch_directory(f"{request.label}-images") as place:
+        _require_room(place, memory)
+        for name in ("here", "there", "layers"):
+            (place / name).mkdir()
+        yield place
+
+
+def _dirtied(w: EventSubject) -> tuple[int, int]:
+    size, rate = w.dirtied
+    return min(size, w.memory or MEMORY), rate
+
+
+def _record_of(trial: Trial, request: InstanceRequest) -> Path:
+    return trial.directory / f"{request.scratch.name}.record"
 
 
 @contextmanager
@@ -185,15 +281,9 @@ def prepared(
         raise UnavailableError(
             f"environment {request.environment.name}: {refused.reason}", remedy=refused.remedy
         )
-    job = w.extent is Extent.JOB
-    with scratch_directory(f"{request.label}-images") as place:
-        memory = w.memory or MEMORY
-        _require_room(place, memory)
-        for name in ("here", "there", "layers"):
-            (place / name).mkdir()
-        size, rate = w.dirtied
-        dirtied = (min(size, memory), rate)
-        record = trial.directory / f"{request.scratch.name}.record"
+    job, memory = w.extent is Extent.JOB, w.memory or MEMORY
+    with _images(request, memory) as place:
+        dirtied, record = _dirtied(w), _record_of(trial, request)
         yield CheckpointEvent(
             host=host,
             tools=trial.node.software_of(trial.arm).tools,

@@ -8,8 +8,8 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +31,9 @@ from ..host import Host, Process
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
 from .around import NOTHING, Around
-from .pace import Mark, behind, pace
+from .pace import Mark, PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
-from .verified import Restored, VerifiedProgram, keeper
+from .verified import LEAST_PASSES, Restored, VerifiedProgram, keeper, require_right
 
 LIMIT = 60.0
 """Seconds after which the program has not gone on."""
@@ -42,11 +42,6 @@ _GOES_ON = 2.0
 _REAPED = 2.0
 """Seconds within which the parents of ended processes have waited for them."""
 _LOOK_AGAIN = 0.0005
-_PASSES = 2
-
-
-def ignore(_: Phase) -> None:
-    """Do nothing at the begin of a phase."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +112,8 @@ class _Course:
         self._program = event.program or keeper(event.tools, event.memory, event.record, event.dirtied)
         self._backend: Checkpoints = event.backend
         self._source = self._with_layer("source", event.request)
-        self._seconds: dict[Phase, float] = {}
+        self._timer = PhaseTimer(notify=event.notify)
+        self._phase, self._seconds = self._timer.phase, self._timer.seconds
         self._before = ProgramProgress()
         self._sent = 0
         self._copied: list[CopyRound] = []
@@ -175,15 +171,12 @@ class _Course:
             self._fetch(self._fetcher, images)
         self._remove_source()
         moved = self._wait(
-            lambda now: now.passes >= self._before.passes + _PASSES, "does not verify its memory any more"
+            lambda now: now.passes >= self._before.passes + LEAST_PASSES,
+            "does not verify its memory any more",
         )
-        if moved.wrong or moved.strange:
-            raise TrialFailedError(
-                f"after the restore {moved.wrong} pages of the program's memory are wrong, and "
-                f"{moved.strange} times another copy had written its record",
-                where=str(e.log),
-            )
-        e.around.ended()
+        require_right(moved, e.log)
+        assert self._restored is not None
+        e.around.ended(self._restored)
         return Restored(
             phases=PhaseTimes(self._seconds),
             pause=moved.gap,
@@ -195,14 +188,6 @@ class _Course:
             behind=behind(pace(self._begun, requested), requested, self._mark()),
             passes=moved.passes - self._before.passes,
         )
-
-    @contextmanager
-    def _phase(self, phase: Phase) -> Iterator[None]:
-        """Add the seconds of the body to a phase, which may occur more than once."""
-        begin = time.monotonic()
-        self._event.notify(phase)
-        yield
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - begin
 
     def _with_layer(self, name: str, request: InstanceRequest) -> InstanceRequest:
         layer = made(self._event.layers / name)

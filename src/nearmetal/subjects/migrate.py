@@ -54,10 +54,10 @@ from ..node.trial import Guard, Trial
 from .checkpoint import EVENT_SECONDS, VERIFIED, CheckpointRestore, copied_record
 from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, measured_row, slowdown_rows, with_steps
-from .mpi_jobs import unable_to_hold_job
+from .mpi_jobs import methods_of_extent, unable_to_hold_job
 from .pace import behind, marked, pace, written_pages
 from .probing import TCP_EVERY, TOGETHER, Probe, interrupt, program_inside, responder
-from .process_moves import moves_of_processes
+from .process_moves import moves_of_job, moves_of_processes
 from .rank_moves import moves_of_rank, refuses_to_move_rank, unable_to_move_rank
 from .rounds import shuffled
 
@@ -124,14 +124,15 @@ class Migrate(Subject):
             if isinstance(backend, Predictable):
                 return None
             return f"{backend.name} does not see the memory of its guests, so no method can be chosen"
-        return lacks_method(workload, backend, able)
+        return lacks_method(workload, backend, methods_of_extent(workload, backend, able))
 
     @classmethod
     def refused(
         cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
-        method = workload.method or cls.methods(backend)[0]
-        if workload.extent is Extent.RANK:
+        method = cls._method(workload, backend)
+        over_guests = workload.extent is Extent.JOB and isinstance(backend, Migrates)
+        if workload.extent is Extent.RANK or over_guests:
             return refuses_to_move_rank(workload, environment, backend, host, method)
         if not isinstance(backend, Migrates) or method not in (*backend.moves_by, Method.AUTO):
             return CheckpointRestore.refused(workload, environment, backend, host)
@@ -146,7 +147,7 @@ class Migrate(Subject):
         start = RESTORE_SECONDS if restored else BOOT_SECONDS
         once = 0.0
         for w in (w.by(arm.environment.method) for w in workloads):
-            processes = w.method is not None and w.method.by_criu
+            processes = w.method is not None and w.method.of_processes
             boot, each = (0.0, EVENT_SECONDS) if processes else (start, MOVE_SECONDS)
             each += JOB_SECONDS if w.extent is Extent.RANK else 0.0
             once += boot * w.job_ranks + w.count_in(design) * each
@@ -158,16 +159,24 @@ class Migrate(Subject):
                 with Guard(t):
                     self._measure(t, w.by(t.arm.environment.method))
 
+    @classmethod
+    def _method(cls, w: EventSubject, backend: Backend) -> Method:
+        """Return the method of a workload; the usual one of the backend if it names none."""
+        if w.method is None and w.extent is Extent.JOB and isinstance(backend, Migrates):
+            return Method.OFFLINE
+        return w.method or cls.methods(backend)[0]
+
     def _measure(self, trial: Trial, w: EventSubject) -> None:
         backend = trial.node.backends[trial.arm.environment.backend]
-        method = w.method or self.methods(backend)[0]
+        method = self._method(w, backend)
         count = w.count_in(self.group.design)
         w = replace(w, method=method)
-        rank = w.extent is Extent.RANK
-        if not rank and isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO):
+        moves = {Extent.RANK: moves_of_rank, Extent.JOB: moves_of_job}.get(w.extent, moves_of_processes)
+        guest = isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO)
+        if guest and w.extent is Extent.INSTANCE:
+            assert isinstance(backend, Migrates)
             _move_guest(trial, backend, backend, w, count)
             return
-        moves = moves_of_rank if rank else moves_of_processes
         try:
             rows, facts = moves(trial, w, count)
         except NotConvergedError as e:

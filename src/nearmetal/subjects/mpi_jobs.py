@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from resource import getpagesize
 
 from ..environments import Backend, HoldsConnections, Migrates
 from ..launchers import MpiJob
+from ..lifecycle import Method
 from ..model.study import Transport
-from ..model.workloads.event import EventSubject
+from ..model.workloads.event import EventSubject, Extent
 from ..node.trial import Trial
 from .verified import VerifiedProgram
 
 
+def methods_of_extent(w: EventSubject, backend: Backend, able: tuple[Method, ...]) -> tuple[Method, ...]:
+    """Return the methods for the extent of a workload: DMTCP writes whole jobs only, in the instances whose
+    checkpoints hold connections.
+
+    able: methods for instances of the backend.
+    """
+    jobs = w.extent is Extent.JOB and isinstance(backend, HoldsConnections)
+    return (*able, Method.DMTCP) if jobs else able
+
+
 def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
     """Return why no whole MPI job can be checkpointed in an instance of a backend; None if it can."""
+    if isinstance(backend, Migrates):
+        if w.method in (None, Method.OFFLINE):
+            return None
+        return (
+            f"the guests of a job are stopped together, saved and restored, so that none is ahead of another;"
+            f" {w.method} lets them run meanwhile; use offline"
+        )
     if w.method is not None and w.method.fetches_later:
         return (
             f"mpirun has a terminal, of which there is only one, but by {w.method} source and destination"
@@ -22,8 +41,6 @@ def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
         )
     if isinstance(backend, HoldsConnections):
         return None
-    if isinstance(backend, Migrates):
-        return "a guest is moved with all of its processes, also those of MPI; leave out of: job"
     return (
         f"a checkpoint of an instance of {backend.name} holds no connections, which mpirun has with its"
         " ranks; use backend native, namespaces or runc"
@@ -40,11 +57,17 @@ def share_of_rank(dirtied: tuple[int, int], ranks: int) -> tuple[int, int]:
 
 
 def job_program(
-    trial: Trial, w: EventSubject, record: Path, memory: int, dirtied: tuple[int, int]
+    trial: Trial,
+    w: EventSubject,
+    record: Path,
+    memory: int,
+    dirtied: tuple[int, int],
+    more: Mapping[str, str] | None = None,
 ) -> VerifiedProgram:
     """Return the MPI program that verifies itself, with its mpirun.
 
     memory, dirtied: as of verified.keeper(), of all ranks together.
+    more: further environment variables, which replace those of the launch.
     """
     software, ranks = trial.node.software_of(trial.arm), w.job_ranks
     scratch = record.parent / "mpi"
@@ -61,7 +84,7 @@ def job_program(
             yields=True,
         )
     )
-    variables = (f"{name}={value}" for name, value in launch.env.items())
+    variables = (f"{name}={value}" for name, value in {**launch.env, **(more or {})}.items())
     return VerifiedProgram(
         argv=("env", *variables, *launch.argv),
         records=tuple(record.with_name(f"{record.name}.{rank}") for rank in range(ranks)),

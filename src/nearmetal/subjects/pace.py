@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from ..lifecycle import Phase
 
 LEAST_WORK = 50
 """Units of work from which the pace of a program is known."""
@@ -24,6 +27,30 @@ class Mark:
 
     at: float
     work: int
+
+
+def ignore(_: Phase) -> None:
+    """Do nothing at the begin of a phase."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseTimer:
+    """Measures the phases of a checkpoint.
+
+    notify: called at the begin of each phase.
+    seconds: spent in each phase so far.
+    """
+
+    notify: Callable[[Phase], None] = ignore
+    seconds: dict[Phase, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Add the seconds of the body to a phase, which may occur more than once."""
+        begin = time.monotonic()
+        self.notify(phase)
+        yield
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - begin
 
 
 def pace(begin: Mark, end: Mark) -> float | None:

@@ -1,13 +1,15 @@
-"""Moves of processes by CRIU: an instance with a program, or with a whole MPI job."""
+"""Moves of processes by CRIU or DMTCP: an instance with a program, or with a whole MPI job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..environments import Criu, HoldsConnections
+from ..environments import Criu, HoldsConnections, Migrates, Unavailable
+from ..lifecycle import Method
 from ..model.change import replace
 from ..model.record import JsonValue, Row
 from ..model.workloads.event import EventSubject, Extent
+from ..network.build import Network
 from ..node.arms.starting import seated_request
 from ..node.criu import find_criu
 from ..node.trial import Trial
@@ -18,9 +20,11 @@ from .checkpoint import (
     prepared,
     program_facts,
     require_criu,
+    restart_job,
     total_row,
 )
 from .event_rows import event_row, slowdown_rows
+from .guest_jobs import move_guests_of_job
 from .tcp_job import job_network, port_of
 from .verified import Restored
 
@@ -33,37 +37,61 @@ def moves_of_processes(
     w: with a method.
     Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
     """
-    criu = require_criu(find_criu(trial.node.machine.host))
+    criu = find_criu(trial.node.machine.host)
     moved = [_move(trial, criu, w) for _ in range(count)]
     return [
         total_row(w, "total", moved),
         event_row(w, "stopped", "s", [one.stopped for one in moved]),
         *slowdown_rows(w, [one.behind for one in moved]),
         event_row(w, "sent", "B", [one.sent for one in moved]),
-    ], program_facts(w) | {"moves": [facts_of(one) for one in moved]}
+    ], program_facts(trial, w) | {"moves": [facts_of(one) for one in moved]}
 
 
-def _move(trial: Trial, criu: Criu, w: EventSubject) -> Restored:
-    """Move an instance once. A job goes to another emulated node if its instance can take its address along;
+def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
+    """Move a whole MPI job several times: an instance with all its processes, or guests with a rank in each.
+    Return the rows of the trial, and what is recorded beside them.
+
+    w: with a method.
+    Raises the errors of moves_of_processes() and move_guests_of_job().
+    """
+    backend = trial.node.backends[trial.arm.environment.backend]
+    if not isinstance(backend, Migrates):
+        return moves_of_processes(trial, w, count)
+    rows, facts = move_guests_of_job(trial, backend, backend, w, count)
+    return rows, {**program_facts(trial, w), **facts}
+
+
+def _move(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
+    """Move an instance once. A job goes to another emulated node if its instance can have an address on both;
     other instances have no address."""
     backend = trial.node.backends[trial.arm.environment.backend]
     attachment = trial.arm.environment.attachment
     carried = isinstance(backend, HoldsConnections) and attachment in backend.restored_at
     if w.extent is not Extent.JOB or not carried:
         return checkpoint_and_restore(trial, criu, w)
-    host, tools = trial.node.machine.host, trial.node.software_of(trial.arm).tools
     directory = trial.directory / f"job-{w.name}-{next(trial.numbers)}"
     directory.mkdir()
     with job_network(trial, w, 2, directory) as network:
-        here, there = network.seats
-        request = replace(seated_request(trial, here, name=w.name), binds=(trial.directory, tools.directory))
-        change = SeatChange(
-            host=host,
-            tools=tools,
-            here=here,
-            there=there,
-            port_here=port_of(network, 0),
-            port_there=port_of(network, 1),
-        )
-        with prepared(trial, criu, w, request) as event:
-            return replace(event, around=change).run()
+        moved = _move_job(trial, criu, w, network)
+        assert network.emulation is not None
+        return replace(moved, node=list(network.emulation.nodes)[1])
+
+
+def _move_job(trial: Trial, criu: Criu | Unavailable, w: EventSubject, network: Network) -> Restored:
+    """Move a job from the first seat of a network to the second."""
+    host, tools = trial.node.machine.host, trial.node.software_of(trial.arm).tools
+    here, there = network.seats
+    request = replace(seated_request(trial, here, name=w.name), binds=(trial.directory, tools.directory))
+    if w.method is Method.DMTCP:
+        other = replace(seated_request(trial, there, name=f"{w.name}-there"), binds=request.binds)
+        return restart_job(trial, w, request, other)
+    change = SeatChange(
+        host=host,
+        tools=tools,
+        here=here,
+        there=there,
+        port_here=port_of(network, 0),
+        port_there=port_of(network, 1),
+    )
+    with prepared(trial, require_criu(criu), w, request) as event:
+        return replace(event, around=change).run()

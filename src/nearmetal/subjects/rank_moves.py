@@ -13,6 +13,7 @@ from ..environments import (
     Checkpoints,
     Criu,
     HoldsConnections,
+    Instance,
     InstanceRequest,
     Migrates,
     Moved,
@@ -93,7 +94,8 @@ class _RankChange(SeatChange):
         self.requested = time.monotonic()
         return super().destination(request)
 
-    def ended(self) -> None:
+    def ended(self, restored: Instance) -> None:
+        super().ended(restored)
         move = (self.requested, time.monotonic())
         self.view = view_of(self.job.end(), self.before, move)
 
@@ -139,7 +141,8 @@ def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[R
         done = replace(event, program=program, around=change).run()
     if change.view is None:
         raise RunError("the move of a rank was not seen by the others")
-    return done, change.view
+    assert network.emulation is not None
+    return replace(done, node=list(network.emulation.nodes)[ranks]), change.view
 
 
 def _job(trial: Trial, w: EventSubject, network: Network, directory: Path, stack: ExitStack) -> TcpJob:
@@ -272,12 +275,14 @@ def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row],
     if isinstance(backend, Migrates) and method in backend.moves_by:
         guests = move_guest_of_rank(trial, backend, backend, w, method, count)
         own: list[JsonValue] = [{"phases": dict(m.phases.record()), "rounds": m.rounds} for m in guests.moves]
-        return guests.rows(w), _facts(w, guests.views, own)
+        return guests.rows(w), _facts(trial, w, guests.views, own)
     criu = require_criu(find_criu(trial.node.machine.host))
     found = [move_processes_of_rank(trial, criu, w) for _ in range(count)]
     own = [facts_of(one) for one, _ in found]
-    return process_rank_rows(w, found), _facts(w, [view for _, view in found], own)
+    return process_rank_rows(w, found), _facts(trial, w, [view for _, view in found], own)
 
 
-def _facts(w: EventSubject, views: Sequence[JobView], moves: list[JsonValue]) -> dict[str, JsonValue]:
-    return program_facts(w) | {"moves": moves, "job": [dict(asdict(view)) for view in views]}
+def _facts(
+    trial: Trial, w: EventSubject, views: Sequence[JobView], moves: list[JsonValue]
+) -> dict[str, JsonValue]:
+    return program_facts(trial, w) | {"moves": moves, "job": [dict(asdict(view)) for view in views]}

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Tools
+from ..errors import TrialFailedError
 from ..lifecycle import CopyRound, PhaseTimes
 from .progress import ProgramProgress, read_progress
+
+LEAST_PASSES = 2
+"""How often a program verifies all its memory after a restore."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +27,7 @@ class Restored:
     copied: these rounds.
     behind: seconds by which the program is behind its own pace; None if its pace is not known.
     passes: how often it has verified all its memory afterwards.
+    node: name of the other emulated node to which it went; empty if it stayed at its place.
     """
 
     phases: PhaseTimes
@@ -34,6 +39,7 @@ class Restored:
     copied: tuple[CopyRound, ...] = ()
     behind: float | None = None
     passes: int = 0
+    node: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,19 @@ class VerifiedProgram:
     def last_step(self) -> float:
         """Return when its last step was, in seconds of CLOCK_REALTIME."""
         return max(record.stat().st_mtime for record in self.records)
+
+
+def require_right(moved: ProgramProgress, log: Path) -> None:
+    """Check that a program found its memory as it was, and that no other copy of it ran.
+
+    Raises TrialFailedError.
+    """
+    if moved.wrong or moved.strange:
+        raise TrialFailedError(
+            f"after the restore {moved.wrong} pages of the program's memory are wrong, and "
+            f"{moved.strange} times another copy had written its record",
+            where=str(log),
+        )
 
 
 def keeper(

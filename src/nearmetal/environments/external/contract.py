@@ -214,7 +214,7 @@ class Dumps(Protocol):
 class Moves(Protocol):
     """Extra interface of instances that are moved without images."""
 
-    def require_target(self, target: Target) -> None:
+    def require_target(self, host: Host, target: Target) -> None:
         """Raises UsageError if it is plain beforehand that a destination takes no instance."""
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:

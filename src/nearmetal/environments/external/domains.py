@@ -23,6 +23,8 @@ from .dumping import free_name
 from .surroundings import Finding
 
 STATE = "guest.state"
+_CPU_MODE = re.compile(r"<cpu mode='(?:host-passthrough|maximum)'")
+"""A processor of a domain that has what the machine's processor has."""
 _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 5.0))
 
 
@@ -50,7 +52,7 @@ class _Domain:
         del host
         return {}
 
-    def require_target(self, target: Target) -> None:
+    def require_target(self, host: Host, target: Target) -> None:
         """The program itself asks the other host."""
 
 
@@ -99,6 +101,25 @@ class LibvirtDomain(_Domain):
         processes = (int(pid),) if isinstance(pid, bytes) and pid.strip().isdigit() else ()
         return Facts(memory=memory, processes=processes, guest=memory)
 
+    def require_target(self, host: Host, target: Target) -> None:
+        """Check that the processor there has what a domain has seen that sees the processor itself: libvirt
+        would move it in any case.
+
+        Raises UsageError.
+        """
+        mode = _CPU_MODE.search(self._ask(host, "dumpxml", self.domain).stdout)
+        if mode is None:
+            return
+        here = self._ask(host, "capabilities").stdout
+        words = ("cpu-compare", "/dev/stdin", "--error")
+        done = ask_libvirt(host, uri_of(target), *words, timeout=SECONDS, stdin=here)
+        if not done.ok and "incompatible" in done.stdout + done.stderr:
+            raise UsageError(
+                f"domain {self.domain} has {mode[0]}, and the processor of {target.text} lacks features of"
+                " the one here",
+                remedy="virsh edit: <cpu mode='custom'> with a model that both have, and start it again",
+            )
+
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         del method
         if work.keep_running:
@@ -136,7 +157,7 @@ class LibvirtDomain(_Domain):
             Method.OFFLINE: [],
         }[method]
         bandwidth = [] if work.bandwidth is None else ["--bandwidth", str(max(int(work.bandwidth) >> 20, 1))]
-        uri = target.text if "://" in target.text else f"qemu+ssh://{target.text}/system"
+        uri = uri_of(target)
         self._ask(host, "migrate-setmaxdowntime", self.domain, str(round(work.downtime_limit * 1e3)))
         begin = time.monotonic()
         words = ["migrate", *more, *bandwidth, self.domain, uri]
@@ -168,6 +189,11 @@ class LibvirtDomain(_Domain):
     @staticmethod
     def _uri(host: Host) -> str:
         return os.environ.get("LIBVIRT_DEFAULT_URI") or usual_uri(host)
+
+
+def uri_of(target: Target) -> str:
+    """Return the URI of libvirt at a host."""
+    return target.text if "://" in target.text else f"qemu+ssh://{target.text}/system"
 
 
 class XenDomain(_Domain):

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import NearmetalError, RunError, UsageError
 from ...host import Host
+from ...host.facts.provenance import cpu_flags
 from ...host.processes.foreign import process_of_thread
 from ...lifecycle import Costs, Method
 from ..contract import Unavailable
@@ -28,6 +29,9 @@ _GREETING_SECONDS = 3.0
 _END_SECONDS = 10.0
 _LOOK_AGAIN = 0.01
 _WAITS = "start a QEMU with the same options and -incoming defer, and give its QMP socket"
+_VERSION, _PROCESSOR, _FEATURES = "version", "processor", "features of the processor"
+_OF_HOST = ("host-", "max-")
+"""Models of a processor that have what the machine's processor has."""
 _PARAMETERS = ("max-bandwidth", "downtime-limit", "multifd-channels")
 
 
@@ -87,9 +91,11 @@ class QemuProcess:
         return COSTS
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        del host
         with Monitor(self.socket) as monitor:
-            return _described(monitor)
+            own = _described(monitor)
+            if own[_PROCESSOR].startswith(_OF_HOST) and monitor.ask("query-kvm")["enabled"]:
+                own[_FEATURES] = " ".join(sorted(cpu_flags(host)))
+            return own
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         del host, method
@@ -117,7 +123,7 @@ class QemuProcess:
         return self.name
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del host, images
+        del images
         try:
             require_waiting(self.socket)
             with Monitor(self.socket) as monitor:
@@ -126,10 +132,13 @@ class QemuProcess:
             yield Finding(subject="QEMU", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy or _WAITS)
             return
         yield Finding(subject="QEMU", answer=Answer.FINE, text=f"the one at {self.socket} waits")
+        yield from _features(saved.own.get(_FEATURES, ""), host)
         for subject, before in saved.own.items():
+            if subject == _FEATURES:
+                continue
             same = now.get(subject) == before
             # An older QEMU may not know the machine of a newer one.
-            unlike = Answer.DIFFERS if subject == "version" else Answer.PREVENTS
+            unlike = Answer.DIFFERS if subject == _VERSION else Answer.PREVENTS
             yield Finding(
                 subject=f"{subject} of the guest",
                 answer=Answer.FINE if same else unlike,
@@ -137,15 +146,20 @@ class QemuProcess:
                 remedy="" if same else _WAITS,
             )
 
-    def require_target(self, target: Target) -> None:
+    def require_target(self, host: Host, target: Target) -> None:
+        del host
         if Path(target.text).absolute() == self.socket.absolute():
             raise UsageError("source and destination are the same QEMU", remedy=_WAITS)
         require_waiting(Path(target.text))
+        with Monitor(self.socket) as here, Monitor(Path(target.text)) as there:
+            own, other = _described(here), _described(there)
+        unlike = [f"{k} {other[k]} instead of {own[k]}" for k in own if k != _VERSION and other[k] != own[k]]
+        if unlike:
+            raise UsageError(f"the QEMU that waits has {', '.join(unlike)}", where=target.text, remedy=_WAITS)
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
         """See contract.Moves. After the move the QEMU at the source is ended, so that only one can run."""
-        del host
-        self.require_target(target)
+        self.require_target(host, target)
         other = Path(target.text)
         wire = other.absolute().parent / f".nearmetal-{time.monotonic_ns():x}"
         progress = MoveProgress()
@@ -212,12 +226,33 @@ def _described(monitor: Monitor) -> dict[str, str]:
     version = monitor.ask("query-version")["qemu"]
     vcpus = monitor.ask("query-cpus-fast")
     return {
-        "version": ".".join(str(version[n]) for n in ("major", "minor", "micro")),
+        _VERSION: ".".join(str(version[n]) for n in ("major", "minor", "micro")),
         "machine": kind("/machine"),
-        "processor": kind(vcpus[0]["qom-path"]),
+        _PROCESSOR: kind(vcpus[0]["qom-path"]),
         "vCPUs": str(len(vcpus)),
         "memory": f"{(int(size['base-memory']) + int(size.get('plugged-memory', 0))) >> 20} MiB",
     }
+
+
+def _features(before: str, host: Host) -> Iterator[Finding]:
+    """Yield whether this machine's processor has all features of the one that a guest has seen.
+
+    before: its flags; empty if the guest has a model of its own, so that the processor does not matter.
+    """
+    if not before:
+        return
+    lacking = sorted(set(before.split()) - cpu_flags(host))
+    yield Finding(
+        subject=_FEATURES,
+        answer=Answer.PREVENTS if lacking else Answer.FINE,
+        text=f"the guest sees the processor itself, and this one lacks {', '.join(lacking)}"
+        if lacking
+        else "this processor has all that the guest has seen",
+        remedy="a machine with such a processor; next time a guest with a model that both have, such as -cpu"
+        " x86-64-v2"
+        if lacking
+        else "",
+    )
 
 
 def require_qmp(path: Path) -> None:

@@ -75,10 +75,13 @@ def virsh_argv(uri: str, words: Sequence[str]) -> list[str]:
     return ["virsh", "--quiet", "--connect", uri, *words]
 
 
-def ask(host: Host, uri: str, *words: str, timeout: float = ASK_SECONDS) -> Completed:
+def ask(
+    host: Host, uri: str, *words: str, timeout: float = ASK_SECONDS, stdin: str | None = None
+) -> Completed:
     """Run a virsh command. virsh is prevented from starting a daemon."""
     # A user's virsh would otherwise start a daemon that stays.
-    return host.run(virsh_argv(uri, words), timeout=timeout, env={"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"})
+    env = {"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"}
+    return host.run(virsh_argv(uri, words), timeout=timeout, env=env, stdin=stdin)
 
 
 def has_failed(output: str) -> bool:

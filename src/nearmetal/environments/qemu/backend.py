@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...errors import UnavailableError
 from ...host import Host, Process, runtime
+from ...host.facts.provenance import cpu_flags
 from ...host.guest_line import Clocks, Hello
 from ...host.pages import sample_pages
 from ...host.processes import labelled as processes
@@ -141,7 +142,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
     saved = None
     if settings.start is StartFrom.RESTORED:
         make = partial(_prepare, host, tools, replace(request, binds=()))
-        saved = checkpoint(base, request, tools, settings, accelerator, make)
+        saved = checkpoint(base, request, tools, settings, accelerator, cpu_flags(host), make)
     qmp.loaded()
     begin = time.monotonic_ns()
     with ExitStack() as stack:

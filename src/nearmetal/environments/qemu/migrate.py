@@ -144,6 +144,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
                             time_limit=to.time_limit,
                             progress=progress,
                             resumed=line.switch,
+                            together=to.together,
                         )
                         threads = target.threads()
                     stack.push(if_it_fails.pop_all())

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import RunError
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
+from ..moving import Together
 from .qmp import Monitor
 
 UNBOUNDED = 1 << 40
@@ -83,19 +84,25 @@ def move(
     time_limit: float,
     progress: MoveProgress,
     resumed: Callable[[], None],
+    together: Together | None = None,
 ) -> MoveFigures:
     """Move a guest, and return when it runs at the target and the source is not needed any more.
 
     resumed: called as soon as the guest runs at the target.
+    together: as in MoveRequest.
     Raises RunError; NotConvergedError if pre-copy took too long.
     """
     for side in (target, source):
         configure(side, CAPABILITIES[method], bandwidth, downtime_limit)
         side.event_times()
     target.ask("migrate-incoming", {"uri": uri})
+    if together is not None:
+        together.meet(time_limit)
     requested = time.time()
     if method is Method.OFFLINE:
         source.ask("stop")
+    if together is not None:
+        together.meet(time_limit)
     source.ask("migrate", {"uri": uri})
     switched = running = False
     completed = 0.0
@@ -127,6 +134,8 @@ def move(
             progress.committed |= method is not Method.OFFLINE
             if method is Method.OFFLINE:
                 _await_loaded(target, end + LAST_SECONDS)
+                if together is not None:
+                    together.meet(end + LAST_SECONDS - time.monotonic())
                 progress.committed = True
                 target.ask("cont")
         if not running and target.ask("query-status")["running"]:

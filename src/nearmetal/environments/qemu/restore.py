@@ -38,11 +38,13 @@ def checkpoint(
     tools: Tools,
     settings: GuestSettings,
     accelerator: Accelerator,
+    processor: frozenset[str],
     make: Callable[[Accelerator, Path], None],
 ) -> Path:
     """Return the file with the state of a template that has the properties of the requested guest.
 
     The file is found by a digest of all inputs, and created if it does not exist.
+    processor: features of the machine's processor, which a guest may see and use.
     make: boots a template and saves its state to a file.
 
     Raises the exceptions of `make`.
@@ -53,6 +55,7 @@ def checkpoint(
         base.root,
         settings,
         accelerator,
+        sorted(processor),
         len(request.cpus),
         tools.directory,
     ]

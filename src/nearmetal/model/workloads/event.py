@@ -130,7 +130,7 @@ class EventSubject(WorkloadBase):
         one_of(Extent),
         "checkpoint, migrate: instance, if omitted: an instance with one program; rank (migrate): an"
         " instance with one rank of a job, whose ranks are in an instance each and exchange messages by"
-        " TCP all the time; job: an instance with mpirun and all of its ranks",
+        " TCP all the time; job: an instance with mpirun and all of its ranks; guests have one rank each",
         "rank",
     )
     ranks: int | None = key_or(None, whole(2, 64), "of the job: 3 for of: rank, 2 for of: job if omitted", 4)
@@ -231,6 +231,8 @@ class EventSubject(WorkloadBase):
             return "working_set", "is larger than memory"
         if self.ranks is not None and self.extent is Extent.INSTANCE:
             return "ranks", "belongs to of: rank, or of: job"
+        if self.method is Method.DMTCP and self.extent is not Extent.JOB:
+            return "method", "dmtcp writes whole MPI jobs only; of: job"
         if self.load is Load.IDLE:
             own = [name for name in ("working_set", "dirty_rate") if name in self.given]
             return next(((name, "belongs to load: dirty") for name in own), None)

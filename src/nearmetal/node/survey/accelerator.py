@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...environments import Checkpoints, Migrates
 from ...environments.contract import Accelerated
 from ...environments.guests.kvm import KvmAnswer, kvm_answer
 from ...environments.registry import get_backend
 from ...errors import UnavailableError
 from ...host import Host
 from ...host.facts.provenance import cpu_flags
+from ...lifecycle import Method
 from ...model.environments.guest import Accelerator, GuestSettings
 from ...model.study import Environment, Study
 from ...workloads.build import FLAGS, build_tools, compiler_flags
@@ -44,9 +46,10 @@ def with_accelerators(
         e if e.inside is None else replace(e, guest=around.get(e.inside)) for e in environments
     )
     guests = {e.name: e.guest for e in environments if e.guest is not None and _by_kvm(e)}
+    able = {e.name for e in environments if _has_method(e)}  # the others will be left out
     emulated: dict[str, list[str]] = {}
     for name, settings in guests.items():
-        if settings.emulated:
+        if settings.emulated and name in able:
             emulated.setdefault(settings.label, []).append(name)
     for label, names in emulated.items():
         verb = "is" if len(names) == 1 else "are"
@@ -84,6 +87,14 @@ def flags_of(settings: GuestSettings) -> str:
     if settings.cpu not in (None, "host", "max"):
         return ANY_CPU
     return EMULATED_CPU if settings.emulated else FLAGS
+
+
+def _has_method(environment: Environment) -> bool:
+    """Whether the backend of an environment has its method, if it has one."""
+    backend, method = get_backend(environment.backend), environment.method
+    moves = (*backend.moves_by, Method.AUTO) if isinstance(backend, Migrates) else ()
+    files = backend.checkpoints_by if isinstance(backend, Checkpoints) else ()
+    return method is None or method in (*moves, *files)
 
 
 def _by_kvm(environment: Environment) -> bool:

@@ -10,7 +10,7 @@ from ...environments import Available, Backend, Checkpoints, Elsewhere, Migrates
 from ...environments.registry import get_backend
 from ...environments.storage import why_not
 from ...errors import UnavailableError
-from ...model.study import Arm, Environment, Study
+from ...model.study import Arm, Environment, Study, Transport
 from ..machine import Machine
 from ..progress import Progress
 from .attachments import missing_networks
@@ -136,7 +136,12 @@ def _no_moves(machine: Machine, arm: Arm) -> str | None:
         return None
     backend = get_backend(arm.environment.backend)
     why: Unavailable | None
-    if isinstance(backend, Migrates):
+    if arm.transport is Transport.SHM and arm.placement.all_instances > 1:
+        why = Unavailable(
+            reason="its ranks share memory across instances, which no instance takes along",
+            remedy="transport: tcp",
+        )
+    elif isinstance(backend, Migrates):
         refusals = [backend.unmovable(arm.environment, method) for method in backend.moves_by]
         why = None if None in refusals else refusals[0]
     elif isinstance(backend, Checkpoints):

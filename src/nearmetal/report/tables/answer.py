@@ -357,5 +357,7 @@ def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:
     provenance: as in provenance.json.
     """
     found = provenance.get("not_here")
-    arms = found if isinstance(found, dict) else {}
-    return {name.partition("/")[0]: str(why) for name, why in reversed(arms.items())}
+    reasons: dict[str, str] = {}
+    for name, why in (found if isinstance(found, dict) else {}).items():
+        reasons.setdefault(name.partition("/")[0], str(why))
+    return reasons

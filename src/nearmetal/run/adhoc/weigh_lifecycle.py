@@ -80,13 +80,15 @@ def _question(names: Sequence[str], event: str) -> str:
 
 
 def _environment(name: str, backend: Backend, method: Method | None, event: EventSubject) -> Environment:
-    """Return an environment of a backend for a method. Guests have a network on which they can move."""
-    virtual = backend.capabilities.virtual
+    """Return an environment of a backend for a method. Guests have a network on which they can move, and
+    containers only one of their own."""
+    virtual, own = backend.capabilities.virtual, "net" in backend.capabilities.own
+    alone = Attachment.NONE if own else Attachment.HOST
     guest = GuestSettings() if event.memory is None else GuestSettings(memory=event.memory)
     return Environment(
         name=name if method is None else f"{name}-{method}",
         backend=name,
-        attachment=Attachment.VETH_BRIDGE if virtual else Attachment.HOST,
+        attachment=Attachment.VETH_BRIDGE if virtual else alone,
         guest=guest if virtual else None,
         method=method,
         placements=("1x1",),

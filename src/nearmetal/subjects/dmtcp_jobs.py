@@ -1,0 +1,223 @@
+"""A whole MPI job that DMTCP writes to files and restarts in another instance."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environments import Backend, Instance, InstanceRequest, Tools
+from ..environments.criu import await_ends, holding
+from ..environments.dmtcp import IMAGES, Dmtcp, failure_in
+from ..environments.program import read_pid
+from ..errors import RunError, TrialFailedError
+from ..host import Host, Process
+from ..host.processes.failure import describe_failure
+from ..lifecycle import Phase, PhaseTimes
+from ..model.change import replace
+from .pace import Mark, PhaseTimer, behind, ignore, pace
+from .progress import ProgramProgress
+from .verified import LEAST_PASSES, Restored, VerifiedProgram, require_right
+
+LIMIT = 120.0
+"""Seconds after which a step of an event has failed."""
+_ENDED, _GOES_ON = 5.0, 2.0
+"""Seconds for the end of processes, and for a step of a job that may still run."""
+_LOOK_AGAIN = 0.002
+LAUNCH, RESTART = "launch", "restart"
+"""Names of the output of a job, before and after its restart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartEvent:
+    """Starts an instance with an MPI job in it, writes the job to files, and restarts it from copies of the
+    files in another instance.
+
+    here, there: requests for the instances at the source and at the destination.
+    images: an empty directory, which both instances see. DMTCP finds the copies only at the path where it has
+        written the files.
+    program: the job.
+    scratch: directory for files of DMTCP and of MPI, which both instances see.
+    log: directory for the output of the programs of DMTCP.
+    notify: called at the begin of each phase.
+    """
+
+    host: Host
+    tools: Tools
+    dmtcp: Dmtcp
+    backend: Backend
+    here: InstanceRequest
+    there: InstanceRequest
+    images: Path
+    program: VerifiedProgram
+    scratch: Path
+    log: Path
+    notify: Callable[[Phase], None] = ignore
+
+    def run(self) -> Restored:
+        """Checkpoint and restart once.
+
+        Raises TrialFailedError, which says where the job still runs, RunError and UnavailableError.
+        """
+        self.log.mkdir(parents=True, exist_ok=True)
+        self._files.mkdir()
+        timer = PhaseTimer(notify=self.notify)
+        with ExitStack() as there, ExitStack() as here:
+            source = self._start(self.here, here)
+            port = self._coordinate(source, self.here, here)
+            launch = self.dmtcp.launch(port, self._files, self.scratch)
+            job = self._begin(source, [*launch, *self.program.argv], LAUNCH, here)
+            self._wait(job, lambda now: now.steps >= 1, LAUNCH, "does not start its work")
+            begun = self._mark()
+            self._wait(job, lambda now: now.passes >= 1, LAUNCH, "does not start its work")
+            held = there.enter_context(holding(source.pid))
+            requested = self._mark()
+            with timer.phase(Phase.CONNECT):
+                target = self._start(self.there, there)
+                other = self._coordinate(target, self.there, there)
+            try:
+                with timer.phase(Phase.DUMP):
+                    self._write(source, port, job)
+                before, stopped = self.program.progress(), self._last_step()
+                with timer.phase(Phase.REMOVAL):
+                    here.close()
+                    if left := await_ends(held, _ENDED):
+                        raise RunError(f"{left} processes of the job run after its checkpoint")
+                with timer.phase(Phase.COPY):
+                    self._copy()
+            except (RunError, OSError) as error:
+                raise self._failed(error) from error
+            with timer.phase(Phase.RESTORE):
+                restart = self.dmtcp.restart(other, self._files, self.scratch)
+                again = self._begin(target, restart, RESTART, there)
+                self._wait(again, lambda now: now.steps > before.steps, RESTART, "does not go on")
+                resumed = time.monotonic()
+            moved = self._wait(
+                again,
+                lambda now: now.passes >= before.passes + LEAST_PASSES,
+                RESTART,
+                "does not verify its memory any more",
+            )
+            require_right(moved, self.log)
+            size = size_of(self._files)
+            return Restored(
+                phases=PhaseTimes(timer.seconds),
+                pause=moved.gap,
+                stopped=resumed - stopped,
+                size=size,
+                sent=size,
+                behind=behind(pace(begun, requested), requested, self._mark()),
+                passes=moved.passes - before.passes,
+            )
+
+    @property
+    def _files(self) -> Path:
+        """Where DMTCP writes the files of the job, and reads the copies."""
+        return self.images / "files"
+
+    def _start(self, request: InstanceRequest, stack: ExitStack) -> Instance:
+        own = replace(request, binds=(*request.binds, self.images, *self.dmtcp.binds))
+        return stack.enter_context(self.backend.start(self.host, self.tools, own))
+
+    def _coordinate(self, instance: Instance, request: InstanceRequest, stack: ExitStack) -> int:
+        """Start a coordinator in an instance, with which it ends. Return its port."""
+        name = f"coordinator.{request.scratch.name}"
+        file = self.scratch / f"{request.scratch.name}.port"
+        process = self._begin(instance, self.dmtcp.coordinator(file, self._files), name, stack)
+        end = time.monotonic() + LIMIT
+        while (port := read_pid(file)) is None:
+            if (status := process.poll()) is not None or time.monotonic() > end:
+                what = describe_failure("dmtcp_coordinator", status, self._said(name))
+                raise TrialFailedError(f"DMTCP does not start: {what}", where=str(self.log))
+            time.sleep(_LOOK_AGAIN)
+        return port
+
+    def _begin(self, instance: Instance, argv: Sequence[str], name: str, stack: ExitStack) -> Process:
+        """Start a program in an instance until the stack is closed."""
+        output = self._output(name)
+        process = self.host.start(instance.command(argv), stdout=output, stderr=output, cwd=Path("/"))
+        stack.callback(process.kill)
+        return process
+
+    def _write(self, source: Instance, port: int, job: Process) -> None:
+        """Write the job to files, and wait until it has ended.
+
+        Raises RunError if it was not written.
+        """
+        done = self.host.run(source.command(self.dmtcp.checkpoint(port)), timeout=LIMIT, cwd=Path("/"))
+        if not done.ok:
+            raise RunError(f"no checkpoint: {done.failure()}", where=str(self.log))
+        try:
+            job.wait(LIMIT)
+        except TimeoutError as e:
+            raise RunError(f"no checkpoint: the job has not ended after {LIMIT:g} s") from e
+        why = failure_in(self._said(LAUNCH))
+        if why or len(list(self._files.glob(IMAGES))) <= len(self.program.records):
+            raise RunError(f"no checkpoint: {why or 'DMTCP has not written all processes'}")
+
+    def _copy(self) -> None:
+        """Copy the files, and put the copies in their place.
+
+        Raises RunError, OSError.
+        """
+        copies = self.images / "copies"
+        done = self.host.run(["cp", "--archive", str(self._files), str(copies)], timeout=LIMIT, cwd=Path("/"))
+        if not done.ok:
+            raise RunError(f"the checkpoint is not copied: {done.failure()}")
+        shutil.rmtree(self._files)
+        copies.rename(self._files)
+
+    def _failed(self, error: RunError | OSError) -> TrialFailedError:
+        """Return the error, with where the job runs now. DMTCP lets a job go on that it could not write."""
+        steps, end = self.program.progress().steps, time.monotonic() + _GOES_ON
+        while not (on := self.program.progress().steps > steps) and time.monotonic() < end:
+            time.sleep(_LOOK_AGAIN)
+        fate = "the job goes on at the source" if on else "the job runs nowhere"
+        what = error.what if isinstance(error, RunError) else error.strerror
+        return TrialFailedError(f"{what}; {fate}", where=str(self.log))
+
+    def _wait(
+        self, job: Process, reached: Callable[[ProgramProgress], bool], name: str, failure: str
+    ) -> ProgramProgress:
+        """Wait until the job has got that far.
+
+        name: of the output of its process.
+        Raises TrialFailedError if it ends before, or does not get there in time.
+        """
+        end = time.monotonic() + LIMIT
+        while not reached(now := self.program.progress()):
+            if why := self._trouble(job, name, late=time.monotonic() > end):
+                where = "; the job runs nowhere" if name == RESTART else ""
+                raise TrialFailedError(f"the job {failure}: {why}{where}", where=str(self.log))
+            time.sleep(_LOOK_AGAIN)
+        return now
+
+    def _trouble(self, job: Process, name: str, *, late: bool) -> str:
+        """Return why the job does not go on; empty if it may."""
+        said, status = self._said(name), job.poll()
+        ended = status is not None and (status != 0 or name == LAUNCH)
+        if (why := failure_in(said)) or not (ended or late):
+            return why
+        return describe_failure("mpirun", status, said) if ended else f"not within {LIMIT:g} s"
+
+    def _output(self, name: str) -> Path:
+        return self.log / f"dmtcp.{name}.txt"
+
+    def _said(self, name: str) -> str:
+        output = self._output(name)
+        return output.read_text(errors="replace") if output.exists() else ""
+
+    def _last_step(self) -> float:
+        """Return when the last step of the job was, in seconds of CLOCK_MONOTONIC."""
+        return time.monotonic() - (time.time() - self.program.last_step())
+
+    def _mark(self) -> Mark:
+        return Mark(work=self.program.progress().steps, at=time.monotonic())
+
+
+def size_of(directory: Path) -> int:
+    """Return the bytes of all files below a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
