@@ -13,7 +13,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.record import Connection, Fold, RankPlace, Row, Status, TrialRecord, slice_value
 from nearmetal.model.study import Better
 from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
-from nearmetal.records.codec import Malformed, UnknownSchema, from_line, to_dict, to_line
+from nearmetal.records.codec import Malformed, UnknownSchema, data_from_line, from_line, to_dict, to_line
 from nearmetal.testing.simulate import PLAIN
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -214,6 +214,24 @@ def test_values_that_follow_from_seconds_and_work_are_not_stored_but_read(
     assert from_line(line).rows == (row,), "to the last bit"
     other = replace(row, values=(*values[:-1], 2 * values[-1]))
     assert from_line(to_line(replace(PLAIN, rows=(other,)))).rows == (other,)
+
+
+def test_rows_with_the_same_seconds_store_them_alike() -> None:
+    """The analysis adds such seconds only once, and recognises them by their text."""
+    plain = replace(PLAIN.rows[0], values=(1.0, 2.0), seconds=(0.001, 0.002), work=0.0, parts={})
+    rows = (plain, replace(plain, metric="b", parts={"comm": (1 / 3, 1 / 7)}), replace(plain, metric="c"))
+    line = to_line(replace(PLAIN, rows=rows))
+    assert {bytes(row.seconds) for row in data_from_line(line).rows} == {b"[0.001,0.002]"}
+    assert from_line(line).rows == rows
+
+
+@pytest.mark.parametrize("digits", [25, 400])
+def test_an_impossible_number_of_ticks_is_malformed(digits: int) -> None:
+    row = replace(PLAIN.rows[0], values=(1.0,), seconds=(0.5,), work=0.0, parts={})
+    line = to_line(replace(PLAIN, rows=(row,))).replace(b"1000000000", b"9" * digits)
+    for read in (from_line, data_from_line):
+        with pytest.raises(Malformed):
+            read(line)
 
 
 def test_a_part_that_never_changes_is_stored_once() -> None:

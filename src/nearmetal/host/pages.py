@@ -96,7 +96,7 @@ def shares_memory(processes: Sequence[int]) -> int | None:
 def _shared_maps(pid: int) -> set[tuple[str, str]]:
     """Return device and inode of the writable shared memory of a process that has no name any more."""
     try:
-        maps = Path(f"/proc/{pid}/maps").read_text()
+        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:  # it has ended, or belongs to another user
         return set()
     lines = (line.split(maxsplit=5) for line in maps.splitlines() if line.endswith("(deleted)"))

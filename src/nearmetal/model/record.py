@@ -76,7 +76,7 @@ class Row(
     work: float = 0.0
     parts: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
-    ticks_per_second: Annotated[int, msgspec.Meta(ge=0)] = 0
+    ticks_per_second: Annotated[int, msgspec.Meta(ge=0, le=10**12)] = 0
 
 
 class RowData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -97,7 +97,7 @@ class RowData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     work: float = 0.0
     parts: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
-    ticks_per_second: Annotated[int, msgspec.Meta(ge=0)] = 0
+    ticks_per_second: Annotated[int, msgspec.Meta(ge=0, le=10**12)] = 0
 
 
 def slice_values(better: Better, work: float, seconds: Iterable[float]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import TypeVar, cast
 
 import msgspec
@@ -63,7 +64,7 @@ def to_line(record: TrialRecord) -> bytes:
             f"trial {record.trial} holds a value that is not finite: {where}",
             remedy="report this: the workload's parser has to mark such a row as failed, without values",
         )
-    stored = replace(record, rows=tuple(map(_compact, record.rows)))
+    stored = replace(record, rows=_in_whole_ticks([_compact(row) for row in record.rows]))
     return _HEADS[-1] + _encoder.encode(stored)[1:] + b"\n"
 
 
@@ -145,17 +146,33 @@ def _without_schema(line: bytes) -> bytes:
 
 
 def _compact(row: Row) -> Row:
-    """Return the row as it is stored: without values that its seconds and work determine, with one entry for
-    a part that is the same in all slices, and with seconds as whole numbers of ticks if all of them are."""
+    """Return the row without values that its seconds and work determine, and with one entry for a part that
+    is the same in all slices."""
     n = len(row.values)
     parts = {kind: part[:1] if n > 1 and len(set(part)) == 1 else part for kind, part in row.parts.items()}
     work = row.work if row.values else 0.0  # else values would be read back
     values = () if row.values == _values(row) else row.values
-    stored = replace(row, values=values, work=work, parts=parts)
-    seconds, ticks = _in_ticks(row.seconds), {kind: _in_ticks(part) for kind, part in parts.items()}
-    if None in (seconds, *ticks.values()) or not (seconds or ticks):
-        return stored
-    return replace(stored, seconds=seconds, parts=ticks, ticks_per_second=TICKS_PER_SECOND)
+    return replace(row, values=values, work=work, parts=parts)
+
+
+def _in_whole_ticks(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows with seconds as whole numbers of ticks where all of them are.
+
+    Rows that share their seconds are stored alike, because the analysis recognises them by their text.
+    """
+    ticks = [_row_in_ticks(row) for row in rows]
+    as_they_are = {row.seconds for row, whole in zip(rows, ticks, strict=True) if whole is None}
+    return tuple(
+        row if whole is None or row.seconds in as_they_are else whole
+        for row, whole in zip(rows, ticks, strict=True)
+    )
+
+
+def _row_in_ticks(row: Row) -> Row | None:
+    seconds, parts = _in_ticks(row.seconds), {kind: _in_ticks(part) for kind, part in row.parts.items()}
+    if None in (seconds, *parts.values()) or not (seconds or parts):
+        return None
+    return replace(row, seconds=seconds, parts=parts, ticks_per_second=TICKS_PER_SECOND)
 
 
 def _in_ticks(seconds: tuple[float, ...]) -> tuple[int, ...] | None:
@@ -173,7 +190,7 @@ def _in_seconds(ticks: tuple[float, ...], per_second: int) -> tuple[float, ...]:
 
 
 def _whole(row: Row) -> Row:
-    """Return the row that is stored like this one. See _compact()."""
+    """Return the row that is stored like this one. See _compact() and _in_whole_ticks()."""
     if (per_second := row.ticks_per_second) > 0:
         row = replace(
             row,

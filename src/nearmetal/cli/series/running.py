@@ -135,7 +135,7 @@ def run_parts(
     begin = time.monotonic()
     waiting = waiting_parts(directory, series)
     if not waiting:
-        print("every part is done, and every comparison has its verdict", file=sys.stderr)
+        print("every part is done, and every comparison that can be read has its verdict", file=sys.stderr)
     if options.overrun:
         print(OVERRUN, file=sys.stderr)
     while waiting:
