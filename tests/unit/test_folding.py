@@ -118,10 +118,12 @@ def with_spaces(line: bytes) -> bytes:
     return json.dumps(json.loads(line)).encode() + b"\n"
 
 
-@pytest.mark.parametrize("processes", [False, True])
-@pytest.mark.parametrize("stored", ["fractions", "ticks", "both", "spaces"])
+@pytest.mark.parametrize(
+    ("stored", "processes"),
+    [("fractions", False), ("fractions", True), ("ticks", True), ("both", False), ("spaces", False)],
+)
 def test_pieces_and_processes_change_nothing(
-    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, processes: bool, stored: str
+    directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, stored: str, processes: bool
 ) -> None:
     for file in (directory.path / "trials").iterdir():
         lines = file.read_bytes().splitlines(keepends=True)
@@ -162,7 +164,8 @@ def test_a_corrupt_record_is_told_whoever_reads_it(
     lines[30] = lines[30].replace(before, after, 1)
     file.write_bytes(b"".join(lines))
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
-    monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
+    if b"rows" in before:
+        monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     with pytest.raises(RecordsError) as e:
         analysed(directory)
     assert e.value.where == f"{file}:31"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
+from ..model.change import replace
 from ..model.record import JsonValue, Row, Status, TrialRecord
 from ..model.result import Cell
 from ..model.scope import TIMED, Scope
@@ -75,7 +76,7 @@ class RecordIndex:
         self._looked_at: dict[str, Sequence[TrialRecord]] = {}
         self._seen: dict[str, ArmReports] = {}
         self._counters: dict[str, Mapping[tuple[str, str], float | None]] = {}
-        self._read = lru_cache(maxsize=MOST_KEPT)(self._records.__getitem__)
+        self._read = lru_cache(maxsize=MOST_KEPT)(self._without_seconds)
         heads = heads_of(records)
         for at, head in enumerate(heads):
             if head.aa or head.status is not Status.OK:
@@ -84,6 +85,12 @@ class RecordIndex:
             held = blocks.get(head.block)
             if held is None or (head.attempt, -head.begin) > (heads[held].attempt, -heads[held].begin):
                 blocks[head.block] = at
+
+    def _without_seconds(self, at: int) -> TrialRecord:
+        """Read a record without the seconds of its slices. No report shows them, and they would take half of
+        the memory."""
+        record = self._records[at]
+        return replace(record, rows=tuple(replace(row, seconds=()) for row in record.rows))
 
     def count(self, arm: str) -> int:
         """Return the number of good trials of an arm."""

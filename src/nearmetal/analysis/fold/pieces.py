@@ -209,22 +209,31 @@ def fold_piece(
                     of_workload[record.block] = ok and of_workload.get(record.block, True)
         builders[side].add(record)
     wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
-    lost: dict[tuple[Side, RowName], dict[int, str]] = {}
-    slices: dict[tuple[Side, RowName], Slices] = {}
-    for side, collected in rows.items():
-        lost |= {(side, row): reasons for row, reasons in collected.lost.items()}
-        for row_name, column in collected.columns.items():
-            if not column.blocks:
-                continue
-            slices[side, row_name], bad = as_slices(column, collected.paired)
-            for block in bad:
-                reasons = lost.setdefault((side, row_name), {})
-                reasons[block] = "a value is not positive or not finite"
+    lost = {
+        (side, row): reasons for side, collected in rows.items() for row, reasons in collected.lost.items()
+    }
     names = dict.fromkeys(name for collected in rows.values() for name in collected.columns)
+    measured: dict[tuple[Side, RowName], Measured] = {}
+    compared: dict[tuple[Side, Side, RowName], Compared] = {}
+    for name in names:  # row by row, so that the slices of few trials are in memory
+        slices: dict[Side, Slices] = {}
+        for side, collected in rows.items():
+            column = collected.columns.get(name)
+            if column is None or not column.blocks:
+                continue
+            slices[side], bad = as_slices(column, collected.paired)
+            column.close()
+            for block in bad:
+                reasons = lost.setdefault((side, name), {})
+                reasons[block] = "a value is not positive or not finite"
+            if slices[side].blocks.size:
+                measured[side, name] = _measured(request, (side, name), slices[side])
+        for (env, base), found in _comparisons(request, slices):
+            compared[env, base, name] = found
     return Piece(
         rows=tuple(names),
-        measured={key: _measured(request, key, s) for key, s in slices.items() if s.blocks.size},
-        compared=dict(_comparisons(request, slices, names)),
+        measured=measured,
+        compared=compared,
         counts={side: b.counts(rows[side].counted(b.blocks)) for side, b in builders.items()},
         lost=lost,
         silent=silent,
@@ -276,18 +285,17 @@ def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatA
 
 
 def _comparisons(
-    request: FoldRequest, slices: Mapping[tuple[Side, RowName], Slices], names: Iterable[RowName]
-) -> Iterable[tuple[tuple[Side, Side, RowName], Compared]]:
-    rows = tuple(names)
+    request: FoldRequest, slices: Mapping[Side, Slices]
+) -> Iterable[tuple[tuple[Side, Side], Compared]]:
+    """Yield the comparisons of one row."""
     for env, base in request.comparisons:
-        for row in rows:
-            e, b = slices.get((env, row)), slices.get((base, row))
-            if e is None or b is None:
-                continue
-            second = slices.get(((base[0], True), row)) if request.three_arms else None
-            found = _compare(e, b, second, detail=request.detail)
-            if found is not None:
-                yield (env, base, row), found
+        e, b = slices.get(env), slices.get(base)
+        if e is None or b is None:
+            continue
+        second = slices.get((base[0], True)) if request.three_arms else None
+        found = _compare(e, b, second, detail=request.detail)
+        if found is not None:
+            yield (env, base), found
 
 
 def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Compared | None:

@@ -81,13 +81,27 @@ class Column:
     blocks: by row.
     timed: by row, whether it has seconds (_TIMED), and whether they are the first of its workload in the
         trial with these seconds (_COUNTED).
+    sums: sums of the seconds of each row that has them, once the column is closed.
+    value_sums: sums of the values of each row, once the column is closed.
     """
+
+    sums: FloatArray
+    value_sums: FloatArray
 
     def __init__(self, row: Row | RowData) -> None:
         self.workload, self.metric = row.workload, row.metric
         self.unit, self.better = row.unit, row.better
         self.rows: list[Row | RowData] = []
         self.blocks, self.timed = array("q"), array("b")
+
+    def close(self) -> None:
+        """Forget the rows and their numbers, except for the sums of each row."""
+        lengths, timed = self.lengths, np.array(self.timed) != _UNTIMED
+        self.sums = _row_sums(self.seconds, lengths[timed]) if bool(timed.any()) else np.empty(0)
+        self.value_sums = _row_sums(self.values, lengths)
+        self.rows = []
+        for kept in ("lengths", "values", "seconds", "_numbers", "_timed_numbers", "_derived"):
+            self.__dict__.pop(kept, None)
 
     @cached_property
     def _derived(self) -> BoolArray:
@@ -227,7 +241,8 @@ class SideRows:
             column.timed.append(timed)
 
     def counted(self, blocks: IntArray) -> dict[str, FloatArray]:
-        """Return, by workload, the seconds over which its counters ran in each of these blocks.
+        """Return, by workload, the seconds over which its counters ran in each of these blocks. The columns
+        are closed.
 
         This is the wall time of the workload if it was measured, else the sum over its slices; nan if
         unknown. Metrics of the same slices have equal seconds, which are added only once.
@@ -239,17 +254,14 @@ class SideRows:
             own = np.array(column.blocks, dtype=np.int64)
             first = timed == _COUNTED
             if bool(np.any(first)):
-                with_seconds = timed != _UNTIMED
-                seconds = _row_sums(column.seconds, column.lengths[with_seconds])[first[with_seconds]]
+                seconds = column.sums[first[timed != _UNTIMED]]
                 total = sums.setdefault(column.workload, np.full(blocks.size, math.nan))
                 at = np.searchsorted(blocks, own[first])
                 total[at] = np.where(np.isnan(total[at]), seconds, total[at] + seconds)
             untimed = timed == _UNTIMED
             if column.metric == "wall" and bool(np.any(untimed)):
                 wall = walls.setdefault(column.workload, np.full(blocks.size, math.nan))
-                wall[np.searchsorted(blocks, own[untimed])] = _row_sums(column.values, column.lengths)[
-                    untimed
-                ]
+                wall[np.searchsorted(blocks, own[untimed])] = column.value_sums[untimed]
         for workload, wall in walls.items():
             of_slices = sums.get(workload)
             sums[workload] = wall if of_slices is None else np.where(np.isnan(wall), of_slices, wall)
