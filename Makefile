@@ -49,15 +49,16 @@ test-xen: setup-test
 test-kvm: setup-test
 	$(PYTHON) -m pytest tests/nested/test_nested_kvm.py $(ARGS)
 
-# Several workers: on this machine, by ssh from a daemon on the loopback interface, and in jobs of a real Slurm,
-# whose packages are downloaded and unpacked but not installed; and ranks on two machines, which are network
-# namespaces with a daemon each. Ten minutes on two cores.
+# Several workers: on this machine, by ssh from a daemon on the loopback interface, and in jobs of two real Slurms and
+# a real HTCondor, whose packages are downloaded and unpacked but not installed; and ranks on two machines, which are
+# network namespaces with a daemon each, by every network between them. Twenty minutes on two cores.
 test-cluster: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,engines.py inventory.py nodes_check.py plan_nodes.py records_claims.py \
 	  coordinator.py coordinator_memory.py run_nodes.py) \
-	  tests/unit/study_file/test_study_file_machines.py tests/unit/test_copies.py \
+	  tests/unit/study_file/test_study_file_machines.py tests/unit/test_copies.py tests/unit/test_real_networks.py \
 	  $(addprefix tests/contract/test_,agent_on_a_machine.py lock_there.py) \
-	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py) tests/system/test_real_nodes.py -q $(ARGS)
+	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py htcondor.py) \
+	  $(addprefix tests/system/test_real_,nodes.py networks.py) -q $(ARGS)
 
 lint: setup-test
 	.venv/bin/ruff check .
