@@ -126,3 +126,6 @@ def test_the_method_is_that_of_the_file() -> None:
     text = series_text(asked, containers.results(asked), published(asked.paper))
     assert "By the paper's method (confidence intervals, section 4.1)" in text
     assert "the 95 % intervals of the means" in text and "standard deviation of both" not in text
+    assert ", container, 2 containers × 1 task, against native, " in text, (
+        "q2 has one baseline, cures has two"
+    )

@@ -13,14 +13,14 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.noise_floor import noise_floor
 from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
-from nearmetal.model.study import Study
+from nearmetal.model.study import Placement, Study
 from nearmetal.report.forms.csv_form import csv_text
 from nearmetal.report.forms.json_form import json_form, to_json
 from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.tables.answer import NOTHING, answer_sentences
+from nearmetal.report.tables.answer import NOTHING, _where, answer_sentences
 from nearmetal.report.tables.cells import (
     SYMBOLS,
     WORDS,
@@ -367,3 +367,19 @@ def test_an_interval_that_is_infinite_as_a_whole_says_fails() -> None:
     assert effect(slow) == ("fails", "[100 of 139]")
     said = forms(replace(sample.analysis(), cells=(none,)))
     assert all("fails" in said[form] for form in ("terminal", "markdown"))
+
+
+def test_placements_with_as_many_instances_are_told_apart_by_their_tasks() -> None:
+    study = sample.study()
+    (box,) = (e for e in study.environments if e.name == "container")
+    shapes = {"1x1": (1, 1), "1x2": (1, 2), "2x1": (2, 1)}
+    places = tuple(Placement(name=n, instances=i, tasks=t) for n, (i, t) in shapes.items())
+
+    def told(*names: str) -> list[str]:
+        own = replace(box, placements=names)
+        asked = replace(study, environments=(own,), placements=tuple(p for p in places if p.name in names))
+        return [_where(asked, f"container/{name}") for name in names]
+
+    assert told("1x2") == [""]
+    assert told("1x2", "2x1") == ["1 container", "2 containers"]
+    assert told("1x1", "1x2") == ["1 container × 1 task", "1 container × 2 tasks"]

@@ -13,6 +13,7 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError
+from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.result import Cell, Interval
 from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, RoofRequest, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Study
@@ -57,6 +58,13 @@ def test_each_roof_of_a_study_is_wanted_once() -> None:
     # Native over TCP uses loopback; two containers the network that they sit on.
     assert {w.place for w in found if w.name == "sockets"} == {"", "container/two"}
     assert {w.ranks for w in found if w.name == "triad"} == {2}
+
+
+def test_the_route_between_guests_has_no_roof_since_its_ends_are_inside_them() -> None:
+    study = sample.study()
+    guests = (replace(e, guest=GuestSettings()) if e.name == "container" else e for e in study.environments)
+    found = wanted(replace(study, environments=tuple(guests)))
+    assert {w.place for w in found if w.name == "sockets"} == {""}
 
 
 def test_a_rate_and_a_latency_as_shares() -> None:

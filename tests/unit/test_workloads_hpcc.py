@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.model.record import unmeasurable
 from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.hpc_challenge import blas
 from nearmetal.workloads.applications.hpc_challenge.input import GIB, grid, problem_size
@@ -213,6 +214,7 @@ def test_one_rank_has_no_ring() -> None:
     rings = [m for m in found.metrics if m.name.startswith("RandomRing")]
     assert found.ok and [m.value for m in rings] == [None, None]
     assert {m.reason for m in rings} == {"a ring needs two ranks"}
+    assert all(unmeasurable(m.reason) for m in rings), "nothing failed"
 
 
 def test_nothing_and_half_are_told_apart() -> None:

@@ -84,17 +84,20 @@ def wanted(study: Study) -> tuple[RoofRequest, ...]:
 
 def _request_for(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
     """Return the request for a roof of this kind for an arm, or None if the arm's storage is not on a known
-    disk.
+    disk, or if this machine has no end of its route.
 
     The latency of TCP is bounded by the latency of plain sockets over the same route: the network addresses
-    of the arm, or loopback.
+    of the arm, or loopback. The route between guests has no end on this machine.
     """
     if kind in (DISK_READ, DISK_WRITE):
         storage = arm.environment.storage
         disk = "" if storage is None else storage.disk
         return RoofRequest(name=kind, ranks=1, transport="", place=disk) if disk else None
     if kind == SOCKETS or (kind == LATENCY and arm.transport is Transport.TCP):
-        return RoofRequest(name=SOCKETS, ranks=2, transport=Transport.TCP.value, place=_seats(arm))
+        seats = _seats(arm)
+        if seats and arm.environment.guest is not None:
+            return None  # the addresses are inside the guests
+        return RoofRequest(name=SOCKETS, ranks=2, transport=Transport.TCP.value, place=seats)
     if kind in (LATENCY, BANDWIDTH):
         return RoofRequest(name=kind, ranks=2, transport=arm.transport.value)
     return RoofRequest(name=kind, ranks=1 if alone else arm.placement.ranks, transport="")

@@ -19,11 +19,12 @@ else:
 #: Suffixes of the reason of a row that has no value although nothing failed.
 TOO_SHORT = "0 s, below the resolution of the clock"
 TOO_FAST_TO_MEASURE = "too fast for the program to measure"
+NEEDS_TWO_RANKS = "needs two ranks"
 
 
 def unmeasurable(reason: str) -> bool:
     """Return whether a row has no value although nothing failed."""
-    return reason.endswith((TOO_SHORT, TOO_FAST_TO_MEASURE))
+    return reason.endswith((TOO_SHORT, TOO_FAST_TO_MEASURE, NEEDS_TWO_RANKS))
 
 
 _NO_TEXT = msgspec.Raw(b"")

@@ -134,13 +134,16 @@ def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:
 
 
 def _cost(study: Study, arm: Arm) -> Cost:
-    """Return the cost of one arm in one block, with the boot of its guests."""
+    """Return the cost of one arm in one block, with the boot of its guests. Guests boot at the same time, as
+    far as they have CPUs of their own."""
     taken = [w for w in study.workloads if arm.environment.takes(w.name)]
     own = [subject.cost(workloads, arm, study.design) for subject, workloads in subjects_of(taken)]
     guest = arm.environment.guest
     boot = 0.0 if guest is None else EMULATED_BOOT if guest.emulated else BOOT
+    instances, cpus = arm.placement.all_instances, len(set(arm.placement.cpus or ()))
+    turns = math.ceil(instances / cpus) if cpus else 1
     return Cost(
-        once=sum(c.once for c in own) + boot * arm.placement.all_instances,
+        once=sum(c.once for c in own) + boot * turns,
         verification=sum(c.verification for c in own),
         slice=sum(c.slice for c in own),
     )

@@ -243,10 +243,14 @@ def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
 
 
 def _where(study: Study, arm: str) -> str:
-    """Return the number of instances, '2 containers', if the environment runs on several placements; else
-    ''."""
-    places = {a.placement.name for a in study.arms() if a.environment.name == arm.partition("/")[0]}
-    return side(study, arm).shape.partition(" ×")[0] if len(places) > 1 else ""
+    """Return the number of instances, '2 containers', if the environment runs on several placements; with the
+    number of tasks if several have as many instances; else ''."""
+    own = [a.name for a in study.arms() if a.environment.name == arm.partition("/")[0]]
+    if len(own) < 2:
+        return ""
+    shape = side(study, arm).shape
+    short = [side(study, name).shape.partition(" ×")[0] for name in own]
+    return shape.partition(" ×")[0] if len(set(short)) == len(short) else shape
 
 
 def _parts(

@@ -26,9 +26,11 @@ def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid |
     if paper.method is None or not (found := _answers(paper.method, analysis.cells)):
         return []
     title = f"By the paper's method ({paper.method.kind}, {paper.method.source}), of the same data"
+    several = len({c.baseline for c, _ in found}) > 1
     rows = tuple(
         (
-            f"{metric_label(c)}, {side(study, c.arm).title}",
+            f"{metric_label(c)}, {side(study, c.arm).title}"
+            + (f", against {side(study, c.baseline).title}" if several else ""),
             show(a.baseline.mean, c.unit),
             show(a.sample.mean, c.unit),
             f"{a.sample.n:g}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...model.record import JsonValue
+from ...model.record import NEEDS_TWO_RANKS, JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
@@ -171,7 +171,7 @@ def _values(results: dict[str, str]) -> dict[str, float]:
 
 def _missing(name: str, results: dict[str, str] | None, place: Place) -> str:
     if results is not None and place.ranks == 1 and name.startswith("RandomRing"):
-        return "a ring needs two ranks"
+        return f"a ring {NEEDS_TWO_RANKS}"
     return f"HPCC's summary gives no {name}"
 
 
