@@ -21,7 +21,7 @@ from nearmetal.errors import TrialFailedError
 from nearmetal.host.leftovers import find
 from nearmetal.host.processes import labelled as processes
 from nearmetal.lifecycle import Phase
-from nearmetal.model.study import Attachment, Environment
+from nearmetal.model.study import Attachment, Environment, Mpi
 from nearmetal.node.machine import cache_directory
 from nearmetal.subjects.dmtcp_jobs import RestartEvent
 from nearmetal.subjects.verified import Restored, VerifiedProgram
@@ -139,6 +139,7 @@ def made(place: Path, fault: str, notify: Callable[[Phase], None] = lambda _: No
         host=HOST,
         tools=tools,
         dmtcp=Dmtcp(directory=programs, version="5.0"),
+        mpi=Mpi.OPENMPI,
         backend=Native(),
         here=request("here"),
         there=request("there"),

@@ -8,7 +8,7 @@ import pytest
 
 from nearmetal.environments import Unavailable
 from nearmetal.environments.dmtcp import Dmtcp, failure_in, find_dmtcp, refuses_dmtcp
-from nearmetal.model.study import Environment
+from nearmetal.model.study import Environment, Mpi
 from nearmetal.testing.fake_host import FakeHost
 
 BOX = Environment(name="e", backend="namespaces")
@@ -66,7 +66,7 @@ def test_the_programs_meet_at_one_port_and_one_directory(tmp_path: Path) -> None
     for name in ("ckpt_b.dmtcp", "ckpt_a.dmtcp", "dmtcp_restart_script.sh"):
         (images / name).touch()
     start = dmtcp.coordinator(tmp_path / "port", images)
-    launch, restart = dmtcp.launch(7, images, tmp_path), dmtcp.restart(7, images, tmp_path)
+    launch, restart = dmtcp.launch(7, images, tmp_path, Mpi.OPENMPI), dmtcp.restart(7, images, tmp_path)
     write = dmtcp.checkpoint(7)
     programs = [argv[0].removeprefix("/d/bin/dmtcp_") for argv in (start, launch, write, restart)]
     assert programs == ["coordinator", "launch", "command", "restart"]
@@ -77,6 +77,8 @@ def test_the_programs_meet_at_one_port_and_one_directory(tmp_path: Path) -> None
         assert argv[argv.index("--ckptdir") + 1] == str(images)
     assert restart[-2:] == [f"{images}/ckpt_a.dmtcp", f"{images}/ckpt_b.dmtcp"]
     assert write[-1] == "--kcheckpoint", "no second copy runs on"
+    mpich = dmtcp.launch(7, images, tmp_path, Mpi.MPICH)
+    assert set(mpich) - set(launch) == {"--disable-svipc-plugin"}
 
 
 def test_the_first_error_explains_a_failure() -> None:

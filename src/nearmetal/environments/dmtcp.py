@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..host import Host
 from ..model.environments.image import HOST
-from ..model.study import Environment
+from ..model.study import Environment, Mpi
 from .contract import Unavailable
 from .criu import ADDRESS, FRESH
 
@@ -25,6 +25,9 @@ VARIABLES = {
     # UCX and Open MPI overwrite the beginning of functions that DMTCP has replaced.
     "UCX_MEM_EVENTS": "no",
     "OMPI_MCA_memory": "^patcher",
+    # DMTCP does not restore the local datagram sockets that UCX has for shared memory and for its monitor.
+    "UCX_VFS_ENABLE": "n",
+    "UCX_TLS": "tcp,self",
 }
 """Variables of a job under DMTCP, in place of those that it would have."""
 SIGNAL = 40
@@ -59,10 +62,15 @@ class Dmtcp:
         where = ["--coord-port", "0", "--port-file", str(port_file), "--ckptdir", str(images)]
         return [self._program("dmtcp_coordinator"), *where, "-q"]
 
-    def launch(self, port: int, images: Path, scratch: Path) -> list[str]:
-        """Return the words in front of the command line of a job."""
+    def launch(self, port: int, images: Path, scratch: Path, mpi: Mpi) -> list[str]:
+        """Return the words in front of the command line of a job.
+
+        mpi: to which the job belongs. DMTCP ends a job of MPICH that asks about shared memory of System V,
+            unless it leaves such calls alone.
+        """
         where = ["--ckptdir", str(images), "--tmpdir", str(scratch)]
         how = ["--join-coordinator", "--no-gzip", "--ckpt-signal", str(SIGNAL)]
+        how += ["--disable-svipc-plugin"] if mpi is Mpi.MPICH else []
         return [self._program("dmtcp_launch"), *_at(port), *how, *where]
 
     def checkpoint(self, port: int) -> list[str]:

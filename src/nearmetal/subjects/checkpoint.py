@@ -24,7 +24,7 @@ from ..host.runtime import scratch_directory
 from ..lifecycle import CopyRound, Method
 from ..model.change import replace
 from ..model.record import STEP, JsonValue, Row
-from ..model.study import Arm, Attachment, Design, Environment, EventSubject, Mpi, SubjectFacts
+from ..model.study import Arm, Attachment, Design, Environment, EventSubject, SubjectFacts
 from ..model.workloads.event import LIFECYCLE_KEYS, Extent
 from ..node.arms.starting import lone_request, without_seat
 from ..node.criu import find_criu
@@ -210,11 +210,6 @@ def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: Ins
         raise UnavailableError(f"environment {environment.name}: {refused.reason}", remedy=refused.remedy)
     dmtcp, software = find_dmtcp(host), trial.node.software_of(trial.arm)
     assert not isinstance(dmtcp, Unavailable)
-    if software.mpi.kind is Mpi.MPICH:
-        raise UnavailableError(
-            f"{software.mpi.title} has local datagram sockets by UCX, which DMTCP cannot restore",
-            remedy="mpi: openmpi in design, or method criu",
-        )
     with _images(here, w.memory or MEMORY) as place:
         record, dirtied = _record_of(trial, here), _dirtied(w)
         program = job_program(trial, w, record, w.memory or MEMORY, dirtied, DMTCP_VARIABLES)
@@ -222,6 +217,7 @@ def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: Ins
             host=host,
             tools=software.tools,
             dmtcp=dmtcp,
+            mpi=software.mpi.kind,
             backend=trial.node.backends[environment.backend],
             here=_with_layer(here, place / "layers" / "here"),
             there=_with_layer(there, place / "layers" / "there"),

@@ -18,6 +18,7 @@ from ..host import Host, Process
 from ..host.processes.failure import describe_failure
 from ..lifecycle import Phase, PhaseTimes
 from ..model.change import replace
+from ..model.study import Mpi
 from .pace import Mark, PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, require_right
@@ -39,7 +40,7 @@ class RestartEvent:
     here, there: requests for the instances at the source and at the destination.
     images: an empty directory, which both instances see. DMTCP finds the copies only at the path where it has
         written the files.
-    program: the job.
+    program: the job, and mpi: which MPI it belongs to.
     scratch: directory for files of DMTCP and of MPI, which both instances see.
     log: directory for the output of the programs of DMTCP.
     notify: called at the begin of each phase.
@@ -48,6 +49,7 @@ class RestartEvent:
     host: Host
     tools: Tools
     dmtcp: Dmtcp
+    mpi: Mpi
     backend: Backend
     here: InstanceRequest
     there: InstanceRequest
@@ -68,7 +70,7 @@ class RestartEvent:
         with ExitStack() as there, ExitStack() as here:
             source = self._start(self.here, here)
             port = self._coordinate(source, self.here, here)
-            launch = self.dmtcp.launch(port, self._files, self.scratch)
+            launch = self.dmtcp.launch(port, self._files, self.scratch, self.mpi)
             job = self._begin(source, [*launch, *self.program.argv], LAUNCH, here)
             self._wait(job, lambda now: now.steps >= 1, LAUNCH, "does not start its work")
             begun = self._mark()
