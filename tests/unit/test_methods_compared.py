@@ -254,5 +254,5 @@ def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
 
 
 def test_what_was_not_measured_is_listed_in_the_order_of_the_study_with_its_first_reason() -> None:
-    arms = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
+    arms: dict[str, Any] = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
     assert list(absent_environments({"not_here": arms}).items()) == [("b", "no method"), ("a", "no root")]
