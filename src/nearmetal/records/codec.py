@@ -151,7 +151,7 @@ def _compact(row: Row) -> Row:
     n = len(row.values)
     parts = {kind: part[:1] if n > 1 and len(set(part)) == 1 else part for kind, part in row.parts.items()}
     work = row.work if row.values else 0.0  # else values would be read back
-    values = () if row.values == _values(row) else row.values
+    values = () if row.values == _values(row, row.seconds) else row.values
     return replace(row, values=values, work=work, parts=parts)
 
 
@@ -191,26 +191,21 @@ def _in_seconds(ticks: tuple[float, ...], per_second: int) -> tuple[float, ...]:
 
 def _whole(row: Row) -> Row:
     """Return the row that is stored like this one. See _compact() and _in_whole_ticks()."""
+    seconds, parts = row.seconds, row.parts
     if (per_second := row.ticks_per_second) > 0:
-        row = replace(
-            row,
-            seconds=_in_seconds(row.seconds, per_second),
-            parts={kind: _in_seconds(part, per_second) for kind, part in row.parts.items()},
-            ticks_per_second=0,
-        )
-    values = row.values or _values(row)
-    parts = {
-        kind: part if len(part) == len(values) else part * len(values) for kind, part in row.parts.items()
-    }
-    return replace(row, values=values, parts=parts)
+        seconds = _in_seconds(seconds, per_second)
+        parts = {kind: _in_seconds(part, per_second) for kind, part in parts.items()}
+    values = row.values or _values(row, seconds)
+    parts = {kind: part if len(part) == len(values) else part * len(values) for kind, part in parts.items()}
+    return replace(row, values=values, seconds=seconds, parts=parts, ticks_per_second=0)
 
 
-def _values(row: Row) -> tuple[float, ...]:
-    """Return the values that the row's seconds and work determine; none if the work is not known."""
+def _values(row: Row, seconds: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the values that the row's work and its seconds determine; none if the work is not known."""
     if not row.work > 0:
         return ()
     try:
-        return slice_values(row.better, row.work, row.seconds)
+        return slice_values(row.better, row.work, seconds)
     except ZeroDivisionError:
         return ()
 

@@ -382,19 +382,18 @@ def _outcomes(folded: Folded, side: Side, row: RowName) -> _Outcomes:
     silent = folded.silent.get(side, {})
     not_run = folded.left_out.get((side, row[0]), frozenset())
     trials = folded.present.get(side, np.empty(0, dtype=np.int64))
+    chosen = np.fromiter(not_run, dtype=np.int64, count=len(not_run))
+    out = ~np.isin(missing, trials) | np.isin(missing, chosen)
     failed: dict[int, str] = {}
     absent: set[int] = set()
-    left_out: set[int] = set()
-    for block, tried in zip(missing.tolist(), np.isin(missing, trials).tolist(), strict=True):
-        if not tried or block in not_run:
-            left_out.add(block)
-            continue
+    left_out = frozenset(missing[out].tolist())
+    for block in missing[~out].tolist():
         why = reasons.get(block) or silent.get(block)
         if why is None or unmeasurable(why):
             absent.add(block)
         else:
             failed[block] = why
-    return _Outcomes(failed=failed, absent=frozenset(absent), left_out=frozenset(left_out))
+    return _Outcomes(failed=failed, absent=frozenset(absent), left_out=left_out)
 
 
 def _with_failures(

@@ -61,7 +61,8 @@ def sign_interval(d: FloatArray, alpha: float) -> Interval:
     finite = d[np.isfinite(d)]
     if finite.size == 0:
         raise ValueError("at least one block without a failure is needed")
-    ranks = np.array(_ranks(alpha, -(-n // 256) * 256)[:n])
+    # Cells with unequal numbers of blocks share the ranks up to the next power of two.
+    ranks = np.array(_ranks(alpha, max(256, 1 << (n - 1).bit_length()))[:n])
     low, high = _running_max(d, ranks), -_running_max(-d, ranks)
     return Interval.around(float(np.median(finite)), low, high)
 
