@@ -73,7 +73,9 @@ def test_a_series_that_was_killed_goes_on_where_it_was(here: Path) -> None:
     before = json.loads(nearmetal("status", "--json", cwd=here).stdout)["parts"]
     assert [p["results_dir"] is None for p in before] == [False, True]
     plan = json.loads(nearmetal("resume", "--dry-run", "--max-blocks", "9", "--json", cwd=here).stdout)
-    assert [p["blocks_done"] + p["estimated_blocks"] for p in plan["parts"]] == [9, 9]
+    compute, messages = plan["parts"]
+    assert compute["blocks_done"] == before[0]["blocks"]
+    assert messages["blocks_done"] == 0 and 1 <= messages["estimated_blocks"] <= 9
     done = nearmetal("resume", "--time", "4m", "--max-blocks", "1", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)

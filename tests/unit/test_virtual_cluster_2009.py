@@ -30,8 +30,11 @@ from nearmetal.report.seen import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text, write_series
 from nearmetal.report.tables.guest_gains import gains_of
 from nearmetal.report.tables.instances import instances_of
+from nearmetal.run.estimate import BOOT, _cost
 from nearmetal.studies import find_series
+from nearmetal.subjects.program import TCP
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.workloads.applications.hpcc import MESSAGE_SECONDS
 
 NAME = "virtual-cluster-2009"
 BLOCKS = 12
@@ -324,3 +327,12 @@ def test_the_range_of_an_overhead_without_an_interval_is_open() -> None:
     json.dumps(form, allow_nan=False)
     row = next(r for r in form["parts"][0]["tables"][0]["rows"] if r["name"] == "G-HPL")
     assert row["cells"][4]["low"] is None and "no interval yet" in row["cells"][4]["text"]
+
+
+def test_the_estimate_counts_messages_over_tcp_and_guests_that_boot_at_the_same_time() -> None:
+    """HPCC by two ranks through the memory of one guest, and over the network of two; two boots overlap."""
+    machines = study(series(), "machines")
+    costs = {a.name: _cost(machines, a).once for a in machines.arms()}
+    messages = (TCP - 1) * MESSAGE_SECONDS
+    assert costs["two-vms/2x1"] - costs["one-vm/1x2"] == pytest.approx(messages + BOOT / 2)
+    assert costs["one-vm/1x2"] - costs["physical/1x2"] == pytest.approx(BOOT)

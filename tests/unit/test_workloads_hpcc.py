@@ -322,6 +322,7 @@ def test_values_that_are_none(word: str) -> None:
 def test_the_estimate_knows_the_size_and_which_part_of_it_is_vector_code() -> None:
     """An emulator slows vector code down far more than other work."""
     small, large = hpcc(n=400), hpcc(n="auto", memory=GIB)
+    assert Hpcc().messages(small) == 0 < Hpcc().messages(small, 2) < Hpcc().seconds(small, 2)
     assert Hpcc().seconds(small) < 1.1 and Hpcc().seconds(large) > 40
     assert Hpcc().seconds(hpcc(n=4000), 4) < Hpcc().seconds(hpcc(n=4000)) / 2
     assert 0 < Hpcc().vectorised(large) < Hpcc().seconds(large)

@@ -134,14 +134,14 @@ def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:
 
 
 def _cost(study: Study, arm: Arm) -> Cost:
-    """Return the cost of one arm in one block, with the boot of its guests. Guests boot at the same time, as
-    far as they have CPUs of their own."""
+    """Return the cost of one arm in one block, with the boot of its guests. Half of the boot of each further
+    guest with CPUs of its own overlaps with the others."""
     taken = [w for w in study.workloads if arm.environment.takes(w.name)]
     own = [subject.cost(workloads, arm, study.design) for subject, workloads in subjects_of(taken)]
     guest = arm.environment.guest
     boot = 0.0 if guest is None else EMULATED_BOOT if guest.emulated else BOOT
     instances, cpus = arm.placement.all_instances, len(set(arm.placement.cpus or ()))
-    turns = math.ceil(instances / cpus) if cpus else 1
+    turns = float(instances) if cpus and cpus < instances else (1 + instances) / 2
     return Cost(
         once=sum(c.once for c in own) + boot * turns,
         verification=sum(c.verification for c in own),

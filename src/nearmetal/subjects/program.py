@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..meters.groups import MeteredArm
 from ..model.record import Row, Status
-from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design
+from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design, Transport
 from ..workloads.applications.registry import application, choices
 from .contract import Cost, Subject, slowness
 from .launches.application import prepare_application, run_application
@@ -16,6 +16,8 @@ from .rounds import rounds, shuffled
 
 VECTORS = 16.0
 """How many times more an emulator slows down tuned vector code than other work."""
+TCP = 3.0
+"""How many times longer messages of an application take over TCP than through shared memory."""
 PROGRAM = 1.0
 """Estimated seconds of one run of a user's command, used until a run has been measured."""
 
@@ -66,7 +68,8 @@ def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float
     waiting, vectorised = known.waiting(given), known.vectorised(given, ranks)
     slow = slowness(arm, files=known.needs(given).storage)
     vectors = vectorised * (slow * VECTORS if slow > 1 else 1.0)
-    other = (known.seconds(given, ranks) - waiting - vectorised) * slow
+    further = 0.0 if arm.transport is Transport.SHM else (TCP - 1) * known.messages(given, ranks)
+    other = (known.seconds(given, ranks) + further - waiting - vectorised) * slow
     return waiting + _tasks_on_a_cpu(arm) * (other + vectors)
 
 

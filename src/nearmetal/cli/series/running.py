@@ -19,11 +19,13 @@ from ...model.series import Part, Series
 from ...model.study import Study
 from ...records import SeriesDirectory
 from ...records.disk import resume_line
+from ...run.estimate import estimate
 from ...study_file import dump_study
 from ...units import show_clock
 from ..common import SeriesOptions
 from ..measure.measuring import begun_of, order_of
 from ..options import RunOptions
+from ..plan_text import foreseen
 from ..view import View, analysed
 from .planning import alone, checked_series, reason, requested_series, show_series
 from .results import frozen_series, tell, waiting_parts
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from ...records import ResultsDirectory, SeriesDirectory
     from ...run.run import Outcome
 
-NO_TIME = "no time was left for it"
+NO_TIME = "no time was left for it; nearmetal resume measures it"
+OVERESTIMATE = 2.0
+"""Factor by which a rehearsal may be shorter than its estimate."""
 OVERRUN = (
     "note: --overrun: a part whose time is used up goes on until its verdicts are given next. "
     "The later parts keep their shares, so the whole takes longer than its time."
@@ -145,7 +149,7 @@ def run_parts(
         share = budget(part, waiting, left)
         study = with_time(part.study, share)
         waiting = waiting[1:]
-        if left <= 0:
+        if left <= _least_time(study, directory.part(part)):
             directory.ended(part.key, NO_TIME)
             print(f"{part.key}: {NO_TIME}", file=sys.stderr)
             continue
@@ -179,6 +183,14 @@ def run_parts(
             )
             return int(ExitCode.INTERRUPTED)
     return int(_tell(directory, series, options))
+
+
+def _least_time(study: Study, found: ResultsDirectory | None) -> float:
+    """Return the seconds below which a part is not begun: not even its rehearsal would end in time.
+
+    found: its results if it was begun before; its rehearsal is then done.
+    """
+    return 0.0 if found is not None else estimate(foreseen(study)).rehearsal_seconds / OVERESTIMATE
 
 
 def _tell(directory: SeriesDirectory, series: Series, options: RunOptions) -> ExitCode:

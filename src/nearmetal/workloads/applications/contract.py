@@ -207,6 +207,10 @@ class Application(Protocol):
         emulator slows down far more than other work."""
         return 0.0
 
+    def messages(self, choices: Choices, ranks: int = 1) -> float:
+        """Return those of the estimated seconds in which ranks exchange messages through shared memory."""
+        return 0.0
+
     def waiting(self, choices: Choices) -> float:
         """Return those of the estimated seconds in which it only waits, so that an emulator adds nothing."""
         return 0.0

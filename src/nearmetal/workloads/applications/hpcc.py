@@ -18,8 +18,9 @@ from .hpc_challenge import input as hpcc_input
 from .hpc_challenge.output import faults, hpl_fault, section, solved, summary
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
-FIXED_SECONDS, ELEMENT_SECONDS = 0.9, 4e-7
-"""For estimates: seconds of all parts but HPL, and more for each element of a rank's part of the matrix."""
+FIXED_SECONDS, MESSAGE_SECONDS, ELEMENT_SECONDS = 0.45, 1.0, 4e-7
+"""For estimates: seconds of all parts but HPL on one rank, more for messages of several ranks, and more for
+each element of a rank's part of the matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,9 @@ class Hpcc(Application):
     def seconds(self, choices: Choices, ranks: int = 1) -> float:
         return parts_seconds(choices, ranks) + hpcc_input.solution_seconds(choices, ranks)
 
+    def messages(self, choices: Choices, ranks: int = 1) -> float:
+        return message_seconds(ranks)
+
     def vectorised(self, choices: Choices, ranks: int = 1) -> float:
         return hpcc_input.solution_seconds(choices, ranks) if blas.tuned(choices) else 0.0
 
@@ -114,7 +118,13 @@ class Hpcc(Application):
 
 def parts_seconds(choices: Choices, ranks: int) -> float:
     """Return the estimated seconds of all parts of HPCC but HPL, on bare metal."""
-    return FIXED_SECONDS + hpcc_input.usual_order(choices, ranks) ** 2 / ranks * ELEMENT_SECONDS
+    elements = hpcc_input.usual_order(choices, ranks) ** 2 / ranks
+    return FIXED_SECONDS + message_seconds(ranks) + elements * ELEMENT_SECONDS
+
+
+def message_seconds(ranks: int) -> float:
+    """Return the estimated seconds in which the parts of HPCC exchange messages through shared memory."""
+    return MESSAGE_SECONDS if ranks > 1 else 0.0
 
 
 def needs_of(program: str, choices: Choices) -> Needs:

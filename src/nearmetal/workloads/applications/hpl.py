@@ -14,7 +14,7 @@ from .contract import Application, Invocation, Needs, Output, Parsed, Place, met
 from .hpc_challenge import blas
 from .hpc_challenge import input as hpcc_input
 from .hpc_challenge.output import Solved, hpl_fault, section, solved
-from .hpcc import INPUT, OUTPUT, input_facts, needs_of, parts_seconds
+from .hpcc import INPUT, OUTPUT, input_facts, message_seconds, needs_of, parts_seconds
 from .several import program_problem, whole_numbers
 
 _OWN_INPUT = "HPL.dat"
@@ -52,6 +52,9 @@ class Hpl(Application):
     def seconds(self, choices: Choices, ranks: int = 1) -> float:
         beside = 0.0 if _own(choices) else parts_seconds(choices, ranks)
         return beside + len(_blocks(choices)) * hpcc_input.solution_seconds(choices, ranks)
+
+    def messages(self, choices: Choices, ranks: int = 1) -> float:
+        return 0.0 if _own(choices) else message_seconds(ranks)
 
     def vectorised(self, choices: Choices, ranks: int = 1) -> float:
         one = hpcc_input.solution_seconds(choices, ranks) if blas.tuned(choices) else 0.0
