@@ -22,7 +22,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.records import ResultsDirectory, TrialWriter
 from nearmetal.records.codec import to_line
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 INSTANCES = {
     "instance.a": {"cpuacct": Path("/sys/fs/cgroup/cpuacct"), "memory": Path("/sys/fs/cgroup/memory")},

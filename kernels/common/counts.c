@@ -27,7 +27,6 @@ static const struct {
     {PERF_TYPE_HW_CACHE,
      PERF_COUNT_HW_CACHE_DTLB | PERF_COUNT_HW_CACHE_OP_READ << 8 | PERF_COUNT_HW_CACHE_RESULT_MISS << 16, 1},
 };
-enum { CLOSED_AGAIN = -2 };
 static int descriptors[EVENTS] = {-1, -1, -1, -1, -1};
 
 static int listed(const char *list, const char *name) {
@@ -55,20 +54,6 @@ static int open_event(int e) {
 void counts_open(const char *list) {
     for (int e = 0; e < EVENTS; e++)
         if (descriptors[e] < 0 && listed(list, names[e]))
-            descriptors[e] = open_event(e);
-}
-
-void counts_close(void) {
-    for (int e = 0; e < EVENTS; e++)
-        if (descriptors[e] >= 0) {
-            close(descriptors[e]);
-            descriptors[e] = CLOSED_AGAIN;
-        }
-}
-
-void counts_reopen(void) {
-    for (int e = 0; e < EVENTS; e++)
-        if (descriptors[e] == CLOSED_AGAIN)
             descriptors[e] = open_event(e);
 }
 

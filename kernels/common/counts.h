@@ -31,11 +31,6 @@ typedef struct {
    alone is counted, for an ordinary user may count no more. */
 void counts_open(const char *names);
 
-/* Closes the events, which a checkpoint of the process refuses; counts_reopen() opens those that were open,
-   which then count from zero. */
-void counts_close(void);
-void counts_reopen(void);
-
 /* What the kernel says to each event here, as a JSON object: "" where it gives it. */
 void counts_offered(Text *text);
 

@@ -289,21 +289,6 @@ static bool run_verify(Run *run, int k) {
     return ok;
 }
 
-/* Rank 0 answers when all ranks have done it, so no token is unread then: a checkpoint would hold it, and
-   both copies would read it. */
-static void switch_events(const Run *run, bool closed) {
-    if (closed)
-        counts_close();
-    else
-        counts_reopen();
-    MPI(MPI_Barrier(MPI_COMM_WORLD));
-    if (run->world.rank != 0)
-        return;
-    Text line = {0};
-    text_add(&line, "{\"event\":\"%s\"}", closed ? "closed" : "opened");
-    emit(run, &line);
-}
-
 static void open_output(Run *run) {
     char path[PATH_MAX];
     run->output = STDOUT_FILENO;
@@ -321,9 +306,7 @@ static void serve_tokens(Run *run, Tokens *tokens) {
         Token token = tokens_next(tokens, run->count);
         if (token.what == 'q')
             return;
-        if (token.what == 'c' || token.what == 'o')
-            switch_events(run, token.what == 'c');
-        else if (token.what == 's')
+        if (token.what == 's')
             run_slice(run, token.kernel, token.units ? token.units : run->job[token.kernel].units);
         else
             run_verify(run, token.kernel);

@@ -49,8 +49,8 @@ Token tokens_next(Tokens *tokens, int kernels) {
         line[length++] = (char)c;
     }
     line[length] = 0;
-    if (length == 1 && strchr("qco", line[0]))
-        return (Token){.what = line[0]};
+    if (strcmp(line, "q") == 0)
+        return (Token){.what = 'q'};
     Token token = {.units = 0};
     char rest;
     bool counted = sscanf(line, "s %d %ld%c", &token.kernel, &token.units, &rest) == 2;

@@ -5,7 +5,7 @@
 #include "spec.h"
 
 typedef struct {
-    char what; /* 's' slice, 'v' verify, 'c' close the events before a checkpoint, 'o' open them, 'q' quit */
+    char what; /* 's' slice, 'v' verify, 'q' quit */
     int kernel;
     long units; /* of a slice; 0: as many as the kernel's specification says */
 } Token;

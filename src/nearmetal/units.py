@@ -353,7 +353,8 @@ def _known(half_width: float | None) -> TypeGuard[float]:
 
 
 def _decimals(half_width: float) -> int:
-    """Return the number of decimals whose last one is the first significant digit of the half-width."""
+    """Return how many decimals a value has so that its last digit is the first significant one of the
+    half-width."""
     return min(max(0, -math.floor(math.log10(half_width))), 12) if half_width > 0 else 12
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pickle
 import shlex
 import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -165,7 +163,8 @@ def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
         time.sleep(0.05)
         assert rig.read() == before, "it runs after its checkpoint"
     assert not processes.labelled(lambda label: label == rig.request.label)
-    with rig.backend.restored(HOST, rig.tools, rig.criu, rig.request, rig.images) as instance:
+    restoring = rig.backend.restoring(HOST, rig.tools, rig.criu, rig.request)
+    with restoring as restore, restore(rig.images) as instance:
         after = rig.wait_beyond(before[0] + 300)
         passes, wrong, _, strange = after[1:]
         assert passes > before[1] and (wrong, strange) == (0, 0)
@@ -226,7 +225,8 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
 rig = pickle.loads(sys.stdin.buffer.read())
 name, tools, criu, request, images = rig
-with get_backend(name).restored(LocalHost(), tools, criu, request, images) as instance:
+restoring = get_backend(name).restoring(LocalHost(), tools, criu, request)
+with restoring as restore, restore(images) as instance:
     print(instance.pid, flush=True)
     time.sleep(3600)
 """
@@ -287,31 +287,3 @@ def test_a_rank_with_perf_events_is_refused_and_goes_on(rig: Rig) -> None:
         with pytest.raises(RunError, match="no checkpoint: "):
             rig.checkpoint(instance)
         assert job.slice(0, 1).used["task_clock"]
-
-
-def test_a_rank_is_checkpointed_between_tokens(rig: Rig) -> None:
-    """Its events are closed meanwhile, and no token is unread, so that none is read twice."""
-    backend = get_backend(rig.request.environment.backend)
-    with ExitStack() as there, ExitStack() as here:
-        instance = here.enter_context(backend.start(HOST, rig.tools, rig.request))
-        job = there.enter_context(rank(rig, instance))
-        for _ in range(3):
-            job.slice(0, 1)
-        with job.between_tokens():
-            assert unread(rig.shared / "token.0") == 0
-            rig.checkpoint(instance)
-            here.close()
-            there.enter_context(rig.backend.restored(HOST, rig.tools, rig.criu, rig.request, rig.images))
-        for _ in range(3):
-            assert job.slice(0, 1).used["task_clock"]
-        time.sleep(0.2)
-        assert unread(rig.shared / "token.0") == 0 and unread(rig.shared / "out") == 0
-
-
-def unread(fifo: Path) -> int:
-    """Return the number of unread bytes in a FIFO."""
-    descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
-    finally:
-        os.close(descriptor)

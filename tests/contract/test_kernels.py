@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -26,9 +26,7 @@ from nearmetal.subjects.launches.profiles import read_profiles
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters, rows
 from nearmetal.workloads.protocol import (
-    ClosedLine,
     Line,
-    OpenedLine,
     RankReport,
     ReadyLine,
     SliceLine,
@@ -540,25 +538,3 @@ def test_programs_are_not_linked_to_mpi_where_they_need_none(tools: Path) -> Non
     said = done.stdout + done.stderr
     assert "mpi" not in said.replace(str(tools), "")
     assert "libc." in said or "not a dynamic executable" in said or "statically linked" in said
-
-
-def perf_events(place: Path) -> int:
-    """Perf events that the ranks with these tokens have open."""
-    count = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if f"\0{place}\0".encode() in (process / "cmdline").read_bytes():
-                links = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
-                count += sum("perf_event" in link for link in links)
-    return count
-
-
-def test_all_ranks_close_their_events_between_tokens(tools: Path, tmp_path: Path, stack: ExitStack) -> None:
-    micro = start(tools, tmp_path, stack, "--events", "task_clock", spec("ep", 2))
-    assert micro.slice(0).used["task_clock"] and perf_events(tmp_path) == 2
-    micro.tell("c")
-    assert isinstance(micro.line(), ClosedLine) and perf_events(tmp_path) == 0
-    assert micro.slice(0).used["task_clock"] is None
-    micro.tell("o")
-    assert isinstance(micro.line(), OpenedLine) and perf_events(tmp_path) == 2
-    assert micro.slice(0).used["task_clock"]

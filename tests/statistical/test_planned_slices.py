@@ -18,7 +18,7 @@ from nearmetal.model.design import REHEARSED_SLICES
 from nearmetal.model.record import TrialRecord, slice_phase
 from nearmetal.model.study import Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import SlicePlanner
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 RUNS, BLOCKS, ALPHA = 600, 15, 0.05
 KERNELS = ("calm", "loud")

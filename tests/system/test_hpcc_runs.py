@@ -126,11 +126,14 @@ def test_a_program_that_stops_half_way_fails_and_leaves_what_it_wrote(tmp_path: 
     assert kept and "WR11C2R4         300    16" in kept[0].read_text()
 
 
-def test_a_grid_that_does_not_fit_and_rdma_without_a_device_start_nothing(tmp_path: Path) -> None:
+def test_a_grid_that_does_not_fit_starts_nothing(tmp_path: Path) -> None:
     text = STUDY.replace("nb: 32}", "p: 3}").replace("PROGRAM", "osu_latency")
     done, records = run(tmp_path, text)
     assert done.returncode == 2 and not records
     assert "a grid of 3 x 1 needs 3 ranks, the placement has 2 (placement 1x2)" in done.stderr
+
+
+def test_rdma_without_a_device_starts_nothing() -> None:
     if Path("/sys/class/infiniband").is_dir():
         pytest.skip("this machine has RDMA devices")
     done = nearmetal(dict(os.environ), "weigh", "native", "namespaces", "-w", "perftest")

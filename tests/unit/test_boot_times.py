@@ -25,7 +25,7 @@ from nearmetal.report.seen import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
 from nearmetal.report.tables.boot import boot_leaf, steps_of
 from nearmetal.testing.fake_host import FakeHost
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 ANALYZE = ("systemd-analyze", "time", "--no-pager")
 JOURNAL = ("journalctl", "--utc", "--no-pager", "--list-boots")

@@ -10,6 +10,7 @@ import pytest
 from nearmetal.analysis import analyse
 from nearmetal.analysis.companions import discoveries, evidence
 from nearmetal.analysis.intervals.sign import log_e_value
+from nearmetal.model.result import Cell
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.plan import make_plan
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -27,7 +28,7 @@ STUDY = Study(
 RATE = SimulatedMetric(workload="ep", metric="rate", unit="op/s", better=Better.HIGHER, value=1e6)
 
 
-def cells(spread: Spread, blocks: int = 60):  # type: ignore[no-untyped-def]
+def cells(spread: Spread, blocks: int = 60) -> dict[str, Cell]:
     plan = make_plan(STUDY, blocks=blocks)
     records = simulate(STUDY, plan, metrics=(RATE,), overheads={"slow/one": 0.2}, spread=spread)
     return {c.environment: c for c in analyse(STUDY, plan, records).cells}

@@ -333,7 +333,8 @@ def test_a_part_whose_time_was_used_up_before_its_first_block_is_not_called_meas
     empty = replace(second, analysis=analyse(second.study, plan, []), records=())
     text = series_text(asked, (first, empty), None)
     assert "1 of 2 parts measured" in text and "Nothing was measured: " in text
-    assert not has_open_cells(first.analysis) and has_open_cells(empty.analysis)  # type: ignore[arg-type]  # both are there
+    assert first.analysis is not None and not has_open_cells(first.analysis)
+    assert empty.analysis is not None and has_open_cells(empty.analysis)
 
 
 def test_the_page_names_emulated_nodes_and_shows_the_curve(

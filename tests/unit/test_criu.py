@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nearmetal.environments import Criu, Dump, Tools, Unavailable
 from nearmetal.environments.criu import (
-    alone,
     bound_to_tool,
     dump_argv,
     external_mounts,
     refuses,
-    refuses_image,
     script,
 )
 from nearmetal.environments.criu_images import (
@@ -25,6 +24,8 @@ from nearmetal.environments.criu_images import (
     read_pagemap,
     read_statistics,
 )
+from nearmetal.environments.native import Native
+from nearmetal.environments.program import ProgramInstance
 from nearmetal.errors import RunError
 from nearmetal.host import Completed
 from nearmetal.images import ImageStore
@@ -196,14 +197,16 @@ def test_the_first_error_that_explains(tmp_path: Path) -> None:
 
 def test_what_is_refused_has_a_remedy() -> None:
     plain = Environment(name="e", backend="b", placements=(), attachment=Attachment.NONE)
-    assert refuses(FakeHost(), plain) is None and refuses_image(plain) is None
+    assert refuses(FakeHost(), plain) is None and Native().refuses_checkpoint(FakeHost(), plain) is None
     as_user = refuses(FakeHost(root=False), plain)
-    imaged = refuses_image(Environment(name="e", backend="b", placements=(), image="trixie"))
+    imaged = Native().refuses_checkpoint(FakeHost(), replace(plain, image="trixie"))
     assert as_user is not None and as_user.remedy == "run as root"
     assert imaged is not None and imaged.remedy == "image: host"
 
 
 def test_a_command_without_a_caller() -> None:
-    assert alone(["nm-box", "enter", "--by-init", "--cpus", "1", "--"], ["true"]) == [
+    enter = ("nm-box", "enter", "--by-init", "--cpus", "1", "--")
+    instance = ProgramInstance(label="l", hostname="h", pid=1, phases={}, cgroups={}, enter=enter)
+    assert Native().command_alone(instance, ["true"]) == [
         *("nm-box", "enter", "--by-init", "--detached", "--cpus", "1", "--", "true")
     ]

@@ -22,7 +22,7 @@ from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import cost_of_samples
 from nearmetal.subjects.launches.launching import ProgramOutput
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
 
 SCALE = CounterUnits(tick=100, page=4096)

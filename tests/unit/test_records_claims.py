@@ -21,7 +21,7 @@ from nearmetal.node.progress import Silent
 from nearmetal.plan import make_block
 from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory, claimed_attempts
 from nearmetal.run.decide import Verifications, next_block
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 
 def an_order(number: int = 1) -> NextBlock:

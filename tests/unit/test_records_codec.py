@@ -14,7 +14,7 @@ from nearmetal.model.record import Connection, Fold, RankPlace, Row, Status, Tri
 from nearmetal.model.study import Better
 from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.records.codec import Malformed, UnknownSchema, from_line, to_dict, to_line
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 json_values: st.SearchStrategy[Any] = st.recursive(

@@ -17,7 +17,7 @@ from nearmetal.model.plan import ExpectedLooks, GrowingLooks
 from nearmetal.model.record import Status, TrialRecord
 from nearmetal.records import ResultsDirectory, completed_blocks, counted_attempts, last_attempts, safe_name
 from nearmetal.records.codec import to_line
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 
 def record(block: int, position: int, attempt: int = 1) -> TrialRecord:

@@ -16,7 +16,7 @@ from nearmetal.records import ResultsDirectory
 from nearmetal.records.benchfmt import benchfmt, unit
 from nearmetal.records.export import ExportFormat, export, to_csv
 from nearmetal.records.tables import value_columns
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 LATENCY = Row(
     workload="ping-pong",

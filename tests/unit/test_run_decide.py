@@ -16,7 +16,7 @@ from nearmetal.model.study import Design, Environment, EventSubject, KernelWorkl
 from nearmetal.plan import VERIFIED_EVERY
 from nearmetal.run.decide import Clock, RunState, Stop, Verifications, decide, next_block
 from nearmetal.subjects.start_stop import START
-from nearmetal.testing.plain import PLAIN
+from nearmetal.testing.simulate import PLAIN
 
 KERNELS = ("ep", "cg", "is")
 STUDY = Study(

@@ -309,4 +309,5 @@ def test_upper_bounds_are_those_of_the_best_node(directory: ResultsDirectory) ->
         Node(directory, name).describe(**description(), roofs=[roof_record(roof)])
     (found,) = directory.roofs()
     assert found.value == 2e10 and found.rounds == 2
-    assert {n["roofs"][0]["value"] for n in directory.nodes().values()} == {1e10, 2e10}  # type: ignore[index,call-overload]
+    nodes: dict[str, Any] = dict(directory.nodes())
+    assert {n["roofs"][0]["value"] for n in nodes.values()} == {1e10, 2e10}

@@ -14,7 +14,7 @@ from nearmetal.model.study import (
     Workload,
 )
 from nearmetal.study_file import load_text
-from nearmetal.study_file.workloads.subjects import subject_facts, subject_names
+from nearmetal.study_file.catalog import subject_facts, subject_names
 from nearmetal.subjects.contract import Subject
 from nearmetal.subjects.kernel import Kernels
 from nearmetal.subjects.program import Programs

@@ -23,7 +23,6 @@ from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures
 class Decision:
     """The result of one look at a comparison.
 
-    verdict: the verdict of the comparison.
     reason: why, in one clause.
     needed: number of further blocks until a verdict; None if there is a verdict already, or if the number
         cannot be estimated.
@@ -52,7 +51,6 @@ def decide(
 ) -> Decision:
     """Judge the blocks of a comparison at level alpha.
 
-    schedule: the schedule of this comparison.
     brackets: the brackets of its judged blocks, for the three-arm interval; None for the signed ranks. They
         are not used with several nodes.
     nodes: the nodes of the blocks, if there is more than one.
@@ -140,7 +138,6 @@ class _History:
         self._looks, self._without = looks, without
 
     def failures(self, block: int) -> Failures:
-        """Return the failures up to and including a block."""
         return Failures(
             env=bisect_right(self._env, block),
             base=bisect_right(self._base, block),

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class GuestCpu:
-    """Shares of the time of a guest's own CPUs, as its kernel counts them. The shares add up to 1.
-
-    cpus: number of CPUs of the guest.
-    """
+    """Shares of the time of a guest's own CPUs, as its kernel counts them. The shares add up to 1."""
 
     user: float
     system: float

@@ -221,7 +221,6 @@ def memory_of(c: Counters) -> GuestMemory | None:
 
 
 def rates_of(c: Counters) -> dict[str, float]:
-    """Return the known rates, with the keys of RATES."""
     seconds = c.get("seconds")
     if not seconds:
         return {}
@@ -252,7 +251,6 @@ def _sum(c: Counters, *names: str) -> float | None:
 
 
 def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each value that every row has."""
     names = [name for name in rows[0] if all(name in r for r in rows)] if rows else []
     return {name: median(r[name] for r in rows) for name in names}
 

@@ -44,7 +44,6 @@ WORDS: Mapping[str, str] = {
 class Under:
     """The roof that bounds a metric.
 
-    roof: name of the roof.
     each: whether the metric is the value of one of several ranks that share the roof.
     alone: whether the metric is the value of one rank while the others are idle.
     """
@@ -187,7 +186,6 @@ def _over(
     """Return the roof over one side of a cell, or None if there is none.
 
     median: the median of that side.
-    arm: the arm of that side.
     """
     ran = workload.ran
     under = UNDER.get((ran, cell.metric)) or UNDER.get((ran, cell.metric.rstrip("0123456789")))

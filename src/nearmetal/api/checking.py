@@ -167,7 +167,6 @@ def _criu(host: Host) -> Iterator[Check]:
 
 
 def _guest_devices() -> Iterator[Check]:
-    """Check what the devices of this machine can do for guests."""
     from ..environments.guests.needs import device_helps
 
     for what, lacks in device_helps().items():

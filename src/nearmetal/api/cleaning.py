@@ -15,7 +15,6 @@ from ..host.leftovers import Leftover
 class Cleaned:
     """The leftovers of killed runs.
 
-    found: all leftovers.
     left: those that still exist.
     failures: why some of them could not be removed.
     """

@@ -45,9 +45,7 @@ LAST_LINES = 3
 class Fleet:
     """The workers of a run.
 
-    engine: name of the engine.
     workers: their number.
-    options: options of the engine.
     lease: seconds after which a worker that does not renew its claim counts as lost.
     """
 

@@ -7,7 +7,7 @@ import time as clock
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import RESULTS
 from ..environments.registry import named_backend
@@ -82,48 +82,19 @@ def resume(
 
 def weigh(
     *environments: str,
-    workloads: Sequence[str] = (),
-    command: Sequence[str] = (),
-    ranks: int | None = None,
-    instances: int | None = None,
-    attachments: Sequence[Attachment | str] = (),
-    mpi: bool = False,
-    image: str = "host",
-    lifecycle: str = "",
-    methods: Sequence[str] = (),
-    memory: int | None = None,
-    margin: float = 0.03,
-    time: float = 90.0,
-    time_limit: float = 3600.0,
-    seed: int | None = None,
     results: Path = Path(RESULTS),
     force: bool = False,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Results:
     """Measure environments against the first of them, without a study file.
 
-    workloads, command, ranks, instances, attachments, mpi, image, lifecycle, methods, memory, margin, time,
-        time_limit, seed: as in WeighRequest.
+    settings: fields of WeighRequest, except environments; attachments may be given by name.
 
-    The other arguments and the errors are those of run().
+    The other arguments and the errors are those of run(). Raises TypeError for an unknown setting.
     """
-    request = WeighRequest(
-        environments=environments,
-        workloads=workloads,
-        command=command,
-        ranks=ranks,
-        instances=instances,
-        attachments=tuple(Attachment(a) for a in attachments),
-        mpi=mpi,
-        image=image,
-        lifecycle=lifecycle,
-        methods=methods,
-        memory=memory,
-        margin=margin,
-        time=time,
-        time_limit=time_limit,
-        seed=seed,
-    )
+    attachments = tuple(Attachment(a) for a in settings.pop("attachments", ()))
+    request = WeighRequest(environments=environments, attachments=attachments, **settings)
     return run(weighed(request), results=results, force=force, progress=progress)
 
 
@@ -138,7 +109,6 @@ class WeighRequest:
     instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are given.
     attachments: each environment is measured with each of these attachments that it supports.
     mpi: whether to start the command by mpirun, one process per rank.
-    image: image of all environments.
     lifecycle: checkpoint or migrate, with its keys: migrate:load=idle,bandwidth=1GiB/s; instead of workloads
         or a command, which then have no ranks, instances, attachments and mpi.
     methods: of the lifecycle; lists as on the command line. All that a backend offers if empty.

@@ -297,7 +297,11 @@ def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
 
 
 def _factor(speed: float, passes: float) -> Estimate:
-    """passes: how often the bytes go the way, for example to a file and back."""
+    """Return the expected speed of a move in bytes per second.
+
+    speed: measured, of one copy.
+    passes: how often the bytes are copied: twice if they are written to a file and read back.
+    """
     return Estimate(speed / (8 * passes), speed / (2 * passes), speed / passes)
 
 

@@ -88,13 +88,11 @@ class MoveResult:
 
 
 def plan_checkpoint(instance: str, to: Path, how: How) -> MovePlan:
-    """Return what is expected of a checkpoint."""
     host = LocalHost()
     return planned(host, find_external(host, instance), _directory(to), how, CHECKPOINT)
 
 
 def plan_migrate(instance: str, to: str, how: How) -> MovePlan:
-    """Return what is expected of a move."""
     host = LocalHost()
     external = find_external(host, instance)
     external.inspect(host)

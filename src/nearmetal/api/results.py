@@ -45,7 +45,6 @@ class Results:
 
     @property
     def directory(self) -> Path:
-        """The path of the results directory."""
         return self.stored.path
 
     @property

@@ -14,9 +14,8 @@ from ..lifecycle import Method
 from ..model.keys import ValueMistake, ValueType, did_you_mean, keys_of
 from ..model.study import ApplicationWorkload, EventSubject, KernelWorkload, Study, Workload
 from ..node.machine import hardware_of
-from ..study_file.catalog import KnownApplication, ParamType
+from ..study_file.catalog import KnownApplication, ParamType, subject_facts, subject_names
 from ..study_file.workloads.methods import METHOD
-from ..study_file.workloads.subjects import subject_facts, subject_names
 from ..units import UnitError
 from ..workloads.applications.registry import application_names, metric_names, needs_storage, parameters
 from ..workloads.parameter import AUTO, Kind

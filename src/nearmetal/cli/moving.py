@@ -113,7 +113,6 @@ def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:
 
 
 def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
-    """Yield the lines of a prediction."""
     yield f"{plan.action} {plan.instance} to {plan.target}: {plan.memory / 2**20:.0f} MiB of memory"
     if plan.free is not None:
         yield f"the images need up to that much; {plan.free / 2**30:.1f} GiB are free"
@@ -137,7 +136,6 @@ def _range(e: Estimate, scale: float, unit: str) -> str:
 
 
 def restore_lines(plan: moving.RestorePlan) -> Iterator[str]:
-    """Yield the lines about a restore that is not made."""
     verdict = "would fail" if plan.prevented else "nothing known prevents it"
     yield f"restore {plan.instance} from {plan.directory}: {verdict}"
     for finding in plan.findings:
@@ -212,7 +210,6 @@ def _show(done: moving.MoveResult, *, json: bool) -> None:
 
 
 def result_lines(done: moving.MoveResult) -> Iterator[str]:
-    """Yield the lines of a result, with the prediction beside it."""
     plan = done.plan
     predicted = plan.chosen if isinstance(plan, moving.MovePlan) else plan.prediction
     now = f"runs now as {done.now}" if done.now else "it has ended"

@@ -45,7 +45,6 @@ def _options() -> dict[str, TyperOption]:
 
 
 def _takes_next(word: str, own: dict[str, TyperOption]) -> bool:
-    """Return whether the word is an option whose value is the next word."""
     return word in own and not own[word].is_flag
 
 

@@ -291,10 +291,7 @@ class Accounted(Protocol):
     """
 
     def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
-        """Make the control groups until exit; empty if none can be made.
-
-        request: the request of any of those instances.
-        """
+        """Make the control groups until exit; empty if none can be made."""
 
 
 @runtime_checkable

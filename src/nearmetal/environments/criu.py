@@ -9,7 +9,6 @@ import shlex
 import signal
 import socket
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,15 +19,14 @@ from ..host import Host, Process
 from ..host.processes import labelled as processes
 from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
-from ..model.environments.image import HOST
 from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import check_images, first_error, statistics_of
-from .moving import Criu, Dump, Restore
+from .moving import Criu, Dump
 from .program import log_failure, read_pid
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
-"""The methods of a backend whose dump_command() and restored() take all options of CRIU."""
+"""The methods of a backend whose dump_command() and restoring() take all options of CRIU."""
 ADDRESS = "127.0.0.1"
 """Where the processes of CRIU on both sides of a checkpoint meet."""
 SECONDS = 300.0
@@ -64,18 +62,23 @@ def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str
     return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
 
 
+def runtime_options(dump: Dump) -> list[str]:
+    """Return the options of `runc checkpoint` or `crun checkpoint` for a dump."""
+    words = ["--pre-dump"] if dump.round else []
+    if dump.previous is not None:
+        words += ["--parent-path", os.path.relpath(dump.previous, dump.images)]
+    if dump.server is not None:
+        words += ["--page-server", f"{ADDRESS}:{dump.server}"]
+    if dump.ready is not None:
+        words += ["--lazy-pages", "--status-fd", str(dump.ready)]
+    return words
+
+
 def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     """Return the command line that restores from a directory, and stays."""
-    where = [
-        "--images-dir",
-        str(images),
-        "--log-file",
-        RESTORE_LOG,
-        "-v2",
-        "--pidfile",
-        str(images / PID_FILE),
-    ]
-    return [*criu.argv, "restore", *where, *WHOLE, *more]
+    words = ["--images-dir", str(images), "--log-file", RESTORE_LOG, "-v2"]
+    words += ["--pidfile", str(images / PID_FILE)]
+    return [*criu.argv, "restore", *words, *WHOLE, *more]
 
 
 def script(argv: Sequence[str], directory: Path) -> Path:
@@ -116,23 +119,6 @@ def refuses(
             remedy="take share out of the environment",
         )
     return None
-
-
-def refuses_image(environment: Environment) -> Unavailable | None:
-    """Return why an instance that has only its root for itself cannot be checkpointed in an image."""
-    if environment.image == HOST:
-        return None
-    return Unavailable(reason="without a PID namespace only image host is restored", remedy=f"image: {HOST}")
-
-
-def alone(enter: Sequence[str], argv: Sequence[str]) -> list[str]:
-    """Return the command line that starts argv inside without a caller.
-
-    enter: words in front of a command, among them those of nm-box.
-    """
-    words = list(enter)
-    words.insert(words.index("--by-init") + 1, "--detached")
-    return [*words, *argv]
 
 
 def external_mounts(mountinfo: str, *, own_network: bool) -> tuple[str, ...]:
@@ -347,28 +333,25 @@ def await_reaped(held: Sequence[int], seconds: float) -> None:
             left.pop()
 
 
-class RestoresByCriu(ABC):
-    """Common part of the backends that implement moving.Checkpoints: a restore in one step, and a dump in the
-    network namespace of the machine."""
+class RestoresByCriu:
+    """Common part of the backends that implement moving.Checkpoints."""
+
+    checkpoints_by: tuple[Method, ...] = METHODS
+
+    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
+        """See moving.Checkpoints."""
+        words = instance.command(argv)
+        words.insert(words.index("--by-init") + 1, "--detached")
+        return words
+
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """See moving.Checkpoints. An interrupted CRIU lets the processes go on by itself."""
+        del host, tools, request, instance
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """See moving.HoldsConnections."""
         del request
         return ()
-
-    @abstractmethod
-    def restoring(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-    ) -> AbstractContextManager[Restore]:
-        """See moving.Checkpoints."""
-
-    @contextmanager
-    def restored(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest, images: Path
-    ) -> Iterator[Instance]:
-        """See moving.Checkpoints."""
-        with self.restoring(host, tools, criu, request) as restore, restore(images) as instance:
-            yield instance
 
 
 def restorer(

@@ -152,13 +152,11 @@ def memory_sent(images: Path, method: Method) -> int:
 
 
 def made(directory: Path) -> Path:
-    """Make a directory, and return it."""
     directory.mkdir()
     return directory
 
 
 def image_bytes(directory: Path) -> int:
-    """Return the bytes of all images below a directory."""
     return sum(file.stat().st_size for file in directory.rglob("*.img") if not file.is_symlink())
 
 

@@ -100,24 +100,10 @@ class Checkpoints(Protocol):
         Raises RunError.
         """
 
-    def restored(
-        self,
-        host: Host,
-        tools: Tools,
-        criu: Criu,
-        request: InstanceRequest,
-        images: Path,
-    ) -> AbstractContextManager[Instance]:
-        """Do restoring(), and restore an instance until exit.
-
-        Raises RunError.
-        """
-
 
 @runtime_checkable
 class HoldsConnections(Checkpoints, Protocol):
-    """Further interface of such backends whose checkpoints hold TCP connections
-    (InstanceRequest.connections).
+    """Extra interface of backends whose checkpoints contain TCP connections (InstanceRequest.connections).
 
     restored_at: attachments whose instances are restored at another seat of their network, with the MAC and
         address of the seat where they were.

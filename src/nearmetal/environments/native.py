@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -46,7 +46,6 @@ class Native(criu_of.RestoresByCriu):
 
     name = "native"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
-    checkpoints_by = criu_of.METHODS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)
@@ -64,18 +63,15 @@ class Native(criu_of.RestoresByCriu):
     def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
         return control_groups(request, ACCOUNTS)
 
-    checkpoints_by = criu_of.METHODS
-
     restored_at = frozenset[Attachment]()
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See moving.Checkpoints."""
-        return criu_of.refuses(host, environment) or criu_of.refuses_image(environment)
-
-    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """See moving.Checkpoints."""
-        assert isinstance(instance, BoxInstance)
-        return criu_of.alone((*instance.enter, "--"), argv)
+        refused = criu_of.refuses(host, environment)
+        if refused is None and environment.image != HOST:
+            reason = "without a PID namespace only image host is restored"
+            return Unavailable(reason=reason, remedy=f"image: {HOST}")
+        return refused
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
@@ -83,9 +79,6 @@ class Native(criu_of.RestoresByCriu):
         """See moving.Checkpoints."""
         del tools
         return criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
-
-    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See moving.Checkpoints."""
 
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest

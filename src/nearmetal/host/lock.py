@@ -25,12 +25,9 @@ from ..errors import BusyError, RunError
 class RunInfo:
     """A run, as recorded in the lock file.
 
-    pid: process of the run.
     born: start time of the process in clock ticks since boot. It distinguishes the process from a later one
         with the same pid.
-    run: label of the run.
     since: when the run took the lock, in Unix seconds.
-    command: command line of the run.
     group: runs of the same group may measure at the same time; "" for a run that does not.
     """
 
@@ -79,7 +76,6 @@ SHARED = Path("/run/lock")
 
 
 def lock_path() -> Path:
-    """Return the path of the lock of this machine."""
     return lock_in(everyone=SHARED.is_dir() and bool(SHARED.stat().st_mode & stat.S_IWOTH))
 
 

@@ -13,7 +13,6 @@ def failure(
 ) -> NearmetalError:
     """Return the error of a program that failed while it worked on an image.
 
-    name: name of the image.
     what: the step that failed, as text.
     """
     if FULL in output:

@@ -68,10 +68,7 @@ def require_image(host: Host, store: ImageStore, name: str, own: Mapping[str, Im
 def no_image(
     host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition], file: str
 ) -> str | None:
-    """Return in one line why no instance can use this image; None if one can.
-
-    file: file of the study.
-    """
+    """Return in one line why no instance can use this image; None if one can."""
     if find_image(host, store, name, own) is not None:
         return None
     names = known_names(store, own)

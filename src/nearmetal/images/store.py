@@ -162,7 +162,6 @@ class ImageStore:
         return image
 
     def point(self, name: str, key: str) -> None:
-        """Make the name point to this entry."""
         file = self._name(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         aside = file.with_name(f".{file.name}.{os.getpid()}")

@@ -261,7 +261,6 @@ def _ini_line(
 
 
 def _at(line: str, value: str, mark: Mark, name: str = "") -> Scalar:
-    """Return a value with its position in the line."""
     at = line.find(value, line.find(f"{name}=") + len(name) + 1)
     return Scalar(mark=Mark(mark.line, at + 1 if at >= 0 else mark.column), text=_unquoted(value), plain=True)
 

@@ -31,7 +31,6 @@ several."""
 class InstalledMpi:
     """An installed MPI.
 
-    mpirun: path.
     mpicc: name or path of the compiler wrapper.
     version: major, minor, patch.
     """

@@ -22,7 +22,6 @@ class Bounded(StrEnum):
         return "downtime" if self is Bounded.DOWNTIME else "total time"
 
     def time(self, prediction: Prediction) -> Estimate:
-        """Return this time of a prediction."""
         return prediction.downtime if self is Bounded.DOWNTIME else prediction.total
 
 

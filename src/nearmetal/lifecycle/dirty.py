@@ -27,7 +27,7 @@ class PageSample:
     looks: times of reading in seconds after the first reading, in ascending order, each with the number of
         pages whose content had changed by then.
 
-    Raises ValueError for numbers that cannot be.
+    Raises ValueError for impossible numbers.
     """
 
     memory: int

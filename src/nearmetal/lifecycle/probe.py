@@ -26,7 +26,6 @@ class ProbeTimes:
 class ProbeResult:
     """What a probe saw. All times are in seconds.
 
-    requests: number of requests.
     period: time between two requests.
     lost: number of requests without an answer.
     doubled: number of answers beyond the first of a request, without those that were repeated. They show that

@@ -55,7 +55,6 @@ def steps_within(ends: Sequence[float], begin: float, end: float) -> int:
 def longest_gap(ends: Sequence[float], begin: float, end: float) -> float:
     """Return the longest time between two successive steps that overlaps a time window.
 
-    ends: ends of the steps.
     Raises ValueError if there is no such time: the rank took no step.
     """
     gaps = [b - a for a, b in itertools.pairwise(ends) if b > begin and a < end]

@@ -53,7 +53,6 @@ class MeteredArm:
             yield
 
     def timed_slice(self, workload: str) -> AbstractContextManager[None]:
-        """Count one slice of a workload, inside timed_slices()."""
         return shared_slice(self.network, workload)
 
 

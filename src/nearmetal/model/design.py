@@ -7,7 +7,20 @@ from enum import StrEnum
 
 from ..units import Dimension
 from .environments.placement import RealNodes
-from .keys import COUNT, COUNT_OR_NONE, NAME, SECONDS, SOME_TEXT, TRUTH, ListOf, key, one_of, quantity, whole
+from .keys import (
+    COUNT,
+    COUNT_OR_NONE,
+    NAME,
+    SECONDS,
+    SOME_TEXT,
+    TRUTH,
+    ListOf,
+    key,
+    key_or,
+    one_of,
+    quantity,
+    whole,
+)
 
 
 class Mpi(StrEnum):
@@ -82,54 +95,43 @@ class Design:
             optional=True,
         )
     )
-    margin: float = field(
-        default=MARGIN,
-        metadata=key(
-            quantity(Dimension.SHARE, 0, 1, open_ends=True),
-            "time-equivalent overhead that matters; fixed before data",
-            "3 %",
-            always=True,
-        ),
+    margin: float = key_or(
+        MARGIN,
+        quantity(Dimension.SHARE, 0, 1, open_ends=True),
+        "time-equivalent overhead that matters; fixed before data",
+        "3 %",
+        always=True,
     )
-    confidence: float = field(
-        default=CONFIDENCE,
-        metadata=key(quantity(Dimension.SHARE, 0.5, 0.9999), "of every interval", "95 %", always=True),
+    confidence: float = key_or(
+        CONFIDENCE, quantity(Dimension.SHARE, 0.5, 0.9999), "of every interval", "95 %", always=True
     )
-    mode: Mode = field(
-        default=Mode.SLICES,
-        metadata=key(
-            one_of(Mode),
-            "slices: all instances are running and take turns in short time shares; "
-            "plain: one trial after the other",
-            "slices",
-            always=True,
-        ),
+    mode: Mode = key_or(
+        Mode.SLICES,
+        one_of(Mode),
+        "slices: all instances are running and take turns in short time shares; "
+        "plain: one trial after the other",
+        "slices",
+        always=True,
     )
-    expected_blocks: int | None = field(
-        default=None,
-        metadata=key(COUNT, "not used any more: no number of rounds has to be known beforehand", 40),
+    expected_blocks: int | None = key_or(
+        None, COUNT, "not used any more: no number of rounds has to be known beforehand", 40
     )
-    min_blocks: int = field(
-        default=0,
-        metadata=key(
-            COUNT_OR_NONE,
-            "no verdict before so many rounds; the first is possible after 8 anyway",
-            12,
-            always=True,
-        ),
+    min_blocks: int = key_or(
+        0,
+        COUNT_OR_NONE,
+        "no verdict before so many rounds; the first is possible after 8 anyway",
+        12,
+        always=True,
     )
-    max_blocks: int = field(default=1000, metadata=key(COUNT, "stop after so many rounds", 200, always=True))
-    max_time: float | None = field(
-        default=None,
-        metadata=key(SECONDS, "stop after so much time; without end if omitted", "90 s", "1h30m"),
+    max_blocks: int = key_or(1000, COUNT, "stop after so many rounds", 200, always=True)
+    max_time: float | None = key_or(
+        None, SECONDS, "stop after so much time; without end if omitted", "90 s", "1h30m"
     )
-    target_width: float | None = field(
-        default=None,
-        metadata=key(
-            quantity(Dimension.SHARE, 0, 1, open_ends=True),
-            "go on until every half-width is below this; until every figure has a verdict if omitted",
-            "0.5 %",
-        ),
+    target_width: float | None = key_or(
+        None,
+        quantity(Dimension.SHARE, 0, 1, open_ends=True),
+        "go on until every half-width is below this; until every figure has a verdict if omitted",
+        "0.5 %",
     )
     seed: int = field(
         metadata=key(
@@ -139,119 +141,94 @@ class Design:
             optional=True,
         )
     )
-    warm_up: int = field(
-        default=1,
-        metadata=key(COUNT_OR_NONE, "runs thrown away at the start of each instance", 1, always=True),
+    warm_up: int = key_or(1, COUNT_OR_NONE, "runs thrown away at the start of each instance", 1, always=True)
+    runs: int = key_or(1, COUNT, "runs per instance, in mode plain", 1, always=True)
+    slices: int | None = key_or(
+        None,
+        COUNT,
+        "time shares per kernel and instance, in mode slices; if omitted, as many as fill the round,"
+        " more of noisy kernels",
+        8,
     )
-    runs: int = field(default=1, metadata=key(COUNT, "runs per instance, in mode plain", 1, always=True))
-    slices: int | None = field(
-        default=None,
-        metadata=key(
-            COUNT,
-            "time shares per kernel and instance, in mode slices; if omitted, as many as fill the round,"
-            " more of noisy kernels",
-            8,
-        ),
+    starts: Starts = key_or(
+        Starts.TOGETHER,
+        one_of(Starts),
+        "how the instances of one environment are started and stopped: together, side by side at one"
+        " moment; in-turn, one after the other",
+        "in-turn",
+        always=True,
     )
-    starts: Starts = field(
-        default=Starts.TOGETHER,
-        metadata=key(
-            one_of(Starts),
-            "how the instances of one environment are started and stopped: together, side by side at one"
-            " moment; in-turn, one after the other",
-            "in-turn",
-            always=True,
-        ),
+    profile: bool = key_or(
+        False,
+        TRUTH,
+        "have every MPI rank say where its time went and what it sent to whom",
+        True,
+        always=True,
     )
-    profile: bool = field(
-        default=False,
-        metadata=key(
-            TRUTH, "have every MPI rank say where its time went and what it sent to whom", True, always=True
-        ),
+    perf_events: bool = key_or(
+        True,
+        TRUTH,
+        "have every rank count cycles, instructions, cache and TLB misses, where the kernel lets"
+        " those of every environment",
+        False,
+        always=True,
     )
-    perf_events: bool = field(
-        default=True,
-        metadata=key(
-            TRUTH,
-            "have every rank count cycles, instructions, cache and TLB misses, where the kernel lets"
-            " those of every environment",
-            False,
-            always=True,
-        ),
+    sample_every: float = key_or(
+        1.0,
+        quantity(Dimension.TIME, 0.1, 10),
+        "time between two samples of the counters of node and instances: 100 ms to 10 s",
+        "100 ms",
+        always=True,
     )
-    sample_every: float = field(
-        default=1.0,
-        metadata=key(
-            quantity(Dimension.TIME, 0.1, 10),
-            "time between two samples of the counters of node and instances: 100 ms to 10 s",
-            "100 ms",
-            always=True,
-        ),
+    instance_counters: bool = key_or(
+        False,
+        TRUTH,
+        "keep what every instance counts over the timed runs of programs, a guest by its own"
+        " kernel: CPU time by kind, memory, blocks, interrupts, context switches",
+        True,
+        always=True,
     )
-    instance_counters: bool = field(
-        default=False,
-        metadata=key(
-            TRUTH,
-            "keep what every instance counts over the timed runs of programs, a guest by its own"
-            " kernel: CPU time by kind, memory, blocks, interrupts, context switches",
-            True,
-            always=True,
-        ),
+    mpi: Mpi | None = key_or(
+        None,
+        one_of(Mpi),
+        "which MPI starts the ranks, the kernels compiled for it; the one that mpirun is if omitted",
+        "openmpi",
+        "mpich",
     )
-    mpi: Mpi | None = field(
-        default=None,
-        metadata=key(
-            one_of(Mpi),
-            "which MPI starts the ranks, the kernels compiled for it; the one that mpirun is if omitted",
-            "openmpi",
-            "mpich",
-        ),
+    reach: Reach = key_or(
+        Reach.AGENT,
+        one_of(Reach),
+        "how mpirun reaches instances: agent: enters them; ssh: an sshd in each, with keys of the run alone",
+        "ssh",
+        always=True,
     )
-    reach: Reach = field(
-        default=Reach.AGENT,
-        metadata=key(
-            one_of(Reach),
-            "how mpirun reaches instances: agent: enters them; ssh: an sshd in each, with keys of the"
-            " run alone",
-            "ssh",
-            always=True,
-        ),
+    single_copy: SingleCopy = key_or(
+        SingleCopy.NONE,
+        one_of(SingleCopy),
+        "long messages in shared memory: none: through a segment; cma: one copy by"
+        " process_vm_readv, which every instance must allow",
+        "cma",
+        always=True,
     )
-    single_copy: SingleCopy = field(
-        default=SingleCopy.NONE,
-        metadata=key(
-            one_of(SingleCopy),
-            "long messages in shared memory: none: through a segment; cma: one copy by"
-            " process_vm_readv, which every instance must allow",
-            "cma",
-            always=True,
-        ),
+    nodes: RealNodes | None = key_or(
+        None,
+        RealNodes,
+        "machines that are the nodes of the placements, reached by ssh; without it they are emulated",
+        {"inventory": "hosts.yaml", "names": ["node1", "node2"], "interface": "eth0"},
     )
-    nodes: RealNodes | None = field(
-        default=None,
-        metadata=key(
-            RealNodes,
-            "machines that are the nodes of the placements, reached by ssh; without it they are emulated",
-            {"inventory": "hosts.yaml", "names": ["node1", "node2"], "interface": "eth0"},
-        ),
-    )
-    primary: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(SOME_TEXT),
-            "workload.metric names of a confirmatory study; exploratory if omitted",
-            ["cg.rate"],
-        ),
+    primary: tuple[str, ...] = key_or(
+        (),
+        ListOf(SOME_TEXT),
+        "workload.metric names of a confirmatory study; exploratory if omitted",
+        ["cg.rate"],
     )
 
-    estimand: Estimand = field(
-        default=Estimand.THESE,
-        metadata=key(
-            one_of(Estimand),
-            "what verdicts hold for if rounds run on several nodes: these-nodes, or nodes-like-these, of"
-            " which these are a sample",
-            "nodes-like-these",
-        ),
+    estimand: Estimand = key_or(
+        Estimand.THESE,
+        one_of(Estimand),
+        "what verdicts hold for if rounds run on several nodes: these-nodes, or nodes-like-these, of"
+        " which these are a sample",
+        "nodes-like-these",
     )
 
     @property

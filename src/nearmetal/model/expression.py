@@ -18,7 +18,6 @@ LIMIT = 3.0
 class Match:
     """A match of a regular expression.
 
-    text: the whole match.
     group: text matched by the first group; None if the group did not participate.
     cut: the complete number, if the group matched only a part of its digits; otherwise empty.
     """

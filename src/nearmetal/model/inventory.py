@@ -18,10 +18,7 @@ MOST = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class InventoryNode:
-    """One machine.
-
-    name: its name in results.
-    """
+    """One machine."""
 
     name: str
     address: str = key_or(

@@ -181,7 +181,6 @@ def _some_text(value: object) -> str:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """Read a text, or a list of texts."""
     texts = tuple(_some_text(v) for v in (value if isinstance(value, list) else [value]))
     if not texts:
         raise ValueMistake("a value is missing here")

@@ -69,7 +69,6 @@ class CellNodes:
 
     @property
     def other(self) -> Estimand:
-        """The estimand that is not that of the verdict."""
         return Estimand.ALIKE if self.estimand is Estimand.THESE else Estimand.THESE
 
 

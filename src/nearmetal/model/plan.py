@@ -46,7 +46,6 @@ class TrialSpec:
 
     id: '<block>.<arm>', with '.aa' appended for the A/A arm.
     aa: whether this is the second run of the baseline.
-    arm: name of the arm.
     """
 
     id: str
@@ -104,7 +103,8 @@ class Plan:
 
 
 def blocks_in_order(whole: Collection[int], missing: Collection[int]) -> int:
-    """Return the number of the last block that an analysis may use: no block up to it is still to be run.
+    """Return the number of the last block that an analysis may use: all blocks up to it are complete or were
+    given up.
 
     An analysis that also used later blocks would prefer those that ended early.
     whole: numbers of the complete blocks.

@@ -126,7 +126,6 @@ class PrintedNumber:
     what: description.
     rounding: largest difference from the exact value. Zero for a count, and half a unit of the last printed
         digit for another number, unless the paper says that it is less precise.
-    text: its digits.
     source: table, figure or section.
     """
 
@@ -363,11 +362,9 @@ class Published:
     claims: tuple[PaperClaim, ...] = ()
 
     def of_part(self, part: str) -> tuple[PublishedFigure, ...]:
-        """Return the figures that belong to one part of a study."""
         return tuple(f for f in self.figures if f.part == part)
 
     def tables_of(self, part: str) -> tuple[PrintedTable, ...]:
-        """Return the tables that belong to one part of a study."""
         return tuple(t for t in self.tables if t.part == part)
 
     def claims_of(self, part: str) -> tuple[PaperClaim, ...]:

@@ -36,6 +36,12 @@ class Interval:
     low: float
     high: float
 
+    @classmethod
+    def around(cls, centre: float, low: float, high: float) -> Interval:
+        """Return the interval with the centre moved to the nearer end if it lies outside. If the ends
+        contradict each other (low > high), the centre stays."""
+        return cls(centre=min(max(centre, low), high) if low <= high else centre, low=low, high=high)
+
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
@@ -157,7 +163,6 @@ class NetworkTrouble:
 class Roof:
     """The upper bound of one metric of one arm.
 
-    words: description.
     value: in the cell's unit.
     share: the arm's median as a fraction of the bound. It exceeds 1 if, for example, a cache serves the
         requests.

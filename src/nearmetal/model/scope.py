@@ -63,12 +63,10 @@ class Scope:
 
     @staticmethod
     def timed(workload: str) -> Scope:
-        """Return the scope of the timed slices or runs of a workload."""
         return Scope(kind=TIMED, name=workload)
 
     @staticmethod
     def instance(host_name: str) -> Scope:
-        """Return the scope of an instance by its host name."""
         return Scope(kind=INSTANCE, name=host_name)
 
     @staticmethod

@@ -66,8 +66,6 @@ class Part:
     places: for each environment of the paper, by the paper's name ('container'), the arm that corresponds to
         it.
     absent: why this part has no study on this machine; '' if it has one.
-    notes: notes for the reader of this part.
-    figures: its charts.
     left_out: what this machine cannot run.
     """
 

@@ -138,7 +138,6 @@ class NotAsked:
 class PartEntry:
     """A part as its series file describes it.
 
-    name: key of the part.
     file: name of its study file; '' for the key of the part and '.yaml'.
     places: for each environment of the paper, the arms that may correspond to it. The first one that the
         machine can run is used. An environment alone stands for its first placement.
@@ -176,16 +175,14 @@ class PartEntry:
         "what belongs to the part and no study file can ask; it is named among what is left out",
         {"a pool of jobs": {"reason": "it needs a batch system"}},
     )
-    figures: tuple[Figure, ...] = field(
-        default=(Figure.OVERHEADS,),
-        metadata=key(
-            ListOf(one_of(Figure)),
-            "charts: overheads; relative, with bars of times and rates relative to the baseline; packing,"
-            " which shows the places called '<n> per node'; curve, a line for each environment over a"
-            " parameter that differs between workloads; ranks, the same over the number of ranks; steps, the"
-            " seconds of each step of an event",
-            ["overheads"],
-        ),
+    figures: tuple[Figure, ...] = key_or(
+        (Figure.OVERHEADS,),
+        ListOf(one_of(Figure)),
+        "charts: overheads; relative, with bars of times and rates relative to the baseline; packing,"
+        " which shows the places called '<n> per node'; curve, a line for each environment over a"
+        " parameter that differs between workloads; ranks, the same over the number of ranks; steps, the"
+        " seconds of each step of an event",
+        ["overheads"],
     )
 
 

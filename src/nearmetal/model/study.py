@@ -130,7 +130,6 @@ class Study:
 
     @property
     def kernels(self) -> tuple[KernelWorkload, ...]:
-        """The workloads that are built-in kernels."""
         return tuple(w for w in self.workloads if isinstance(w, KernelWorkload))
 
     @property
@@ -140,7 +139,6 @@ class Study:
 
     @property
     def applications(self) -> tuple[ApplicationWorkload, ...]:
-        """The workloads that are applications."""
         return tuple(w for w in self.workloads if isinstance(w, ApplicationWorkload))
 
     @property

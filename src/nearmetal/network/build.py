@@ -54,7 +54,6 @@ class Emulation:
 
     link: requested properties of each node's link.
     nodes: network namespace of each node, by name.
-    addresses: addresses of the nodes.
     switch: network namespace of the switch.
     relay: ports that a relay must connect; empty if the kernel connects them itself.
     """

@@ -1,4 +1,4 @@
-"""Devices of the machine for instances: finds, checks and returns them. The worker moves them."""
+"""Finds and checks the network devices of the machine that instances use, and returns them afterwards."""
 
 from __future__ import annotations
 

@@ -47,7 +47,6 @@ def _sockets(kind: socket.SocketKind, one: str, other: str) -> tuple[socket.sock
 
 
 def round_trip(one: str, other: str, address: str) -> float:
-    """Return the median round trip in seconds."""
     near, far = _sockets(socket.SOCK_DGRAM, one, other)
     with near, far:
         far.bind((address, 0))

@@ -90,8 +90,7 @@ class NetworkPlan:
 
 
 def plan_networks(wants: Sequence[NetworkRequest]) -> tuple[NetworkPlan, ...]:
-    """Return the networks in order. Their groups, concatenated, belong to the requests in the order of
-    groups_of().
+    """Return the networks of all requests. Network i serves the requests groups_of(wants)[i].
 
     Raises UsageError for an impossible network: too many addresses or networks, or a subnet that is too
         small.

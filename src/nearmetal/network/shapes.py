@@ -230,7 +230,6 @@ def _bridged(f: Frame, name: str) -> Link:
 
 
 def _stacked(f: Frame, seat: int, kind: str, device: str, key: str, mode: str | int) -> Link:
-    """Return a seat's link on a device in the hub."""
     return replace(f.own(seat, kind), over=device, made_at=HUB, options={key: mode})
 
 

@@ -94,5 +94,4 @@ class Topology:
     report: Mapping[str, str]
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the topology as JSON values for the worker."""
         return asdict(self)

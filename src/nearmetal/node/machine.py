@@ -74,7 +74,6 @@ def cache_directory() -> Path:
 
 
 def image_store() -> ImageStore:
-    """Return the store of this user's images."""
     return ImageStore(cache_directory() / "images")
 
 

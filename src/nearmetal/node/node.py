@@ -51,7 +51,6 @@ class Node:
     networks: by name of the arm and whether it is the A/A arm; only for arms with their own network.
     links: links of emulated nodes; None if no network was built.
     user_namespace: path of the user namespace that all instances share if run without root, else None.
-    software: by image.
     launchers: instances in which the mpirun of an image runs, by image and network namespace.
     launcher_groups: control groups of an mpirun that runs outside all instances; empty if there is none.
     kept: control groups that exist for the whole run, by the label of their instances.

@@ -23,7 +23,6 @@ OWN_SUITE = "debian-mpi"
 def root_of_own_suite(machine: Machine, name: str, stack: ExitStack, progress: Progress) -> Path:
     """Build the image and return a file system file made from it.
 
-    name: name of the environment.
     stack: keeps the image from being removed until it is closed.
 
     Raises UnavailableError if the image cannot be built, or lacks the MPI that the programs were compiled

@@ -194,7 +194,6 @@ def _with_stand_ins(study: Study, rules: Narrowing, offer: MachineOffer, left_ou
 
 
 def _boots(e: Environment, offer: MachineOffer) -> bool:
-    """Return whether the instances of an environment boot its image."""
     chosen = next((s for s in offer.stand_ins.values() if s.backend == e.backend), None)
     return chosen.own_kernel if chosen is not None else offer.own_kernel(e.backend)
 

@@ -99,10 +99,6 @@ class Trials(Sequence[TrialRecord]):
         places = array("q", [n for h in heads for n in (h.file, h.line, h.offset, h.length)])
         return StoredLines(files=self.files, places=places)
 
-    def some(self, which: Iterable[int]) -> Trials:
-        """Return the records with these indexes, in this order."""
-        return Trials(self.files, [self.heads[at] for at in which], 0)
-
 
 @dataclass(frozen=True, kw_only=True)
 class StoredLines:

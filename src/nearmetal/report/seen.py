@@ -28,7 +28,6 @@ MOST_KEPT = 4096
 class CounterLine:
     """The values of one counter of one scope. None means unavailable.
 
-    name: the scope and the counter.
     baseline: median over trials of the baseline.
     arm: median over trials of the arm.
     median_block: value in the arm's trial of the cell's median block.
@@ -99,7 +98,6 @@ class RecordIndex:
         return self._looked_at[arm]
 
     def trial(self, arm: str, block: int) -> TrialRecord | None:
-        """Return the good trial of an arm in a block, or None if there is none."""
         at = self._places.get(arm, {}).get(block)
         return None if at is None else self._read(at)
 

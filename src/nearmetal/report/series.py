@@ -111,7 +111,6 @@ def scale_text(scale: Scale | None) -> str:
 
 
 def series_text(series: Series, results: Sequence[PartResult], paper: Published | None) -> str:
-    """Return the summary of a series as text for a terminal."""
     return "\n\n".join([series.title, _answer(results), *map(text_of, sheet(series, results, paper))])
 
 

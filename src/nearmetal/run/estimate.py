@@ -45,7 +45,6 @@ class RunEstimate:
         return self.rehearsal_seconds + early + self.late_blocks * self.late_seconds
 
     def mean_seconds(self, blocks: int) -> float:
-        """Return the mean seconds of the first `blocks` blocks."""
         late = min(self.late_blocks, max(0, blocks - FIXED_FROM)) if self.late_blocks else 0
         return ((blocks - late) * self.block_seconds + late * self.late_seconds) / blocks
 
@@ -89,7 +88,7 @@ def _with_early_verdicts(
 ) -> RunEstimate:
     """Return the estimate of a study whose emulated guests drop out at the first look.
 
-    kept: names of the other arms.
+    kept: names of the arms that stay until the end.
     block, rehearsal: seconds of a block with all arms, and until the end of block 0.
     left: seconds for all blocks; None without a time budget.
     """

@@ -92,7 +92,6 @@ class KernelResult:
         return self.work / self.seconds / 1e6 if self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the fields for --json."""
         out = asdict(replace(self, profile=())) | ({} if self.mops is None else {"mops": self.mops})
         del out["profile"]
         if self.profile:

@@ -23,7 +23,6 @@ POLL = 0.2
 class WorkerSeen:
     """One worker.
 
-    run: its label.
     node: name of its node.
     held: whether it runs, as far as is known.
     rehearsed: whether it has rehearsed the study, so that it may run blocks.

@@ -73,7 +73,7 @@ class LaunchProfile:
 def parse_profile(text: str) -> LaunchProfile:
     """Parse one profile.<rank>.json.
 
-    Raises TrialFailedError for anything else.
+    Raises TrialFailedError if the text is no profile.
     """
     try:
         return _launch(json.loads(text))

@@ -46,7 +46,6 @@ def _grown(series: Series, windows: Sequence[Window], *, falls: bool) -> float |
 
 
 def _mean(series: Series, windows: Sequence[Window]) -> float | None:
-    """Return the mean over the time of all windows."""
     area = whole = 0.0
     for begin, end in windows:
         ends = _at(series, begin), _at(series, end)

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from .. import plugins
+from ..errors import UsageError
 from ..model.environments.image import ImageDefinition
 from ..model.keys import did_you_mean
-from ..model.study import ApplicationWorkload, Study
+from ..model.study import ApplicationWorkload, Study, SubjectFacts
+from ..model.workloads.base import KERNELS, PROGRAMS
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
 #: The key in Catalog.metrics of the metrics that every command has.
@@ -72,7 +75,6 @@ class ParamType:
     """The type of a parameter, parsed from its text in a Catalog.
 
     dimension: dimension of its numbers; None if it accepts no numbers.
-    words: words that it accepts.
     text: whether it accepts any text.
     """
 
@@ -149,3 +151,19 @@ class ParamType:
         if self.dimension is Dimension.COUNT:
             either.append({"type": "integer", "minimum": 1})
         return either[0] if len(either) == 1 else {"anyOf": either}
+
+
+def subject_names() -> tuple[str, ...]:
+    """Return the names of all subjects that a study file can name, in alphabetical order, without loading
+    them."""
+    return tuple(name for name in plugins.points(plugins.SUBJECTS) if name not in (KERNELS, PROGRAMS))
+
+
+def subject_facts(name: str) -> SubjectFacts:
+    """Return the facts that a subject declares about itself.
+
+    Raises UsageError if there is none with this name, or if it does not load.
+    """
+    found = plugins.load_class(plugins.SUBJECTS, name, "subject", UsageError)
+    facts: SubjectFacts = next(facts for facts in found.facts if facts.name == name)
+    return facts

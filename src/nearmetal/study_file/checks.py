@@ -28,8 +28,8 @@ from .environments.attachments import check_attachment
 from .environments.backends import backends_that, capabilities_of, is_bare
 from .environments.guest import check_guest
 from .environments.storage import check_storage
-from .problems import Path, Problems
-from .tree import Located, MapNode, Node, mark_of
+from .problems import Path
+from .tree import Located, MapNode
 
 
 def usable(section: Environment, place: Placement) -> bool:
@@ -208,7 +208,6 @@ def _cpu_twice(section: Placement) -> bool:
 
 
 def check_named_workloads(section: Environment, found: Located, workloads: Sequence[str]) -> None:
-    """Check the names of the workloads that an environment runs, if it does not run all."""
     for number, name in enumerate(section.workloads):
         at: Path = ("workloads", number)
         if name not in workloads:
@@ -217,36 +216,26 @@ def check_named_workloads(section: Environment, found: Located, workloads: Seque
             found.mistake(at, f'workload "{name}" given twice')
 
 
-def check_beside(
-    section: Environment,
-    node: Node,
-    path: Path,
-    mode: Mode,
-    catalog: Catalog | None,
-    problems: Problems,
-) -> None:
+def check_beside(section: Environment, found: Located, mode: Mode, catalog: Catalog | None) -> None:
     """Check the backend of a companion, and that its arm runs alone on the machine."""
     if section.beside is None:
         return
-    at: Path = ("beside", "backend")
-    if section.beside.backend is None:
-        _check_lodger(section.beside, node, path, problems)
-    elif catalog is not None and section.beside.backend not in catalog.backends:
-        what = f'unknown backend "{section.beside.backend}"'
-        what += did_you_mean(section.beside.backend, catalog.backends)
-        problems.add(mark_of(node, at), path + at, what)
+    backend = section.beside.backend
+    if backend is None:
+        _check_lodger(section.beside, found)
+    elif catalog is not None and backend not in catalog.backends:
+        what = f'unknown backend "{backend}"{did_you_mean(backend, catalog.backends)}'
+        found.mistake(("beside", "backend"), what)
     if mode is not Mode.PLAIN:
-        at = ("beside",)
         what = (
             "in mode slices all environments run at once, and it would disturb the others; write mode: plain"
         )
-        problems.add(mark_of(node, at, key=True), path + at, what)
+        found.mistake(("beside",), what, key=True)
 
 
-def _check_lodger(section: Companion, node: Node, path: Path, problems: Problems) -> None:
+def _check_lodger(section: Companion, found: Located) -> None:
     """Check that a companion in an instance of the arm has no limits and CPUs, which are the instance's."""
     for key, given in (("limits", section.limits != Limits()), ("cpus", bool(section.cpus))):
         if given:
-            at: Path = ("beside", key)
             what = "without a backend of its own it runs in the environment's first instance; write backend"
-            problems.add(mark_of(node, at, key=True), path + at, what)
+            found.mistake(("beside", key), what, key=True)

@@ -34,7 +34,6 @@ BASELINE = Key(
 
 
 def design_section() -> type[Section]:
-    """Return the section with the keys of a design."""
     from .sections import section_of
 
     return section_of(Design, first={BASELINE.name: BASELINE})

@@ -89,7 +89,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         for key, found in top.each("environments"):
             environment = environments[key]
             if environment is not None:
-                check_beside(environment, found.node, found.path, design.mode, catalog, problems)
+                check_beside(environment, found, design.mode, catalog)
         check_design(design, design_entry, environments, workloads, catalog)
         check_real_nodes(design, top, placements, environments, workloads)
     frame = frame_of(top, head.name if head else "", placements, environments, design)

@@ -80,14 +80,12 @@ def _definitions(models: Sequence[type[BaseModel]]) -> Schema:
 
 
 def one_schema(model: type[BaseModel], title: str) -> Schema:
-    """Return the schema of files that one model describes."""
     defs = _definitions([model])
     top: Schema = defs.pop(model.__name__)
     return {"$schema": DRAFT, **top, "title": title, "$defs": defs}
 
 
 def _kernel(general: Schema, name: str, catalog: Catalog) -> Schema:
-    """Return the schema of a workload with this kernel."""
     out = _own_keys(general, "kernel", name, catalog.kernels[name])
     known = catalog.metrics.get(name)
     if known:

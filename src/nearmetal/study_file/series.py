@@ -19,7 +19,7 @@ from .catalog import Catalog, KnownApplication
 from .load import load_text
 from .problems import Path, Problems
 from .schema import Schema, one_schema
-from .tree import Located, MapNode, mark_of, read_tree
+from .tree import Located, read_tree
 from .validate import read
 from .workloads.entries import metrics_of
 
@@ -51,8 +51,8 @@ def load_series(
     Raises StudyError if a file has mistakes or is missing, OSError if the series file cannot be read.
     """
     problems = Problems(name_of(SERIES_FILE))
-    root = read_tree(text_of(SERIES_FILE), problems)
-    head = read(SeriesFile, Located(node=root, path=(), problems=problems))
+    top = Located(node=read_tree(text_of(SERIES_FILE), problems), path=(), problems=problems)
+    head = read(SeriesFile, top)
     found: list[StudyProblem] = []
     studies: dict[str, Study] = {}
     table = ""
@@ -60,28 +60,26 @@ def load_series(
         catalog = _with_imports(catalog, head.narrow.imports)
         lenient = _without_placing(catalog, head.narrow.optional)
         for entry in head.parts:
-            at: Path = ("parts", entry.name)
-            text = _text(text_of, entry.file or f"{entry.name}.yaml", root, (*at, "file"), problems)
+            file = entry.file or f"{entry.name}.yaml"
+            text = _text(text_of, file, top, ("parts", entry.name, "file"))
             if text is None:
                 continue
             try:
-                studies[entry.name] = load_text(
-                    text, name_of(entry.file or f"{entry.name}.yaml"), lenient, seed=seed
-                )
+                studies[entry.name] = load_text(text, name_of(file), lenient, seed=seed)
             except StudyError as e:
                 found += e.problems
         for entry in head.parts:
             if entry.name in studies:
-                _check_part(entry, studies[entry.name], root, catalog, problems)
-        _check_head(head, root, problems)
-        _check_names(studies, root, problems)
-        _check_rules(head, studies, root, catalog, problems)
+                _check_part(entry, studies[entry.name], top, catalog)
+        _check_head(head, top)
+        _check_names(studies, top)
+        _check_rules(head, studies, top, catalog)
         if head.published.endswith(_TOML):
-            table = _text(text_of, head.published, root, ("published",), problems) or ""
+            table = _text(text_of, head.published, top, ("published",)) or ""
             found += table_problems(table, name_of(head.published)) if table else ()
         elif head.published and head.published not in published:
             what = f'no published table "{head.published}" comes with nearmetal; a file of your own ends '
-            problems.add(mark_of(root, ("published",)), ("published",), f"{what}with {_TOML}")
+            top.mistake(("published",), f"{what}with {_TOML}")
     found = [*(problems.error().problems if problems.found else ()), *found]
     if found or head is None:
         raise StudyError(tuple(found))
@@ -98,9 +96,7 @@ def _with_imports(catalog: Catalog, imports: Container[str]) -> Catalog:
     return replace(catalog, no_image=no_image)
 
 
-def _text(
-    text_of: Callable[[str], str], file: str, root: MapNode, at: Path, problems: Problems
-) -> str | None:
+def _text(text_of: Callable[[str], str], file: str, top: Located, at: Path) -> str | None:
     """Return the text of a file; None if it cannot be read, which is a mistake at `at`."""
     try:
         return text_of(file)
@@ -108,7 +104,7 @@ def _text(
         what = f"cannot read {file}: {e.strerror or e}"
     except UnicodeDecodeError:
         what = f"{file} is not UTF-8"
-    problems.add(mark_of(root, at), at, what)
+    top.mistake(at, what)
     return None
 
 
@@ -124,30 +120,30 @@ def _without_placing(catalog: Catalog, optional: Container[str]) -> Catalog:
     return replace(catalog, applications={name: placed(a) for name, a in catalog.applications.items()})
 
 
-def _check_head(head: SeriesFile, root: MapNode, problems: Problems) -> None:
-    if not head.parts and ("parts",) not in problems.unread:
-        problems.add(mark_of(root, ("parts",)), ("parts",), "a series has at least one part")
+def _check_head(head: SeriesFile, top: Located) -> None:
+    if not head.parts and not top.unread("parts"):
+        top.mistake(("parts",), "a series has at least one part")
     whole = 0.0
     for entry in head.parts:
         whole += entry.share
         if whole > 1 + _ROUNDING:
             at: Path = ("parts", entry.name, "share")
             what = f"up to here the shares are {100 * whole:.4g} % of the time, which is above 100 %"
-            problems.add(mark_of(root, at), at, what)
+            top.mistake(at, what)
             return
 
 
-def _check_names(studies: Mapping[str, Study], root: MapNode, problems: Problems) -> None:
+def _check_names(studies: Mapping[str, Study], top: Located) -> None:
     """Check that the results directories of the parts have different names."""
     counted = Counter(s.name for s in studies.values())
     for key, study in studies.items():
         if counted[study.name] > 1:
             at: Path = ("parts", key)
             what = f'several parts have a study called "{study.name}"; write another name into one of them'
-            problems.add(mark_of(root, at, key=True), at, what)
+            top.mistake(at, what, key=True)
 
 
-def _check_part(entry: PartEntry, study: Study, root: MapNode, catalog: Catalog, problems: Problems) -> None:
+def _check_part(entry: PartEntry, study: Study, top: Located, catalog: Catalog) -> None:
     """Check the names of environments and placements in the entry of a part."""
     environments = tuple(e.name for e in study.environments)
     arms = tuple(a.name for a in study.arms())
@@ -157,20 +153,20 @@ def _check_part(entry: PartEntry, study: Study, root: MapNode, catalog: Catalog,
                 at: Path = ("parts", entry.name, "places", word)
                 known = arms if "/" in name else environments
                 what = f'"{name}" is no environment of the study file, with or without one of its placements'
-                problems.add(mark_of(root, at), at, what + did_you_mean(name, known))
+                top.mistake(at, what + did_you_mean(name, known))
     for number, name in enumerate(entry.needs):
         if name not in environments:
             at = ("parts", entry.name, "needs", number)
             what = f'no environment is called "{name}"{did_you_mean(name, environments)}'
-            problems.add(mark_of(root, at), at, what)
+            top.mistake(at, what)
     for figure in entry.figures:
         if why := _no_figure(figure, study, catalog):
             at = ("parts", entry.name, "figures")
-            problems.add(mark_of(root, at), at, f"the chart {figure} shows {why}")
+            top.mistake(at, f"the chart {figure} shows {why}")
     if Figure.PACKING in entry.figures and not packed_places(entry.places):
         at = ("parts", entry.name, "figures")
         what = f'the chart {Figure.PACKING} shows places called "1{PER_NODE}", "2{PER_NODE}"; there are none'
-        problems.add(mark_of(root, at), at, what)
+        top.mistake(at, what)
 
 
 def _no_figure(figure: Figure, study: Study, catalog: Catalog) -> str:
@@ -198,46 +194,42 @@ def packed_places(words: Sequence[str] | Mapping[str, object]) -> tuple[str, ...
     return tuple(w for w in words if w.endswith(PER_NODE) and w.removesuffix(PER_NODE).isdecimal())
 
 
-def _check_rules(
-    head: SeriesFile, studies: Mapping[str, Study], root: MapNode, catalog: Catalog, problems: Problems
-) -> None:
+def _check_rules(head: SeriesFile, studies: Mapping[str, Study], top: Located, catalog: Catalog) -> None:
     # A part with mistakes of its own may have the names that are missing.
-    parts = root.get("parts")
-    whole = isinstance(parts, MapNode) and len(studies) == len(parts.entries)
+    parts = top.get("parts")
+    whole = parts is not None and len(studies) == len(parts.entries)
     workloads = {w.name for s in studies.values() for w in s.applications}
     for number, name in enumerate(head.narrow.optional):
         if whole and name not in workloads:
             at: Path = ("narrow", "optional", number)
             what = f'no application workload is called "{name}"{did_you_mean(name, workloads)}'
-            problems.add(mark_of(root, at), at, what)
+            top.mistake(at, what)
     used = {e.backend for s in studies.values() for e in s.environments}
     for name, preferred in head.narrow.backends.items():
         at = ("narrow", "backends", name)
         if whole and name not in used:
             what = f'no environment has the backend "{name}"{did_you_mean(name, used)}'
-            problems.add(mark_of(root, at, key=True), at, what)
+            top.mistake(at, what, key=True)
         for other in preferred:
             if other not in catalog.backends:
                 what = f'unknown backend "{other}"{did_you_mean(other, catalog.backends)}'
-                problems.add(mark_of(root, at), at, what)
+                top.mistake(at, what)
     images = {e.image for s in studies.values() for e in s.environments}
     for name in head.narrow.imports:
         if whole and name not in images:
             at = ("narrow", "imports", name)
             what = f'no environment has the image "{name}"{did_you_mean(name, images)}'
-            problems.add(mark_of(root, at, key=True), at, what)
+            top.mistake(at, what, key=True)
     known = {e.name for s in studies.values() for e in s.environments}
     for number, name in enumerate(head.narrow.own_backend):
         if whole and name not in known:
             at = ("narrow", "own_backend", number)
-            problems.add(
-                mark_of(root, at), at, f'no environment is called "{name}"{did_you_mean(name, known)}'
-            )
+            top.mistake(at, f'no environment is called "{name}"{did_you_mean(name, known)}')
     for name in head.narrow.containers:
         if whole and name not in known:
             at = ("narrow", "containers", name)
             what = f'no environment is called "{name}"{did_you_mean(name, known)}'
-            problems.add(mark_of(root, at, key=True), at, what)
+            top.mistake(at, what, key=True)
     for study in studies.values():
         own = [e.name for e in study.environments]
         stand_ins = [head.narrow.containers.get(name, name) for name in own]
@@ -245,7 +237,7 @@ def _check_rules(
             other = head.narrow.containers[name]
             if name in own and stand_ins.count(other) > 1:
                 at = ("narrow", "containers", name)
-                problems.add(mark_of(root, at), at, f'two environments of a part would be called "{other}"')
+                top.mistake(at, f'two environments of a part would be called "{other}"')
 
 
 def series_schema() -> Schema:

@@ -72,7 +72,6 @@ Data = None | str | list["Data"] | dict[str, "Data"]
 
 
 def plain_data(node: Node) -> Data:
-    """Return the data of a node without positions."""
     if isinstance(node, Scalar):
         return None if node.null else node.text
     if isinstance(node, ListNode):

@@ -124,7 +124,6 @@ def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Pat
 
 
 def _keys(model: type[BaseModel], loc: Path) -> tuple[str, ...]:
-    """Return the keys that are allowed at a place in the model."""
     found = _model_at(model, loc)
     return tuple(keys_of(found)) if found is not None else ()
 

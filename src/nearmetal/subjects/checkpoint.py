@@ -132,7 +132,6 @@ def copied_record(copied: Sequence[CopyRound]) -> JsonValue:
 
 
 def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
-    """Return the rows of one trial, with a value for each event."""
     return [
         total_row(w, "checkpoint", found),
         event_row(w, "pause", "s", [one.pause for one in found]),

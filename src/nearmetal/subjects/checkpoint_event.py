@@ -217,7 +217,6 @@ class _Course:
         return e.around.destination(self._with_layer("target", request))
 
     def _prepare(self, target: InstanceRequest) -> Restore:
-        """Prepare the destination, and return what restores the instance there."""
         e = self._event
         restoring = self._backend.restoring(e.host, e.tools, e.criu, target)
         with self._phase(Phase.CONNECT) if target.beside else contextlib.nullcontext():
@@ -297,7 +296,6 @@ class _Course:
             self._there.enter_context(server)
 
     def _beside_dump(self) -> Criu:
-        """Return CRIU in the network namespace of the dump."""
         backend, criu = self._backend, self._event.criu
         words = backend.network_of_dump(self._source) if isinstance(backend, HoldsConnections) else ()
         return replace(criu, argv=(*words, *criu.argv))

@@ -43,7 +43,6 @@ class TrialGroup:
         return self.node.study.design
 
     def taking(self, workload: Workload) -> list[Trial]:
-        """Return the trials that run a workload in this block."""
         return [t for t in self.trials if t.takes(workload)]
 
 
@@ -152,8 +151,6 @@ def stays_because(backend: Backend) -> str:
 def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method]) -> str | None:
     """Return why the instances of a backend do not have the method of a workload; None if they do, or if the
     workload names none.
-
-    able: the methods that they do have.
     """
     if workload.method is None or workload.method in able:
         return None

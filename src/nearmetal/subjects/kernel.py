@@ -94,7 +94,6 @@ class KernelJob:
     def slice(self, workload: KernelWorkload, units: int) -> SliceLine:
         """Run one slice.
 
-        units: units of work in the slice.
         Raises TrialFailedError.
         """
         return self.job.slice(self._kernels.index(workload), units)

@@ -34,7 +34,6 @@ def share_of_rank(dirtied: tuple[int, int], ranks: int) -> tuple[int, int]:
     """Return what one rank writes to, in bytes, and how fast, in bytes per second.
 
     It is a page at least. A rate becomes 0, which means as fast as it can, only if it is 0 for all ranks.
-    dirtied: of all ranks together.
     """
     size, rate = dirtied
     return max(getpagesize(), size // ranks), -(-rate // ranks)

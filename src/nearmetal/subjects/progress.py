@@ -13,7 +13,6 @@ _RECORD = struct.Struct("=5Q")
 class ProgramProgress:
     """The record of nm-keeper.
 
-    steps: number of steps.
     passes: how often it has verified all its memory.
     wrong: pages whose content was wrong.
     gap: longest time between two steps, in seconds.

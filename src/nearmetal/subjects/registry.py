@@ -33,7 +33,6 @@ def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list
 
 
 def by_environment(workload: Workload, environment: Environment) -> Workload:
-    """Return a workload as an environment runs it: with the method of the environment."""
     return workload.by(environment.method) if isinstance(workload, EventSubject) else workload
 
 

@@ -9,7 +9,6 @@ from ..node.trial import Trial
 
 
 def sound(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that have not failed."""
     return [t for t in trials if t.sound]
 
 

@@ -56,7 +56,6 @@ def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> I
 
 
 def network_request(arm: Arm, seats: int) -> NetworkRequest:
-    """Return the request for emulated nodes with one seat on each."""
     link = arm.placement.link
     if arm.placement.nodes == 1:
         link = replace(link, delay=0.0)
@@ -129,7 +128,6 @@ class AttachedRank:
 class TcpJob:
     """A job while it runs. Its ranks end on exit of `stack`.
 
-    addresses: of all ranks.
     memory, rate: bytes that each rank holds and writes to, and bytes of pages per second; 0 for as fast as it
         can.
     directory: for the output of the ranks.

@@ -48,7 +48,7 @@ class VerifiedProgram:
     records: tuple[Path, ...]
 
     def progress(self) -> ProgramProgress:
-        """Return how far all its processes are, and the sum of their mistakes."""
+        """Return the progress of the slowest process, and the mistakes of all processes together."""
         every = [read_progress(record) for record in self.records]
         return ProgramProgress(
             steps=min(one.steps for one in every),

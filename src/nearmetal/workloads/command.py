@@ -195,10 +195,7 @@ def value_row(
     reason: str = "",
     parts: Mapping[str, float] | None = None,
 ) -> Row:
-    """Return the row of one value, or a FAILED row with the reason if there is no positive value.
-
-    parts: parts of the value, by kind.
-    """
+    """Return the row of one value, or a FAILED row with the reason if there is no positive value."""
     if value is not None and not (math.isfinite(value) and value > 0):
         # A ratio of such values has no meaning. A time of 0 is below the resolution of the system's clock.
         what = TOO_SHORT if value == 0 and unit == "s" else f"{value:g} {unit} is not a positive number"

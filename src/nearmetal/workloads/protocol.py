@@ -162,15 +162,7 @@ class VerifyLine(
     work: Number
 
 
-class ClosedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="event", tag="closed"):
-    """All ranks have closed their perf events, and have read all tokens."""
-
-
-class OpenedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="event", tag="opened"):
-    """All ranks have opened their perf events again."""
-
-
-Line = ReadyLine | SliceLine | VerifyLine | ClosedLine | OpenedLine
+Line = ReadyLine | SliceLine | VerifyLine
 
 _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _reports = msgspec.json.Decoder(_Report)

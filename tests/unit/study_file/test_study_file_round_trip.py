@@ -46,7 +46,7 @@ from nearmetal.model.study import (
 from nearmetal.model.workloads.event import Extent
 from nearmetal.studies import builtin, names
 from nearmetal.study_file import SCHEMA_LINE, Catalog, dump_study, load_text
-from nearmetal.study_file.workloads.subjects import subject_facts, subject_names
+from nearmetal.study_file.catalog import subject_facts, subject_names
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)

@@ -82,7 +82,6 @@ class OneSide:
 
 
 def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
-    """Return one side of a cell, with the trials of its blocks."""
     blocks = np.asarray(cell.blocks, dtype=np.int64)
     counts = folded.counts[side]
     values = folded.measured[side, (cell.workload, cell.metric)]
@@ -176,7 +175,6 @@ def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:
 
 
 def _mean(values: FloatArray) -> float | None:
-    """Return the mean over the trials that have a value."""
     known = values[~np.isnan(values)]
     return float(np.mean(known)) if known.size else None
 

@@ -52,7 +52,6 @@ class Counts:
     networked: whether the trial has counters of a network.
     rto: smallest retransmission timeout of connections that lost something, in seconds.
     flagged: whether the trial has a flag.
-    disturbance: disturbances by kind.
     counters: counters of timed parts.
     network: network counters of timed parts, and those that indicate trouble.
     counted: by workload, seconds over which its counters ran.

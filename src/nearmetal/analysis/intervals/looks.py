@@ -208,9 +208,7 @@ def look_and_carry(
         looks.append(Look(n=look.n, low=low, high=high))
     if walsh is None or walsh.n != size:
         walsh = Walsh(d)
-    centre = walsh.centre()
-    if low <= high:
-        centre = min(max(centre, low), high)
+    centre = Interval.around(walsh.centre(), low, high).centre
     return Carried(
         looks=tuple(looks),
         low=low,
@@ -239,10 +237,7 @@ def carried_interval(
     for look, level in reversed(list(zip(planned, levels, strict=True))):
         walsh = whole if look.n == size else Walsh(d[: look.n])
         low, high = walsh.narrowed(level, low, high)
-    centre = whole.centre()
-    if low <= high:
-        centre = min(max(centre, low), high)
-    return Interval(centre=centre, low=low, high=high)
+    return Interval.around(whole.centre(), low, high)
 
 
 @lru_cache(maxsize=256)

@@ -59,10 +59,7 @@ def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -
         half = spread * np.sqrt((n - 1) * (c - 1) / (n * (1 - c / (1 + n * g))))
     half[(n < 2) | (c >= 1 + n * g)] = np.inf
     low, high = float(np.max(mean - half)) + anchor, float(np.min(mean + half)) + anchor
-    centre = float(np.mean(x)) + anchor
-    if low <= high:
-        centre = min(max(centre, low), high)
-    return Interval(centre=centre, low=low, high=high)
+    return Interval.around(float(np.mean(x)) + anchor, low, high)
 
 
 def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:

@@ -63,10 +63,7 @@ def sign_interval(d: FloatArray, alpha: float) -> Interval:
         raise ValueError("at least one block without a failure is needed")
     ranks = np.array(_ranks(alpha, -(-n // 256) * 256)[:n])
     low, high = _running_max(d, ranks), -_running_max(-d, ranks)
-    centre = float(np.median(finite))
-    if low <= high:
-        centre = min(max(centre, low), high)
-    return Interval(centre=centre, low=low, high=high)
+    return Interval.around(float(np.median(finite)), low, high)
 
 
 def _running_max(values: FloatArray, ranks: NDArray[np.int64]) -> float:

@@ -39,7 +39,6 @@ class Brackets:
     upper: FloatArray
 
     def of(self, blocks: IntArray | slice | NDArray[np.bool_]) -> Brackets:
-        """Return the brackets of the selected blocks."""
         return Brackets(lower=self.lower[blocks], upper=self.upper[blocks])
 
 

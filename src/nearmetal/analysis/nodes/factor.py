@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...model.design import Estimand
 from ...model.looks import next_looks
 from ...model.plan import NodeState, Schedule
-from ...model.result import Look
+from ...model.result import Interval, Look
 from ..intervals.looks import FORESEEN_LOOKS, Carried, PlannedLook, planned_looks, spent_levels
 from ..intervals.signed_rank import attained
 from ..intervals.stratified import StratifiedSample, node_ranks
@@ -50,7 +50,6 @@ class Nodes:
     states: Mapping[str, str]
 
     def of(self, estimand: Estimand) -> Nodes:
-        """Return the same nodes with another estimand."""
         return replace(self, estimand=estimand)
 
     def strata_of(self, numbers: Sequence[int]) -> IntArray:
@@ -190,9 +189,7 @@ def carried_over_nodes(
     finite = np.isfinite(d)
     whole = Comparison(d[finite], np.asarray(numbers)[finite].tolist(), nodes).sample(int(finite.sum()))
     assert whole is not None, "every stratum of a comparison has a block"
-    centre = whole.centre()
-    if low <= high:
-        centre = min(max(centre, low), high)
+    centre = Interval.around(whole.centre(), low, high).centre
     return Carried(
         looks=tuple(looks),
         low=low,

@@ -4,7 +4,6 @@ is found."""
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,7 +14,7 @@ from ...api.studies import study_from, study_text
 from ...errors import ExitCode
 from ...model.study import Mode
 from ..common import complain, duration, print_json
-from ..options import DryRun, Force, Json, Margin, Parent, RunOptions, Seed
+from ..options import OF_ENGINES, Margin, RunOptions, Seed, with_run_options
 from ..plan_text import show_plan
 from ..view import View, analysed
 from .measuring import changed, finish, order_of
@@ -31,42 +30,41 @@ CALIBRATION = (
 )
 
 
+@with_run_options("everything", "fail_on", "overrun", "require", *OF_ENGINES)
 def calibrate(
     time: str = typer.Option("5m", "--time", metavar="TIME", help="Time budget, such as 5m."),
     margin: str = Margin,
     seed: int = Seed,
-    results: Path = Parent,
-    json: bool = Json,
-    force: bool = Force,
-    dry_run: bool = DryRun,
+    *,
+    options: RunOptions,
 ) -> int:
     from ...run.calibration import judge, table
 
     budget = duration(time) or 300.0
-    if dry_run:
-        with View(quiet=json) as view:
+    if options.dry_run:
+        with View(quiet=options.json) as view:
             # Two of the three studies have the same environments. The plan is that of the first.
             for name in ("calibrate-quota", "calibrate"):
                 study = checked(changed(study_from(name, seed, complain), time=time, margin=margin), view)
-        show_plan(study, json=json, blocks=None)
+        show_plan(study, json=options.json, blocks=None)
         return int(ExitCode.DONE)
     checks: list[PlantedCheck] = []
     directories: list[str] = []
     for name, mode, share in CALIBRATION:
         study = changed(study_from(name, seed, complain), time=None, margin=margin)
         study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
-        with View(quiet=json) as view:
-            order = order_of(results, study_text(study), force=force)
+        with View(quiet=options.json) as view:
+            order = order_of(options.results, study_text(study), force=options.force)
             outcome = measured(study, order, view)
         if outcome.interrupted or outcome.directory is None:
-            return finish(outcome, RunOptions(json=json))
-        found = analysed(outcome.directory, quiet=json)
+            return finish(outcome, options)
+        found = analysed(outcome.directory, quiet=options.json)
         write_report(found)
         outcome.directory.close()
         directories.append(str(outcome.directory.path))
         checks += judge(found.study, found.analysis, mode)
     passed = all(c.passed for c in checks)
-    if json:
+    if options.json:
         print_json(
             {"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": list(directories)}
         )

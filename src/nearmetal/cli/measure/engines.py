@@ -58,7 +58,6 @@ def fleet_of(options: RunOptions) -> Fleet | None:
 
 
 def workers_of(directory: ResultsDirectory) -> Mapping[str, State]:
-    """Return the states of the workers of a run that is not closed."""
     return {} if directory.closed else worker_states(directory)
 
 

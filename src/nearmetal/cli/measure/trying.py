@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ...api.measuring import bounded, checked, measured
+from ...api.measuring import measured
 from ...api.results import open_results, write_report
 from ...api.studies import draw_seed, study_text
 from ...errors import ExitCode
@@ -16,17 +16,17 @@ from ...records.disk import TRY_SECONDS
 from ...report.forms.json_form import cell_json
 from ...units import show_effect
 from ..common import complain, duration, print_json
-from ..options import Directory, DryRun, Force, Json, Margin, MaxBlocks, Parent, Seed
-from ..plan_text import show_plan
+from ..options import OF_ENGINES, Directory, Margin, MaxBlocks, RunOptions, Seed, with_run_options
 from ..read.present import print_result, result_json
 from ..view import View, analysed
-from .measuring import changed, order_of
+from .measuring import changed, finish, measure, order_of
 
 if TYPE_CHECKING:
     from ...model.result import Cell
     from ...run.adhoc.trying import TryResult
 
 
+@with_run_options("everything", "fail_on", "overrun", "require", *OF_ENGINES)
 def try_(
     directory: Path = Directory,
     cell: str = typer.Option(
@@ -41,15 +41,13 @@ def try_(
     margin: str = Margin,
     max_blocks: int = MaxBlocks,
     seed: int = Seed,
-    results: Path = Parent,
-    json: bool = Json,
-    force: bool = Force,
-    dry_run: bool = DryRun,
+    *,
+    options: RunOptions,
 ) -> int:
     from ...run.adhoc.trying import answer, chosen, suggestion_of, try_study
 
-    found = open_results(directory, results, complain)
-    first = analysed(found, quiet=json)
+    found = open_results(directory, options.results, complain)
+    first = analysed(found, quiet=options.json)
     before, analysis = first.study, first.analysis
     tried = chosen(analysis, cell, str(found.path))
     suggestion = suggestion_of(tried)
@@ -62,22 +60,18 @@ def try_(
     )
     study = changed(study, time=None, margin=margin)
     print(f"{tried.arm}, {tried.label}: trying {words}", file=sys.stderr)
-    if dry_run:
-        with View(quiet=json) as view:
-            study = checked(study, view)
-        show_plan(bounded(study, max_blocks), json=json, blocks=None)
-        return int(ExitCode.DONE)
-    with View(quiet=json) as view:
-        order = order_of(results, study_text(study), force=force)
+    if options.dry_run:
+        return measure(study, options, max_blocks)
+    with View(quiet=options.json) as view:
+        order = order_of(options.results, study_text(study), force=options.force)
         outcome = measured(study, order, view, max_blocks=max_blocks)
     if outcome.directory is None:
-        print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
-    second = analysed(outcome.directory, quiet=json)
+        return finish(outcome, options)
+    second = analysed(outcome.directory, quiet=options.json)
     if second.analysis.blocks:
         write_report(second)
     result = answer(second.analysis, tried)
-    if json:
+    if options.json:
         print_json({"try": _as_json(tried, words, result), **result_json(second)})
     else:
         print_result(second, json=False)

@@ -181,7 +181,6 @@ def _planned(series: Series, part: Part) -> dict[str, object]:
 
 
 def _timed(series: Series, part: Part, study: Study) -> Study:
-    """Return the study with the share of the time that belongs to its part."""
     from ...run.series import budget
 
     waiting = [p for p in series.parts if p.study is not None]

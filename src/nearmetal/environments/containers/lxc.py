@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -53,11 +53,6 @@ class Lxc(criu_of.RestoresByCriu):
         if host.which("lxc-checkpoint") is None:
             return Unavailable(reason="lxc-checkpoint is not installed", remedy="apt-get install lxc")
         return criu_of.refuses(host, environment)
-
-    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """See contract.Checkpoints."""
-        assert isinstance(instance, ProgramInstance)
-        return criu_of.alone(instance.enter, argv)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump

@@ -8,7 +8,7 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,6 @@ class Namespaces(criu_of.RestoresByCriu):
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, stands_inside=True
     )
-    checkpoints_by = criu_of.METHODS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         missing = missing_tools(host, tools)
@@ -67,18 +66,11 @@ class Namespaces(criu_of.RestoresByCriu):
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 
-    checkpoints_by = criu_of.METHODS
-
     restored_at = frozenset({Attachment.VETH_BRIDGE})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See moving.Checkpoints."""
         return criu_of.refuses(host, environment, self.restored_at)
-
-    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """See moving.Checkpoints."""
-        assert isinstance(instance, BoxInstance)
-        return criu_of.alone((*instance.enter, "--"), argv)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
@@ -99,9 +91,6 @@ class Namespaces(criu_of.RestoresByCriu):
         but not the interfaces."""
         return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
-    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See moving.Checkpoints."""
-
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
     ) -> AbstractContextManager[Restore]:
@@ -114,7 +103,6 @@ MOUNTS = "mounts"
 
 
 def own_network(request: InstanceRequest) -> bool:
-    """Whether an instance has a network namespace of its own."""
     return request.seat is not None or request.environment.attachment is not Attachment.HOST
 
 

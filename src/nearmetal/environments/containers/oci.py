@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -288,33 +287,18 @@ def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest)
 class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
     """A backend whose runtime has the commands checkpoint and restore."""
 
-    checkpoints_by = criu_of.METHODS
     restored_at = frozenset({Attachment.VETH_BRIDGE})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See moving.Checkpoints."""
         return criu_of.refuses(host, environment, self.restored_at)
 
-    def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """See moving.Checkpoints."""
-        assert isinstance(instance, ProgramInstance)
-        return criu_of.alone(instance.enter, argv)
-
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         """See moving.Checkpoints."""
         placed = _placed(self.runtime, tools, request, state_of(request), instance.cgroups)
-        more = []
-        if dump.round:
-            more.append("--pre-dump")
-        if dump.previous is not None:
-            more += ["--parent-path", os.path.relpath(dump.previous, dump.images)]
-        if dump.server is not None:
-            more += ["--page-server", f"{criu_of.ADDRESS}:{dump.server}"]
-        if dump.ready is not None:
-            more += ["--lazy-pages", "--status-fd", str(dump.ready)]
-        checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *more)
+        checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *criu_of.runtime_options(dump))
         return [*placed.wrap(), *checkpoint, request.label]
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:

@@ -126,7 +126,6 @@ class Store:
         return own | ({"XDG_RUNTIME_DIR": str(self.directory)} if self.rootless else {})
 
     def command(self, *words: str) -> list[str]:
-        """Return the command line of a Podman command."""
         where = ["--root", str(self.directory / "root"), "--tmpdir", str(self.directory / "tmp")]
         where += ["--runroot", str(self.short / "run"), "--storage-driver", "vfs"]
         return ["podman", *where, "--log-level", "error", *words]

@@ -16,7 +16,7 @@ from ...host.pages import own_memory, tree
 from ...host.processes.failure import TIMED_OUT
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
-from ..criu import DUMP_LOG, RESTORE_LOG
+from ..criu import DUMP_LOG, RESTORE_LOG, runtime_options
 from ..criu_images import first_error
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
@@ -24,7 +24,6 @@ from .dumping import (
     BY_CONNECTION,
     BY_IMAGES,
     await_end,
-    criu_options,
     exceeds_images,
     free_name,
     refuses_images,
@@ -128,7 +127,7 @@ class RuncContainer(_Container):
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
         more = ["--leave-running"] if work.keep_running and not dump.round else []
         words = self._words(host, work, "checkpoint", dump.images)
-        return [*words, *criu_options(dump), *more, self.container]
+        return [*words, *runtime_options(dump), *more, self.container]
 
     def thaw(self, host: Host) -> None:
         """runc freezes the control group of its container, and a CRIU that was killed leaves it frozen."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from pathlib import Path
 
@@ -91,7 +90,7 @@ def still(pid: int) -> str:
 def await_end(pid: int, what: str) -> None:
     """Wait until a process that was written to files has ended; its parent may not have reaped it yet.
 
-    Raises WrittenError if the process still runs, or at Ctrl-C: a second one must not be made of it.
+    Raises WrittenError if the process still runs, or at Ctrl-C. The caller must not restore a copy then.
     """
     end = time.monotonic() + _GONE_SECONDS
     try:
@@ -108,18 +107,6 @@ def fields_of(pid: int) -> list[str] | None:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return None
-
-
-def criu_options(dump: Dump) -> list[str]:
-    """Return the options of `runc checkpoint` for a dump."""
-    words = ["--pre-dump"] if dump.round else []
-    if dump.previous is not None:
-        words += ["--parent-path", os.path.relpath(dump.previous, dump.images)]
-    if dump.server is not None:
-        words += ["--page-server", f"127.0.0.1:{dump.server}"]
-    if dump.ready is not None:
-        words += ["--lazy-pages", "--status-fd", str(dump.ready)]
-    return words
 
 
 def script_on(host: Host, work: Work, images: Path) -> str:
@@ -154,7 +141,6 @@ def refuses_images(way: Way, kind: str) -> Unavailable:
 
 
 def free_name(name: str, taken: bool, remedy: str) -> Finding:
-    """Return whether the name of an instance is free for its restore."""
     return Finding(
         subject="name",
         answer=Answer.PREVENTS if taken else Answer.FINE,

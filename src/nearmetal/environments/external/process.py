@@ -190,7 +190,6 @@ def _ended(pid: str) -> bool:
 
 
 def _taken(host: Host, pids: Sequence[str]) -> list[str]:
-    """Return which of these PIDs a host has."""
     if not pids:
         return []
     found = host.run(["ls", "-d", *(f"/proc/{pid}" for pid in pids)], timeout=SECONDS).stdout.split()

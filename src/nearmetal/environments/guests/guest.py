@@ -55,7 +55,6 @@ _FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |[a-z ]+(?:fault|opcode|segm
 class GuestInstance(ProgramInstance):
     """A running guest; see contract.Guest.
 
-    socket: socket of the multiplexer.
     ahead: offsets of its clocks when it was ready.
     scratch: directory for the output of FIFO relays.
     threads: thread IDs of its CPUs on the machine.

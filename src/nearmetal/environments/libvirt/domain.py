@@ -33,7 +33,6 @@ _LOOK_AGAIN = 0.005
 class Domain:
     """A running domain.
 
-    process: its QEMU process.
     threads: thread IDs of its vCPUs, by number.
     """
 

@@ -44,7 +44,6 @@ NOT_ATTACHED = {
 
 
 def settings_for(environment: Environment) -> LibvirtSettings:
-    """Return the settings of an environment, or the defaults."""
     own = environment.own
     return own if isinstance(own, LibvirtSettings) else LibvirtSettings()
 

@@ -103,7 +103,6 @@ class GuestPlan:
     machine: str = ""
 
     def vcpus_of(self, node: int) -> list[int]:
-        """Return the numbers of the vCPUs in a NUMA node."""
         return [c for c in range(self.vcpus) if c * self.settings.numa // self.vcpus == node]
 
 

@@ -24,7 +24,6 @@ MAKE_LIMIT = 120.0
 class Disks:
     """The disks of a virtual machine, as its kernel names them.
 
-    files: the disks that QEMU gets.
     root: 'DEVICE:FSTYPE'; empty if the root is not on a disk.
     upper: device for everything that is written; empty if there is none.
     swap: device of the swap space; empty if there is none.

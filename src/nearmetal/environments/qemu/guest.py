@@ -254,7 +254,6 @@ def pin(threads: Sequence[int], request: InstanceRequest) -> None:
 class Booted:
     """A guest whose agent answers.
 
-    process: process of QEMU.
     threads: thread IDs of its vCPUs on the host, by number of the vCPU.
     phases: seconds by step of its start.
     ahead: offsets of its clocks from those of the host.

@@ -53,7 +53,6 @@ class DomainConfig:
     """The configuration of a guest.
 
     kernel, ramdisk: paths on dom0.
-    command_line: command line of the kernel.
     memory: bytes.
     cpus: CPUs of the machine that all its vCPUs may use; empty for any.
     """

@@ -118,11 +118,7 @@ def _terminal(dom0: Host, key: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A guest whose agent answers.
-
-    socket: socket of the multiplexer.
-    process: process of the multiplexer.
-    """
+    """A guest whose agent answers."""
 
     socket: Path
     process: Process

@@ -31,7 +31,6 @@ class ListedDomain:
 
     memory: bytes.
     state: letters of 'rbpscd' (running, blocked, paused, shut down, crashed, dying).
-    cpu_seconds: CPU time of all its vCPUs since its start.
     """
 
     name: str
@@ -39,7 +38,6 @@ class ListedDomain:
     memory: int
     vcpus: int
     state: str
-    cpu_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +52,6 @@ class VirtualCpu:
     id: int
     number: int
     cpu: int | None
-    cpu_seconds: float
     hard: str
 
 
@@ -82,7 +79,6 @@ def domains(text: str) -> tuple[ListedDomain, ...]:
                     memory=int(match[3]) << 20,
                     vcpus=int(match[4]),
                     state="".join(letter for letter in match[5] if letter in _STATES),
-                    cpu_seconds=float(match[6]),
                 )
             )
     return tuple(found)
@@ -103,7 +99,6 @@ def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
                     id=int(match[2]),
                     number=int(match[3]),
                     cpu=None if match[4] == "-" else int(match[4]),
-                    cpu_seconds=float(match[6]),
                     hard=match[7],
                 )
             )
@@ -121,7 +116,6 @@ def shares(text: str) -> tuple[SchedulerShare, ...]:
 
 
 def scheduler(info: str) -> XenScheduler | None:
-    """Return the scheduler from `xl info`; None if it is not a XenScheduler."""
     match = re.search(r"^xen_scheduler\s*:\s*(\S+)\s*$", info, re.MULTILINE)
     return XenScheduler(match[1]) if match and match[1] in set(XenScheduler) else None
 

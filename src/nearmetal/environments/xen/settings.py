@@ -150,7 +150,6 @@ NOT_OF_GUEST = {key: f"{key} is of backend qemu: {why}" for key, why in _QEMU_ON
 
 
 def settings_for(environment: Environment) -> XenSettings:
-    """Return the settings of an environment, or the defaults."""
     own = environment.own
     return own if isinstance(own, XenSettings) else XenSettings()
 
@@ -170,7 +169,6 @@ def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
 
 
 def _own_misfits(environment: Environment, x: XenSettings, given: Collection[KeyPath]) -> Misfits:
-    """Yield mistakes in the keys of the section `xen`."""
     attachment, guest = environment.attachment, environment.guest
     if x.bridge is not None and attachment.seated:
         yield ("bridge",), f"attachment {attachment} gives it an interface already; write attachment: none"

@@ -19,7 +19,6 @@ CALL_SECONDS = 60.0
 """Time limit of a call. It answers at once if guests leave dom0 enough CPU time."""
 CREATE_SECONDS = 90.0
 """Time limit of a creation. xl's own limit for each of a guest's devices is 40 s."""
-SAVE_SECONDS = 300.0
 GONE_SECONDS = 60.0
 _LOOK_AGAIN = 0.1
 _NOISE = ("Parsing config", "Saving to", "xc: progress", "Loading new save file", " Savefile contains")
@@ -155,20 +154,6 @@ class Xl:
                 f"{name}: weight {weight} and cap {cap} were requested, the hypervisor has {share}"
             )
         return share
-
-    def save(self, name: str, file: str) -> None:
-        """Save the guest to a file on dom0. The guest no longer runs afterwards.
-
-        Raises RunError.
-        """
-        self._do(["save", name, file], f"{name} is not saved", timeout=SAVE_SECONDS)
-
-    def restore(self, file: str) -> None:
-        """Restore a guest from a file on dom0 and let it run.
-
-        Raises RunError.
-        """
-        self._do(["restore", file], f"nothing is restored from {file}", timeout=SAVE_SECONDS)
 
     def counters(self) -> dict[str, dict[str, float]]:
         """Return counters by domain (output.counters); empty if xentop does not answer."""

@@ -195,7 +195,7 @@ def _endpoint(address: bytes, port: bytes) -> str:
 def _state(scope: str, local: str, remote: str, congestion: str | None, info: bytes) -> Connection:
     """Return the fields of struct tcp_info.
 
-    It has only ever grown at its end; fields that an older kernel lacks are None.
+    Newer kernels append fields to it. A field that this kernel does not have is None.
     """
 
     def number(at: int, size: int = 4) -> int | None:

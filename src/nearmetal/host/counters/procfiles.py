@@ -234,7 +234,6 @@ def _lines(text: bytes, wanted: Iterable[tuple[bytes, str]]) -> Iterator[tuple[s
 
 
 def _rest(text: bytes, head: bytes) -> bytes:
-    """Return the rest of the line that begins with `head`."""
     at = _behind(text, head)
     end = text.find(b"\n", at)
     return text[at : end if end >= 0 else None] if at else b""

@@ -77,7 +77,6 @@ def delta(before: Snapshot, after: Snapshot, seconds: float) -> Counters:
 
 
 def online_cpus(node: Snapshot) -> int:
-    """Return the number of CPUs in a snapshot of the node."""
     return node.files.get("stat", b"").count(b"\ncpu")
 
 

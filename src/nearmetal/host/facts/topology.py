@@ -17,7 +17,6 @@ class CpuTopology:
 
     order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
         and memory node by memory node, then the further threads in the same order.
-    cores: number of cores.
     """
 
     order: tuple[int, ...]

@@ -202,13 +202,8 @@ class Companion:
     backend: backend of its instance; None if it runs in the first instance of the arm.
     """
 
-    backend: str | None = field(
-        default=None,
-        metadata=key(
-            NAME,
-            "what wraps the companion; the first instance of the environment if omitted",
-            "namespaces",
-        ),
+    backend: str | None = key_or(
+        None, NAME, "what wraps the companion; the first instance of the environment if omitted", "namespaces"
     )
     argv: tuple[str, ...] = field(
         metadata=key(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...units import Dimension
-from ..keys import COUNT, CPU, SIZE, SOME_TEXT, TRUTH, WIRE_RATE, ListOf, key, one_of, quantity
+from ..keys import COUNT, CPU, SIZE, SOME_TEXT, TRUTH, WIRE_RATE, ListOf, key, key_or, one_of, quantity
 
 
 class Pinning(StrEnum):
@@ -33,31 +33,29 @@ class NodeLink:
     queue: capacity of the queue at each end of a link, in bytes. Further packets are dropped.
     """
 
-    rate: float = field(
-        default=1000000000.0 / 8,
-        metadata=key(
-            WIRE_RATE, "of each direction of each node's link", "1 Gbit/s", usual="1 Gbit/s", always=True
-        ),
+    rate: float = key_or(
+        1000000000.0 / 8,
+        WIRE_RATE,
+        "of each direction of each node's link",
+        "1 Gbit/s",
+        usual="1 Gbit/s",
+        always=True,
     )
-    delay: float = field(
-        default=5e-05,
-        metadata=key(
-            quantity(Dimension.TIME, 0, 10),
-            "one way, from node to node, beside what forwarding takes",
-            "50 us",
-            usual="50 us",
-            always=True,
-        ),
+    delay: float = key_or(
+        5e-05,
+        quantity(Dimension.TIME, 0, 10),
+        "one way, from node to node, beside what forwarding takes",
+        "50 us",
+        usual="50 us",
+        always=True,
     )
-    queue: int = field(
-        default=1 << 20,
-        metadata=key(
-            SIZE,
-            "what may wait at an end of a link before more is dropped",
-            "8 kB",
-            usual="1 MiB",
-            always=True,
-        ),
+    queue: int = key_or(
+        1 << 20,
+        SIZE,
+        "what may wait at an end of a link before more is dropped",
+        "8 kB",
+        usual="1 MiB",
+        always=True,
     )
 
 
@@ -78,17 +76,15 @@ class RealNodes:
             "hosts.yaml",
         )
     )
-    names: tuple[str, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(SOME_TEXT), "nodes of the inventory, in this order", ["node1", "node2"], usual="all"
-        ),
+    names: tuple[str, ...] = key_or(
+        (), ListOf(SOME_TEXT), "nodes of the inventory, in this order", ["node1", "node2"], usual="all"
     )
-    interface: str = field(
-        default="eth0",
-        metadata=key(
-            SOME_TEXT, "network interface of the nodes by which ranks reach each other", "ib0", always=True
-        ),
+    interface: str = key_or(
+        "eth0",
+        SOME_TEXT,
+        "network interface of the nodes by which ranks reach each other",
+        "ib0",
+        always=True,
     )
 
 
@@ -107,14 +103,12 @@ class Placement:
     """
 
     name: str
-    nodes: int = field(
-        default=1,
-        metadata=key(
-            COUNT,
-            "nodes; more than one are emulated, unless the design names machines (nodes): network"
-            " namespaces with CPUs of their own, joined by links, and labelled so in every table and figure",
-            2,
-        ),
+    nodes: int = key_or(
+        1,
+        COUNT,
+        "nodes; more than one are emulated, unless the design names machines (nodes): network"
+        " namespaces with CPUs of their own, joined by links, and labelled so in every table and figure",
+        2,
     )
     link: NodeLink = field(
         default_factory=NodeLink,
@@ -122,35 +116,28 @@ class Placement:
     )
     instances: int = field(metadata=key(COUNT, "instances on each node", 1, 2))
     tasks: int = field(metadata=key(COUNT, "MPI ranks in each instance", 2, 1))
-    cpus: tuple[int, ...] = field(
-        default=(),
-        metadata=key(
-            ListOf(CPU),
-            "the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
-            " each core first, socket by socket",
-            [0, 1],
-        ),
+    cpus: tuple[int, ...] = key_or(
+        (),
+        ListOf(CPU),
+        "the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
+        " each core first, socket by socket",
+        [0, 1],
     )
-    pinning: Pinning = field(
-        default=Pinning.RANK,
-        metadata=key(
-            one_of(Pinning),
-            "a rank may use its own CPU (rank), those of its instance, or all of them (none)",
-            "instance",
-            always=True,
-        ),
+    pinning: Pinning = key_or(
+        Pinning.RANK,
+        one_of(Pinning),
+        "a rank may use its own CPU (rank), those of its instance, or all of them (none)",
+        "instance",
+        always=True,
     )
-    oversubscribe: bool = field(
-        default=False,
-        metadata=key(TRUTH, "more ranks than CPUs: they take turns, and MPI yields while it waits", True),
+    oversubscribe: bool = key_or(
+        False, TRUTH, "more ranks than CPUs: they take turns, and MPI yields while it waits", True
     )
-    node_kind: NodeKind | None = field(
-        default=None,
-        metadata=key(
-            one_of(NodeKind),
-            "what its nodes are; written by nearmetal, into the study of a results directory",
-            "emulated",
-        ),
+    node_kind: NodeKind | None = key_or(
+        None,
+        one_of(NodeKind),
+        "what its nodes are; written by nearmetal, into the study of a results directory",
+        "emulated",
     )
 
     @property

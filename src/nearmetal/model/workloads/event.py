@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
 from typing import ClassVar, Self
@@ -13,7 +13,6 @@ from ..design import Design, Mode
 from ..keys import (
     COUNT,
     SIZE,
-    key,
     key_or,
     keys_of,
     one_of,
@@ -35,8 +34,12 @@ class Load(StrEnum):
 
 
 class Extent(StrEnum):
-    """What is written to files or moved: an instance with a program of its own, one rank of a job whose ranks
-    are in an instance each and exchange messages by TCP, or an instance with all ranks of an MPI job."""
+    """What is written to files or moved.
+
+    INSTANCE: an instance with a program of its own.
+    RANK: one rank of a job. Each rank has an instance of its own, and they exchange messages by TCP.
+    JOB: an instance with all ranks of an MPI job.
+    """
 
     INSTANCE = "instance"
     RANK = "rank"
@@ -90,7 +93,6 @@ class SubjectFacts:
 class EventSubject(WorkloadBase):
     """Events of the instances themselves, measured by a subject.
 
-    facts: facts of the subject.
     count: how many events or instances; None for the usual number.
 
     The other fields belong to subjects that name them in SubjectFacts.keys. None stands for a default.
@@ -116,37 +118,28 @@ class EventSubject(WorkloadBase):
         " density: how many idle instances, 10 if omitted",
         20,
     )
-    method: Method | None = field(
-        default=None,
-        metadata=key(
-            one_of(Method),
-            "how an instance is written to files (checkpoint: criu if omitted) or moved (migrate: precopy,"
-            " or criu where there is no precopy, if omitted); auto chooses for downtime_limit",
-            "postcopy",
-        ),
+    method: Method | None = key_or(
+        None,
+        one_of(Method),
+        "how an instance is written to files (checkpoint: criu if omitted) or moved (migrate: precopy,"
+        " or criu where there is no precopy, if omitted); auto chooses for downtime_limit",
+        "postcopy",
     )
-    of: Extent | None = field(
-        default=None,
-        metadata=key(
-            one_of(Extent),
-            "checkpoint, migrate: instance, if omitted: an instance with one program; rank (migrate): an"
-            " instance with one rank of a job, whose ranks are in an instance each and exchange messages by"
-            " TCP all the time; job: an instance with mpirun and all of its ranks",
-            "rank",
-        ),
+    of: Extent | None = key_or(
+        None,
+        one_of(Extent),
+        "checkpoint, migrate: instance, if omitted: an instance with one program; rank (migrate): an"
+        " instance with one rank of a job, whose ranks are in an instance each and exchange messages by"
+        " TCP all the time; job: an instance with mpirun and all of its ranks",
+        "rank",
     )
-    ranks: int | None = field(
-        default=None,
-        metadata=key(whole(2, 64), "of the job: 3 for of: rank, 2 for of: job if omitted", 4),
-    )
-    memory: int | None = field(
-        default=None,
-        metadata=key(
-            SIZE,
-            "checkpoint, migrate: what is moved: memory of a process, 64 MiB if omitted; of a guest,"
-            " instead of guest: memory",
-            "256 MiB",
-        ),
+    ranks: int | None = key_or(None, whole(2, 64), "of the job: 3 for of: rank, 2 for of: job if omitted", 4)
+    memory: int | None = key_or(
+        None,
+        SIZE,
+        "checkpoint, migrate: what is moved: memory of a process, 64 MiB if omitted; of a guest,"
+        " instead of guest: memory",
+        "256 MiB",
     )
     load: Load | None = key_or(
         None,
@@ -185,7 +178,6 @@ class EventSubject(WorkloadBase):
 
     @property
     def own_directory(self) -> bool:
-        """Whether it runs in a directory of its own."""
         return False
 
     @property
@@ -220,7 +212,6 @@ class EventSubject(WorkloadBase):
 
     @property
     def most_downtime(self) -> float:
-        """Most seconds of downtime."""
         return DOWNTIME_LIMIT if self.downtime_limit is None else self.downtime_limit
 
     @property

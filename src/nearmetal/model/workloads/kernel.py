@@ -63,7 +63,6 @@ class KernelWorkload(WorkloadBase):
 
     @property
     def own_directory(self) -> bool:
-        """Whether it runs in a directory of its own."""
         return False
 
     @property

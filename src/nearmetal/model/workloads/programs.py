@@ -167,7 +167,6 @@ class ApplicationWorkload(WorkloadBase):
 
     @property
     def own_directory(self) -> bool:
-        """Whether it runs in a directory of its own."""
         return True
 
     @property

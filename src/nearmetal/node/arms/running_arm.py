@@ -28,7 +28,6 @@ from .starting import Surroundings, started_instances
 class RunningArm:
     """An arm with running instances.
 
-    trial: the trial that it belongs to.
     group: its instances, and how long they took to start.
     volumes: the storage of each instance; empty if the environment does not request any.
     companion: the instance of another kind that runs beside them; None if the environment does not request

@@ -163,7 +163,7 @@ def _idle_request(trial: Trial, number: int) -> InstanceRequest:
 def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:
     """Return the request for a further instance of a trial, which has no seat on a network.
 
-    name: end of its label and host name.
+    name: last part of its label and of its host name.
     place: the instance of the arm on whose CPUs it runs.
     """
     requested = _request(trial, place, name=name)
@@ -182,7 +182,7 @@ def without_seat(environment: Environment) -> Environment:
 def seated_request(trial: Trial, seat: Seat, *, name: str, place: int = 0) -> InstanceRequest:
     """Return the request for a further instance of a trial, at a seat of a network that is not the arm's.
 
-    name: end of its label and host name.
+    name: last part of its label and of its host name.
     place: the instance of the arm on whose CPUs it runs.
     """
     tools = trial.node.software_of(trial.arm).tools.directory

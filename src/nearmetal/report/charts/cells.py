@@ -231,7 +231,6 @@ def _bars(
     title: str,
     ending: str,
 ) -> Chart | None:
-    """Return a chart with a bar for each part; None if there are no parts."""
     if not measured:
         return None
     parts = [(one_line(part.name), part.overhead) for part in measured]

@@ -29,7 +29,6 @@ class GuestRun:
 
 
 def runs_of(sections: Sequence[SampleSection], trial: str, workload: str) -> tuple[GuestRun, ...]:
-    """Return the last run of a workload in a trial, for each guest."""
     own = [s for s in sections if s.header.trial == trial and s.header.windows.get(workload)]
     return tuple(
         GuestRun(instance=n, points=tuple(_points(s, s.header.windows[workload][-1])))
@@ -57,8 +56,6 @@ def _points(section: SampleSection, window: tuple[float, float]) -> list[tuple[f
 def instances_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
     """Return charts of the CPU time of each guest, and of memory, disk traffic and system counters of all
     guests.
-
-    arm: description of the arm.
     """
     shown = [r for r in runs if r.points]
     if not shown:

@@ -165,7 +165,6 @@ class OverheadAxis:
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
     def margin_sentence(self, cell: Cell) -> str:
-        """Return the sentence about the margin for the caption."""
         margin = margin_text(cell.margin)
         return (
             f"Grey band: margin {margin}." if self.with_margin else f"The margin {margin} lies far outside."

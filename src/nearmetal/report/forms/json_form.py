@@ -129,7 +129,6 @@ def json_form(
 
 
 def _nodes(study: Study, analysis: Analysis) -> dict[str, JsonValue]:
-    """Return the nodes of a run; nothing for one node."""
     found = analysis.nodes
     if found is None:
         return {}

@@ -139,7 +139,7 @@ def figure_of(curve: Curve) -> LinesFigure | None:
 
 
 def swept_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
-    """Return a figure for each metric over each swept key. It has a panel for each value of the others."""
+    """Return a figure for each metric over each swept key. It has a panel for each value of other keys."""
     found = swept_metrics(study, cells)
     groups = groupby(found, key=lambda line: (line.sweep, line.metric, line.key))
     return tuple(_swept(list(lines)) for _, lines in groups)

@@ -42,10 +42,7 @@ def join(*parts: str) -> Markup:
 
 
 def folded(key: str, title: str, *content: str) -> Markup:
-    """Return a section of the page that opens by a click on its title.
-
-    key: its id.
-    """
+    """Return a section of the page that opens by a click on its title."""
     return tag("details", tag("summary", tag("h2", title)), *content, class_="fold", id=key)
 
 

@@ -21,7 +21,6 @@ _HEADS = ("comparison", "before → after", "change in time", "verdict")
 
 
 def upgrade_page(u: Upgrade) -> str:
-    """Return the whole page."""
     rows = words.rows(u)
     most = _reach(rows, u.margin)
     step = words.next_step(u)

@@ -72,7 +72,6 @@ class RowFigures:
 class ArmAnswer:
     """The result of a run for one arm.
 
-    environment: name of the environment.
     where: the instances if the environment runs on several placements, else ''; for example '2 containers'.
     word: 'slower', 'faster', 'equal', 'undecided' or 'unsure'.
     parts: parts of the sentence, the most important first.
@@ -153,7 +152,6 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
 
 
 def _own_metrics(cells: Iterable[Cell], workload: str) -> tuple[str, ...]:
-    """Return the metrics of a workload that are not resource use."""
     return tuple(dict.fromkeys(c.metric for c in cells if c.workload == workload and c.metric not in USAGE))
 
 

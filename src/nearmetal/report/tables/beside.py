@@ -91,7 +91,6 @@ class PrintedComparison:
 
 
 def printed_text(f: PublishedFigure) -> str:
-    """Return a printed figure as text."""
     if f.quantity is Quantity.VALUE:
         return f.text
     if f.unit == "share":

@@ -280,7 +280,6 @@ def difference_text(cell: Cell) -> str:
 
 
 def entry(cell: Cell, number: int) -> Entry:
-    """Return the texts of a cell."""
     overhead, interval = effect(cell)
     return Entry(
         cell=cell,

@@ -202,7 +202,6 @@ def _conditions(
 
 
 def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
-    """Return the claims as a table."""
 
     def answer(c: ClaimHere) -> str:
         return f"{c.answer.held}: {c.answer.reason}" if c.answer.reason else c.answer.held.value

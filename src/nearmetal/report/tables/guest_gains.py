@@ -19,7 +19,6 @@ _ASK = "the study has to count instances: design: {instance_counters: true}"
 
 
 def gains_of(study: Study, analysis: Analysis, figures: Sequence[InstanceFigures]) -> tuple[GuestGain, ...]:
-    """Return the gains of the guests of a study."""
     guests = {e.name for e in study.environments if e.guest is not None}
     bare = {e.name for e in study.environments if is_bare(e.backend)}
     return guest_gains(analysis.cells, figures, guests, bare)

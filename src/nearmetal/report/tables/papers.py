@@ -125,7 +125,6 @@ def head_lines(paper: Published) -> Iterator[str]:
 
 
 def finding_lines(paper: Published) -> Iterator[str]:
-    """Yield the findings of a paper as lines for a terminal."""
     found, checked = check_paper(paper), plural(checks_of(paper), "statement")
     if found:
         yield f"  {len(found)} of {checked} {'does' if len(found) == 1 else 'do'} not follow"

@@ -186,7 +186,6 @@ def _converged(sweep: Sweep, arm: Arm, records: RecordIndex) -> Iterator[Converg
 
 
 def _moves(records: RecordIndex, arm: Arm, event: str) -> Iterator[tuple[Sequence[CopyRound], bool]]:
-    """Yield the rounds of each move by pre-copy, and whether the move ended."""
     for trial in records.trials(arm.name):
         found = trial.facts.get(event, {})
         moves = found.get("moves", found.get("events", []))

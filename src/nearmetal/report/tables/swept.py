@@ -42,7 +42,6 @@ def swept_leaf(study: Study, analysis: Analysis, records: RecordIndex) -> Leaf |
 
 
 def _grid(figure: LinesFigure) -> Grid:
-    """Return the values of a figure, with a row for each line."""
     text = figure.panels[0].text
     heads = sorted({at for p in figure.panels for points in p.lines.values() for at, _ in points})
     rows = []

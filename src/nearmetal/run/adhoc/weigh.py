@@ -57,7 +57,6 @@ def weigh_study(
     workloads: kernels and applications; either these or a command.
     command: a user's program.
     instances: number of instances. None means one, or one per rank if attachments are given.
-    image: image of all environments.
     attachments: each backend is used with each of these that it supports. The default is veth-bridge for
         backends with their own network.
 
@@ -186,7 +185,7 @@ def with_pages(study: Study, pages: Pages) -> Study:
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
     """Return the attachment of each environment, by name of the environment.
 
-    The name is the backend's own if there is only one attachment.
+    An environment is called like its backend if the backend is measured with one attachment only.
     """
     own = "net" in backend.capabilities.own
     if not attachments:

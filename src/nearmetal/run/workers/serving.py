@@ -62,7 +62,6 @@ class Terms:
 
     @property
     def name(self) -> str:
-        """The name of this node."""
         return self.node or os.uname().nodename
 
 
@@ -89,8 +88,6 @@ def taking_part(directory: ResultsDirectory, terms: Terms) -> Iterator[str]:
 def await_plan(directory: ResultsDirectory, label: str, lease: float) -> bool:
     """Wait until another worker has rehearsed the study and stored its compiled programs. Returns whether it
     has; False if no worker has rehearsed it for a lease, or the run has ended.
-
-    label: label of this worker.
     """
     claims = Claims(directory.path / CLAIMS, label, lease)
     coordinated, until = _Coordinated(directory, claims), time.monotonic() + lease
@@ -289,7 +286,6 @@ def next_order(
     will be no more.
 
     coordinated: returns whether a coordinator lives.
-    name: name of this node.
     """
     orders = Orders(directory.path)
     while True:

@@ -156,7 +156,6 @@ class SharedWorkers:
 def coordinating(directory: ResultsDirectory, label: str, lease: float) -> Iterator[Claims]:
     """Hold the claim to coordinate a run, and yield the claims of its blocks.
 
-    label: label of the coordinator.
     lease: seconds for which its claim is valid without renewal.
 
     Raises BusyError if another process coordinates this run.

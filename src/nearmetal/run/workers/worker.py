@@ -42,7 +42,6 @@ class BlockRun:
     """Summary of a block that was run.
 
     claim: identifies its trials.
-    trials: number of trials.
     failed: number of those that failed.
     seconds: how long the block took.
     """
@@ -58,7 +57,6 @@ class Worker:
     """Runs blocks one after the other.
 
     recording: must contain a running sampler.
-    file: file to which the trials are written.
     """
 
     node: Node
@@ -72,7 +70,6 @@ class Worker:
             yield record
 
     def run_whole(self, order: NextBlock) -> BlockRun:
-        """Run one block, and return its summary."""
         begin = time.monotonic()
         records = tuple(self.run(order))
         return BlockRun(

@@ -25,14 +25,12 @@ _NAME = Key(kind=NAME, doc="in a file of its own: its name", examples=("own",), 
 
 
 def image_section() -> type[Section]:
-    """Return the section with the keys of an image."""
     from ..sections import section_of
 
     return section_of(ImageDefinition, first={_NAME.name: _NAME})
 
 
 def _read(found: Located, name: str) -> tuple[ImageDefinition | None, str | None]:
-    """Return the definition of an image, and the name that it contains; None for what is missing."""
     from ..sections import made
 
     section = validate(image_section(), found)

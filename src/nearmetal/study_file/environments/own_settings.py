@@ -64,7 +64,6 @@ def _owners(settings: type[BackendSettings]) -> str:
 
 
 def _paths(node: Node | None) -> Iterator[KeyPath]:
-    """Yield the path of every key below a node."""
     for key, (_, inner) in (node.entries if isinstance(node, MapNode) else {}).items():
         yield (key,)
         yield from ((key, *path) for path in _paths(inner))

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class TopSection(Section):
-    """The whole file. The entries of its sections are read one by one, so that one mistake hides no other."""
+    """The whole file. The entries of its sections are validated one by one, to find every mistake."""
 
     name: Name = Field(
         description="name of the study; results are written to results/<name>-<time>", examples=["first"]

@@ -9,10 +9,10 @@ from pydantic import ConfigDict, Field
 
 from ...model.keys import Key, one_word
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload
+from ..catalog import subject_names
 from ..workloads.entries import SUBJECT
 from ..workloads.methods import METHODS, METHODS_KEY
 from ..workloads.npb import NpbBinary, NpbEntry
-from ..workloads.subjects import subject_names
 from .keyed import section_of
 
 _SUBJECT = Key(

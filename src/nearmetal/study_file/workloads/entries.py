@@ -10,7 +10,7 @@ from pathlib import Path as FilePath
 from ...lifecycle import Method
 from ...model.keys import did_you_mean
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
-from ..catalog import COMMAND, Catalog
+from ..catalog import COMMAND, Catalog, subject_facts
 from ..problems import Path
 from ..tree import Located, mark_of
 from ..validate import validate
@@ -19,7 +19,6 @@ from .kernels import read_params
 from .methods import METHOD, METHODS, with_methods_apart
 from .npb import NasProgram, NpbEntry, find_program, misfits, npb_command
 from .programs import read_program
-from .subjects import subject_facts
 from .sweep import ExpandedWorkload, expand
 
 
@@ -169,7 +168,6 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
 
 
 def check_kernel(kernel: str, metrics: Iterable[str], piece: ExpandedWorkload, catalog: Catalog) -> None:
-    """Check that the kernel exists and has the requested metrics."""
     if kernel not in catalog.kernels:
         piece.mistake(("kernel",), f'unknown kernel "{kernel}"{did_you_mean(kernel, catalog.kernels)}')
         return

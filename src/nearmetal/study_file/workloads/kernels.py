@@ -26,7 +26,6 @@ def read_params(
     """Return the parameters of a node in base units.
 
     owner: name of the kernel or application, for messages.
-    names: names of the parameters to read.
     known: types by parameter; None for a frozen study, whose texts show their dimension.
     misfit: returns why a value of the right type is not accepted, or None.
     """

@@ -183,7 +183,6 @@ def _gate(directory: Path) -> Iterator[_Gate]:
 
 
 def _fifos(guests: Sequence[Guest], gate: Path) -> Iterator[tuple[Guest, Path, bool]]:
-    """Return the FIFOs of a gate, to and from all guests."""
     for guest in guests:
         yield guest, gate / "arrived", False
         yield guest, gate / "gate", True

@@ -60,7 +60,6 @@ def failure(
 ) -> TrialFailedError:
     """Return the error of a run that failed.
 
-    name: name of the workload.
     argv: command line of the program.
     mpi: whether mpirun started it.
     own_directory: whether it ran in a directory that was made for the run.

@@ -6,8 +6,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import TrialFailedError
@@ -15,9 +14,7 @@ from ...host import Host, Process
 from ...host.processes.failure import describe_failure
 from ...launchers import Launch
 from ...workloads.protocol import (
-    ClosedLine,
     Line,
-    OpenedLine,
     ReadyLine,
     SliceLine,
     VerifyLine,
@@ -85,10 +82,7 @@ class RankJob:
         return line
 
     def slice(self, kernel: int, units: int) -> SliceLine:
-        """Run one timed slice of the kernel with this number.
-
-        units: units of work in the slice.
-        """
+        """Run one timed slice of the kernel with this number."""
         self._send(f"s {kernel} {units}\n")
         line = self._line(TOKEN_LIMIT)
         if not isinstance(line, SliceLine) or line.kernel != kernel:
@@ -102,19 +96,6 @@ class RankJob:
         if not isinstance(line, VerifyLine) or line.kernel != kernel:
             raise self._unexpected(line)
         return line
-
-    @contextmanager
-    def between_tokens(self) -> Iterator[None]:
-        """Keep the ranks waiting for a token, without perf events, so that they can be checkpointed.
-
-        CRIU refuses perf events, and both copies of a rank would read a token that is unread at the dump. On
-        entry all tokens have been read. No other may be sent before the exit.
-        """
-        self._send("c\n")
-        self._expect(ClosedLine)
-        yield
-        self._send("o\n")
-        self._expect(OpenedLine)
 
     def quit(self) -> None:
         """Tell the ranks to end. Returns at once."""
@@ -154,11 +135,6 @@ class RankJob:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _expect(self, kind: type[Line]) -> None:
-        line = self._line(TOKEN_LIMIT)
-        if not isinstance(line, kind):
-            raise self._unexpected(line)
 
     def _send(self, token: str) -> None:
         for fd in self._tokens:

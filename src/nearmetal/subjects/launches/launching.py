@@ -31,7 +31,6 @@ CLOCKS_APART = 0.02
 class LaunchedProgram:
     """A program that is launched over the instances of an arm.
 
-    name: name of the workload.
     argv: command line, without a shell.
     mpi: True for one rank for each task; False for one process on all CPUs of the first instance, since it
         may have threads.
@@ -137,7 +136,6 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
 def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:
     """Check where the ranks of a program ran. Record and return the seconds of each instance.
 
-    name: name of the workload.
 
     Raises TrialFailedError.
     """

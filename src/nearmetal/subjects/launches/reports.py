@@ -78,10 +78,7 @@ def resources_of(
 
 
 def record_disk_writes(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
-    """Record the bytes that one run of a program wrote to disks, if the kernel counts them.
-
-    name: name of the workload.
-    """
+    """Record the bytes that one run of a program wrote to disks, if the kernel counts them."""
     written = io_together(reports).get("write_bytes")
     if written is not None:
         trial.found.disk_writes[name] = DiskWrites(bytes=written, seconds=max(r.wall for r in reports))

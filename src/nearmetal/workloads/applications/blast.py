@@ -3,13 +3,13 @@ mpiBLAST. The merged hits are compared with those of an unsplit search."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
+from ..reading import number
 from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 from .json_text import first_object, number_at
 
@@ -92,7 +92,7 @@ class Blast(Application):
                 return f"{key}: a path from / on, without blanks and quotes, is needed, not {path!r}"
         if _own(choices, "fasta") and _own(choices, "database"):
             return "fasta and database are both given; one of them is searched"
-        if not _positive(choices.word("evalue")):
+        if (number(choices.word("evalue")) or 0) <= 0:
             return f"evalue: a number above 0 is needed, not {choices.word('evalue')!r}"
         if _own(choices, "fasta") or _own(choices, "database"):
             return None if _own(choices, "query") else "a database of your own needs a query of your own"
@@ -155,13 +155,6 @@ class Blast(Application):
 def _own(choices: Choices, key: str) -> str:
     """Return the path given by the user; empty if there is none."""
     return "" if choices.word(key) == AUTO else choices.word(key)
-
-
-def _positive(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False
 
 
 def _too_much(choices: Choices) -> str | None:

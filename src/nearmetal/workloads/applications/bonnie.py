@@ -8,7 +8,9 @@ import re
 from ...model.record import TOO_FAST_TO_MEASURE, JsonValue
 from ...model.study import IDS, Better
 from ..parameter import AUTO, Choices, Kind, Parameter
+from ..reading import number
 from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
+from .several import cache_sentence, file_size
 
 MIB = 1 << 20
 #: Path of Debian's bonnie++, which is not on the PATH of users.
@@ -34,7 +36,6 @@ FIXED_SECONDS, BLOCK_RATE, CALLS_SECONDS, CHARACTER_RATE = 3.0, 500e6, 4e-6, 2e6
 bytes a second by character."""
 _DURATION = re.compile(r"(\d{1,15})(us|ms|s)", re.ASCII)
 _SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
 
 PARAMETERS = (
     Parameter(
@@ -101,7 +102,7 @@ class Bonnie(Application):
         return FIXED_SECONDS
 
     def command(self, choices: Choices, place: Place) -> Invocation:
-        size = size_of(choices, place) // MIB
+        size = file_size(choices, place) // MIB
         return Invocation(
             argv=(
                 # As root, bonnie++ requires a user; other users may only name themselves.
@@ -124,7 +125,7 @@ class Bonnie(Application):
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         fields = _fields(output.stdout)
-        size = size_of(choices, place)
+        size = file_size(choices, place)
         facts: dict[str, JsonValue] = {"size": size, "meets": _meets(choices, size, place.memory)}
         if fields is None:
             errors = [line.strip() for line in output.stderr.splitlines() if line.startswith("Can't")]
@@ -148,11 +149,6 @@ def _characters(choices: Choices) -> tuple[str, ...]:
     return () if size is None else (f"-f{size // MIB}",)
 
 
-def size_of(choices: Choices, place: Place) -> int:
-    """Return the size of the file in bytes, in whole MiB."""
-    return (choices.whole("size") or 2 * place.memory) // MIB * MIB
-
-
 def _fields(text: str) -> list[str] | None:
     """Return the columns of the first line of results; None if there is no complete one."""
     for line in text.splitlines():
@@ -174,20 +170,16 @@ def _value(name: str, fields: list[str]) -> tuple[float | None, str]:
     at, _, scale, _ = COLUMNS[name]
     if fields[at] == TOO_FAST:
         return None, f"{name} needs a larger size: {TOO_FAST_TO_MEASURE}"
-    value = _number(fields[at])
+    value = number(fields[at])
     if value is None or value <= 0:
         return None, f"{name}: {fields[at][:40]!r} is not a positive number"
     return value * scale, ""
 
 
-def _number(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else None
-
-
 def _cpu(fields: list[str]) -> dict[str, JsonValue]:
     """Return the fraction of one CPU that each test used, if reported."""
-    shares = {name: _number(fields[at + 1]) for name, (at, *_) in COLUMNS.items()}
-    return {name: share / 100 for name, share in shares.items() if share is not None}
+    shares = {name: number(fields[at + 1]) for name, (at, *_) in COLUMNS.items()}
+    return {name: share / 100 for name, share in shares.items() if share is not None and share >= 0}
 
 
 def _longest(fields: list[str]) -> dict[str, JsonValue]:
@@ -202,6 +194,4 @@ def _longest(fields: list[str]) -> dict[str, JsonValue]:
 def _meets(choices: Choices, size: int, memory: int) -> str:
     if choices.word("mode") == "direct":
         return "the file system below the page cache, blocks alone"
-    if size <= memory:
-        return "the page cache: the file is smaller than the memory"
-    return "the page cache in part: the file is larger than the memory"
+    return cache_sentence(size, memory)

@@ -12,6 +12,7 @@ from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 from .fio_jobs import MOST_BLOCK, PATTERNS, FioJob, jobs, read_blocks
 from .json_text import at_path, first_object, number_at
+from .several import cache_sentence, file_size
 
 #: By metric: percentile of the latency, in fio's notation.
 PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p999": "99.900000"}
@@ -83,7 +84,7 @@ class Fio(Application):
         """Return a launch that writes the file once, so that the measurement finds all its blocks
         allocated."""
         laid_out = ("--name=layout", "--rw=write", f"--bs={MOST_BLOCK}", "--end_fsync=1")
-        return (Invocation(argv=(*_fio(size_of(choices, place)), f"--output={RESULT}", *laid_out)),)
+        return (Invocation(argv=(*_fio(file_size(choices, place)), f"--output={RESULT}", *laid_out)),)
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         direct = choices.word("mode") == "direct"
@@ -110,7 +111,7 @@ class Fio(Application):
                 *_ended(job),
             )
         ]
-        return Invocation(argv=(*_fio(size_of(choices, place)), *every, *measured), outputs=(RESULT,))
+        return Invocation(argv=(*_fio(file_size(choices, place)), *every, *measured), outputs=(RESULT,))
 
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
         return tuple(entry for job in jobs(choices) for entry in _metrics(job))
@@ -122,12 +123,6 @@ class Fio(Application):
             metrics=tuple(m for job in jobs(choices) for m in _read(job, found.get(job.name), output)),
             facts=_facts(choices, place, document, found),
         )
-
-
-def size_of(choices: Choices, place: Place) -> int:
-    """Return the size of the file in bytes, in whole MiB."""
-    size = choices.whole("size") or 2 * place.memory
-    return size >> 20 << 20
 
 
 def roof_arguments(directory: Path, operation: str, *, seconds: float, size: int) -> tuple[str, ...]:
@@ -218,7 +213,7 @@ def _facts(
 ) -> dict[str, JsonValue]:
     """Return facts for the record: the version, the size of the file, the device that the kernel counted, and
     whether a device or a cache served the requests."""
-    size = size_of(choices, place)
+    size = file_size(choices, place)
     facts: dict[str, JsonValue] = {"size": size}
     if version := at_path(document, "fio version"):
         facts["version"] = str(version)[:60]
@@ -226,7 +221,7 @@ def _facts(
     if devices:
         facts["device"] = ", ".join(devices)
     if choices.word("mode") == "buffered":
-        facts["meets"] = _cached(size, place.memory)
+        facts["meets"] = cache_sentence(size, place.memory)
     elif found:
         facts["meets"] = _direct(jobs(choices), choices.real("seconds"), found, devices)
     return facts
@@ -245,12 +240,6 @@ def _devices(document: Mapping[str, JsonValue]) -> dict[str, dict[str, float]]:
                 for side in ("read", "write")
             }
     return out
-
-
-def _cached(size: int, memory: int) -> str:
-    if size <= memory:
-        return "the page cache: the file is smaller than the memory"
-    return "the page cache in part: the file is larger than the memory"
 
 
 def _direct(

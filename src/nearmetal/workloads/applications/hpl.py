@@ -107,7 +107,6 @@ def _input(choices: Choices, place: Place) -> hpcc_input.Input:
 
 
 def _rates(lines: tuple[Solved, ...]) -> dict[str, float]:
-    """Return rates by metric."""
     rates = {f"nb{line.nb}": line.flops for line in lines if line.flops is not None}
     return {**rates, BEST: max(rates.values())} if rates else {}
 

@@ -35,7 +35,6 @@ def first_object(text: str, mark: str) -> Mapping[str, JsonValue]:
 
 
 def at_path(value: JsonValue | Mapping[str, JsonValue], *path: str) -> JsonValue:
-    """Return the value at a path of keys; None if there is none."""
     for step in path:
         if not isinstance(value, Mapping):
             return None

@@ -9,6 +9,7 @@ import re
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
+from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import program_parameter, program_problem
 
@@ -213,14 +214,14 @@ _VERSION = _pattern(r"^LAMMPS \(([^)\n]{1,60})\)")
 def _timed(text: str) -> dict[str, float | None]:
     loop, rate = _LOOP.search(text), _RATE.search(text)
     return {
-        "loop": None if loop is None else _number(loop[1]),
-        "timesteps": None if rate is None else _number(rate[1]),
+        "loop": None if loop is None else number(loop[1]),
+        "timesteps": None if rate is None else number(rate[1]),
     }
 
 
 def _breakdown(text: str) -> dict[str, float | None]:
     """Return the seconds by section, means over the ranks."""
-    rows = {m[1]: _number(m[3]) for m in _SECTION.finditer(text)}
+    rows = {m[1]: number(m[3]) for m in _SECTION.finditer(text)}
     return {name.lower(): rows.get(name) for name in SECTIONS}
 
 
@@ -236,7 +237,7 @@ def _verified(choices: Choices, place: Place, text: str) -> tuple[bool, str, str
         expected += f", to temperature {BENCH_END[0]} and energy {BENCH_END[1]}"
     loop, table = _LOOP.search(text), _STEPS.search(text)
     rows = [line.split() for line in table[1].splitlines()] if table else []
-    shown = [tuple(map(_number, row)) for row in rows if len(row) == 6]
+    shown = [tuple(map(number, row)) for row in rows if len(row) == 6]
     if loop is None or len(shown) < 2:
         return False, expected, "no end of the run"
     first, last = shown[0], shown[-1]
@@ -270,19 +271,11 @@ def _facts(text: str) -> dict[str, JsonValue]:
         out["atoms"] = int(loop[4])
     if processors := _GRID.search(text):
         out["grid"] = processors[1]
-    if (allocated := _MEMORY.search(text)) and (value := _number(allocated[3])) is not None:
+    if (allocated := _MEMORY.search(text)) and (value := number(allocated[3])) is not None:
         out["rank_memory"] = value * 2**20
-    if (use := _USE.search(text)) and (percent := _number(use[1])) is not None:
+    if (use := _USE.search(text)) and (percent := number(use[1])) is not None:
         out["cpu_use"] = percent / 100
     return out
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def _missing(output: Output, name: str) -> str:

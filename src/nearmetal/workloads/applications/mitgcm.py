@@ -3,7 +3,6 @@ it prints."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -11,6 +10,7 @@ from pathlib import PurePosixPath
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
+from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
 _STDOUT, _PROGRAM = "STDOUT.0000", "nm-mitgcm"
@@ -28,7 +28,6 @@ SECTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 #: Limits of the temperature of sea water, in degrees.
 COLDEST, WARMEST = -3.0, 45.0
-_REAL = re.compile(r"[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eEdD][-+]?[0-9]{1,4})?")
 _SECTION = re.compile(r'Seconds in section "([A-Z_]+(?: [A-Z]+)*) *\[')
 _WALL = re.compile(r"Wall clock time:(.*)$")
 _STARTS = re.compile(r"No\. starts: *([0-9]{1,18})\s*$")
@@ -139,10 +138,7 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
 
 def _finite(text: str) -> float | None:
     """Parse a number as Fortran prints it. Returns None if it is not a finite number."""
-    if not _REAL.fullmatch(text):
-        return None
-    value = float(text.translate(str.maketrans("dD", "ee")))
-    return value if math.isfinite(value) else None
+    return number(text.translate(str.maketrans("dD", "ee")))
 
 
 def _expected_theta(choices: Choices) -> float | None:

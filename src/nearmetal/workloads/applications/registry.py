@@ -42,7 +42,6 @@ def choices(workload: ApplicationWorkload) -> Choices:
 
 
 def needs_storage(workload: ApplicationWorkload) -> bool:
-    """Return whether the environments of the workload must have storage."""
     return application(workload.application).needs(choices(workload)).storage
 
 

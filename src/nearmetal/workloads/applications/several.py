@@ -1,5 +1,5 @@
-"""Parameters with several values for one run (block sizes, message sizes), and the parameter for a user's own
-program."""
+"""Code that several applications share: parameters with several values for one run (block sizes, message
+sizes), the parameter for a user's own program, and the file of a benchmark of storage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import PurePath
 
 from ..parameter import Choices, Kind, Parameter
+from .contract import Place
 
 MOST = 32
 _SWEEP = re.compile(r"([0-9]{1,12})\.\.([0-9]{1,12})")
@@ -60,3 +61,16 @@ def program_problem(choices: Choices) -> str | None:
     return (
         f"program is a name on PATH or an absolute path, not '{program[:80]}': it runs in another directory"
     )
+
+
+def file_size(choices: Choices, place: Place) -> int:
+    """Return the size of a benchmark's file in bytes, in whole MiB; twice the memory of an instance for
+    'auto'."""
+    return (choices.whole("size") or 2 * place.memory) >> 20 << 20
+
+
+def cache_sentence(size: int, memory: int) -> str:
+    """Return what buffered reads and writes of a file meet. Both sizes are in bytes."""
+    if size <= memory:
+        return "the page cache: the file is smaller than the memory"
+    return "the page cache in part: the file is larger than the memory"

@@ -13,6 +13,7 @@ from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
+from .json_text import number_at
 
 #: Default grid and number of steps. The grid is a published one: 4 degrees, 20 layers of 50 to 815 m.
 GRID, STEPS = (90, 40, 20), 30
@@ -112,11 +113,11 @@ class Veros(Application):
         result = _parse_result(output.files.get(_RESULT, ""))
         seconds = result.get("seconds")
         timers = seconds if isinstance(seconds, dict) else {}
-        steps, main = _real(result.get("steps")), _real(timers.get("main"))
-        values = {"run": _real(result.get("run")), "main": main}
+        steps, main = number_at(result.get("steps")), number_at(timers.get("main"))
+        values = {"run": number_at(result.get("run")), "main": main}
         # Its timers omit the first step, in which everything is initialised.
         values["steps"] = (steps - 1) / main if steps is not None and main else None
-        values |= {name: _real(timers.get(timer)) for timer, (name, _) in SECTIONS.items()}
+        values |= {name: number_at(timers.get(timer)) for timer, (name, _) in SECTIONS.items()}
         ok, expected, found = _verified(choices, result)
         parts = parts_of(SECTIONS.values(), values)
         return Parsed(
@@ -150,17 +151,6 @@ def _parse_result(text: str) -> dict[str, JsonValue]:
     return result if isinstance(result, dict) else {}
 
 
-def _real(value: JsonValue) -> float | None:
-    """Return a finite number; None for any other value."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
 def _verified(choices: Choices, result: Mapping[str, JsonValue]) -> tuple[bool, str, str]:
     """Check that heat and salt are conserved. At the default size, also check the final state of the ocean.
 
@@ -168,7 +158,7 @@ def _verified(choices: Choices, result: Mapping[str, JsonValue]) -> tuple[bool, 
     """
     astray, means = result.get("astray"), result.get("means")
     own = {
-        name: (_real(astray.get(name)), _real(means.get(name)))
+        name: (number_at(astray.get(name)), number_at(means.get(name)))
         for name in ("temp", "salt")
         if isinstance(astray, dict) and isinstance(means, dict)
     }
@@ -179,7 +169,7 @@ def _verified(choices: Choices, result: Mapping[str, JsonValue]) -> tuple[bool, 
     found.append(", ".join(f"{name} {a:.1e}" for name, a, _ in known))
     ok = all(abs(a) < CLOSED for _, a, _ in known)
     if _grid(choices) == GRID and choices.whole("steps") == STEPS:
-        ends = {"temp": known[0][2], "current": _real(result.get("current"))}
+        ends = {"temp": known[0][2], "current": number_at(result.get("current"))}
         for name, wanted in ENDS.items():
             value = ends[name]
             expected.append(f"{name} {wanted:g} to {TOLERANCE:.1%}")

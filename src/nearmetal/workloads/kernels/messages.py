@@ -1,4 +1,4 @@
-"""Parameters and metrics that all kernels share that time messages."""
+"""Kernels that time MPI messages, and what all kernels share that time messages."""
 
 from __future__ import annotations
 
@@ -94,4 +94,21 @@ _PINGPONG = pingpong_kernel(
     doc="MPI point to point: latency of short messages, bandwidth of long ones",
 )
 
-KERNELS = (_PINGPONG,)
+# Random rings, as defined by the HPC Challenge benchmark: all ranks communicate at once.
+_RING = Kernel(
+    name="ring",
+    kind=WorkKind.MPI,
+    doc="MPI between all ranks at once: random rings of HPC Challenge (8 B latency, 2 MB bandwidth per rank)",
+    parameters=(
+        bytes_parameter("size of a message", most=1 << 28),
+        Parameter("patterns", Kind.WHOLE, 8, "rings of random order in a time share", most=1 << 16),
+        count_parameter("steps", "times that each ring passes its messages on"),
+        measure_parameter("half a step: a rank sends two messages in it"),
+    ),
+    keys=lambda choices, _: {"bytes": bytes_of(choices), "patterns": int(choices.values["patterns"])},
+    work=lambda choices, _: SliceWork(units=choices.whole("steps")),
+    metrics=message_metrics,
+    least_ranks=2,
+)
+
+KERNELS = (_PINGPONG, _RING)

@@ -31,7 +31,6 @@ _KERNELS: Mapping[str, Kernel] = {
 
 
 def kernel_names() -> tuple[str, ...]:
-    """Return the names of all kernels, by kind of work."""
     return tuple(_KERNELS)
 
 
