@@ -15,6 +15,7 @@ from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
+from nearmetal.model.record import JsonValue
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
 from nearmetal.report.tables.answer import absent_environments
 from nearmetal.run.adhoc.weigh_lifecycle import lifecycle_study
@@ -254,5 +255,5 @@ def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
 
 
 def test_what_was_not_measured_is_listed_in_the_order_of_the_study_with_its_first_reason() -> None:
-    arms = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
+    arms: dict[str, JsonValue] = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
     assert list(absent_environments({"not_here": arms}).items()) == [("b", "no method"), ("a", "no root")]
