@@ -15,6 +15,7 @@ from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
+from nearmetal.model.record import JsonValue
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
 from nearmetal.report.tables.answer import absent_environments
 from nearmetal.run.adhoc.weigh_lifecycle import lifecycle_study
@@ -139,7 +140,7 @@ def test_a_method_of_the_workload_comes_before_that_of_an_environment() -> None:
             "  bare-criu:",
             '"bare-criu" is the environment that methods of a workload make; rename one',
         ),
-        ("backend: native", "backend: namespaces, inside: vm", '"bare" runs inside it'),
+        ("backend: native", "backend: namespaces, inside: vm", '"bare" stands inside it'),
     ],
 )
 def test_environments_that_cannot_become_several(was: str, now: str, said: str) -> None:
@@ -243,8 +244,8 @@ def test_keys_of_a_lifecycle_on_the_command_line() -> None:
         ({"lifecycle": "migrate", "methods": ["criu", "criu"]}, "--methods: criu is named twice"),
         ({"lifecycle": "migrate", "workloads": ["cg"]}, "--lifecycle measures the instances themselves"),
         ({"lifecycle": "migrate", "ranks": 2}, "takes no ranks"),
-        ({"methods": ["criu"], "workloads": ["cg"]}, "--methods is only for --lifecycle"),
-        ({"memory": 1, "workloads": ["cg"]}, "--memory is only for --lifecycle"),
+        ({"methods": ["criu"], "workloads": ["cg"]}, "--methods belongs to --lifecycle"),
+        ({"memory": 1, "workloads": ["cg"]}, "--memory belongs to --lifecycle"),
     ],
 )
 def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
@@ -254,5 +255,5 @@ def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
 
 
 def test_what_was_not_measured_is_listed_in_the_order_of_the_study_with_its_first_reason() -> None:
-    arms: dict[str, Any] = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
+    arms: dict[str, JsonValue] = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
     assert list(absent_environments({"not_here": arms}).items()) == [("b", "no method"), ("a", "no root")]
