@@ -140,7 +140,7 @@ def test_a_method_of_the_workload_comes_before_that_of_an_environment() -> None:
             "  bare-criu:",
             '"bare-criu" is the environment that methods of a workload make; rename one',
         ),
-        ("backend: native", "backend: namespaces, inside: vm", '"bare" stands inside it'),
+        ("backend: native", "backend: namespaces, inside: vm", '"bare" runs inside it'),
     ],
 )
 def test_environments_that_cannot_become_several(was: str, now: str, said: str) -> None:
@@ -244,8 +244,8 @@ def test_keys_of_a_lifecycle_on_the_command_line() -> None:
         ({"lifecycle": "migrate", "methods": ["criu", "criu"]}, "--methods: criu is named twice"),
         ({"lifecycle": "migrate", "workloads": ["cg"]}, "--lifecycle measures the instances themselves"),
         ({"lifecycle": "migrate", "ranks": 2}, "takes no ranks"),
-        ({"methods": ["criu"], "workloads": ["cg"]}, "--methods belongs to --lifecycle"),
-        ({"memory": 1, "workloads": ["cg"]}, "--memory belongs to --lifecycle"),
+        ({"methods": ["criu"], "workloads": ["cg"]}, "--methods is only for --lifecycle"),
+        ({"memory": 1, "workloads": ["cg"]}, "--memory is only for --lifecycle"),
     ],
 )
 def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
