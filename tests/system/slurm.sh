@@ -2,13 +2,14 @@
 # Run a command beside Debian's Slurm with two nodes, both on this machine.
 # Usage: unshare --mount slurm.sh ROOT STATE COMMAND...
 # ROOT: where its packages are unpacked. STATE: an empty directory. MAX_ARRAY_SIZE: its MaxArraySize.
+# NO_CGROUPS: not empty for a Slurm that can do without control groups, as 24.11 can.
 set -e
 root=$1 state=$2
 shift 2
 mkdir -p "$state/spool/n1" "$state/spool/n2" "$state/ctld"
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$root/usr:/usr" /usr
-mount -t tmpfs tmpfs /sys/fs/cgroup # Slurm 22.05 cannot do without control groups, and these are not its own
+[ -n "${NO_CGROUPS:-}" ] || mount -t tmpfs tmpfs /sys/fs/cgroup # they are not Slurm's own
 cat >"$state/slurm.conf" <<C
 ClusterName=test
 SlurmctldHost=$(hostname)(127.0.0.1)
@@ -38,11 +39,15 @@ NodeName=n[1-2] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[16821-16822] C
 MaxArraySize=${MAX_ARRAY_SIZE:-1001}
 PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
 C
-printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$state/cgroup.conf"
+if [ -n "${NO_CGROUPS:-}" ]; then
+  echo CgroupPlugin=disabled
+else
+  printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n'
+fi >"$state/cgroup.conf"
 export SLURM_CONF="$state/slurm.conf"
-/usr/sbin/slurmctld-wlm -D 2>/dev/null & controller=$!
-/usr/sbin/slurmd-wlm -D -N n1 2>/dev/null & first=$!
-/usr/sbin/slurmd-wlm -D -N n2 2>/dev/null & second=$!
+/usr/sbin/slurmctld -D 2>/dev/null & controller=$!
+/usr/sbin/slurmd -D -N n1 2>/dev/null & first=$!
+/usr/sbin/slurmd -D -N n2 2>/dev/null & second=$!
 trap 'kill $first $second $controller 2>/dev/null; wait' EXIT
 for _ in $(seq 300); do
   [ "$(sinfo --noheader --format=%T 2>/dev/null)" = idle ] && break

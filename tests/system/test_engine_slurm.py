@@ -1,4 +1,4 @@
-"""Rounds in jobs of a real Slurm, Debian's, whose two nodes are both this machine."""
+"""Rounds in jobs of a real Slurm, those of Debian 12 and 13, whose two nodes are both this machine."""
 
 from __future__ import annotations
 
@@ -6,43 +6,63 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.system.debian import unpacked
 from tests.system.engine_runs import NEARMETAL, claims, directory, here, on, records, require_whole
 
 pytestmark = [pytest.mark.apart]
 __all__ = ["here"]
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libmunge2", "liblua5.1-0")
+OWN = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libmunge2", "liblua5.1-0")
+NEWER = (
+    *OWN,
+    *("libc6", "libc-bin", "libgcc-s1", "libhwloc15", "liblz4-1", "libnuma1", "libpam0g", "libreadline8t64"),
+    *("libtinfo6", "libdbus-1-3", "libsystemd0", "libjson-c5", "libjwt2", "libyaml-0-2", "libssl3t64"),
+)
+"""Slurm of Debian 13, and the libraries that it needs beside those of Debian 12."""
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@dataclass(frozen=True)
+class Slurm:
+    """root: where its packages are unpacked; cgroups: whether it cannot do without control groups."""
+
+    root: Path
+    version: str
+    cgroups: bool
+
+
+@pytest.fixture(scope="module", params=["22.05", "24.11"])
+def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Slurm:
     """The unpacked packages of Slurm. Nothing is installed on this machine."""
     place = tmp_path_factory.mktemp("slurm")
-    subprocess.run(["apt-get", "download", *PACKAGES], cwd=place, check=True, capture_output=True)
-    for package in place.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", package, place / "root"], check=True)
-    (place / "root/usr/sbin/slurmstepd").symlink_to("slurmstepd-wlm")
-    return place
+    own = request.param == "22.05"
+    root = unpacked(place, OWN if own else NEWER, None if own else "trixie")
+    for program in ("slurmctld", "slurmd", "slurmstepd"):  # they look at the names under which they run
+        (root / "usr/sbin" / program).symlink_to(f"{program}-wlm")
+    return Slurm(root, request.param, own)
 
 
-def beside(slurm: Path, here: Path, script: str, **env: str) -> subprocess.CompletedProcess[str]:
+def beside(slurm: Slurm, here: Path, script: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a shell script beside Slurm."""
     unshare = ["unshare", "--mount", str(Path(__file__).with_name("slurm.sh"))]
-    return subprocess.run(
-        [*unshare, str(slurm / "root"), str(here / "slurm"), "sh", "-c", script],
+    groups = {} if slurm.cgroups else {"NO_CGROUPS": "yes"}
+    done = subprocess.run(
+        [*unshare, str(slurm.root), str(here / "slurm"), "sh", "-c", f"sbatch --version >&2\n{script}"],
         cwd=here,
-        env={**os.environ, **env},
+        env={**os.environ, **groups, **env},
         capture_output=True,
         text=True,
         timeout=1800,
         check=False,
     )
+    assert f"slurm-wlm {slurm.version}." in done.stderr, done.stderr
+    return done
 
 
-def test_rounds_in_jobs_of_slurm(slurm: Path, here: Path) -> None:
+def test_rounds_in_jobs_of_slurm(slurm: Slurm, here: Path) -> None:
     done = beside(slurm, here, f"{shlex.join([*NEARMETAL, *on('slurm', 8)])}; squeue --noheader >&2")
     assert done.returncode == 0, done.stderr
     require_whole(here, done.stdout, 8)
@@ -51,7 +71,7 @@ def test_rounds_in_jobs_of_slurm(slurm: Path, here: Path) -> None:
     assert "1_1" not in done.stderr, "no job is left in the queue"
 
 
-def test_more_workers_than_an_array_may_have_are_in_several_arrays(slurm: Path, here: Path) -> None:
+def test_more_workers_than_an_array_may_have_are_in_several_arrays(slurm: Slurm, here: Path) -> None:
     """The largest index of a task is MaxArraySize - 1, so two workers need two arrays."""
     script = f"{shlex.join([*NEARMETAL, *on('slurm', 8)])}; squeue --noheader >&2"
     done = beside(slurm, here, script, MAX_ARRAY_SIZE="2")
@@ -61,7 +81,7 @@ def test_more_workers_than_an_array_may_have_are_in_several_arrays(slurm: Path, 
     assert {p.name for p in (directory(here) / "workers").iterdir()} == {"1.out", "2-1.out"}
 
 
-def test_a_worker_that_slurm_starts_again_is_another_worker(slurm: Path, here: Path) -> None:
+def test_a_worker_that_slurm_starts_again_is_another_worker(slurm: Slurm, here: Path) -> None:
     """Requeueing ends the job by SIGTERM: its round is given back, and others run it."""
     script = f"""
 {shlex.join([*NEARMETAL, *on("slurm", 24)])} & run=$!
