@@ -115,9 +115,12 @@ def too_short(
     if limit is None or needed <= limit or study.design.max_blocks < second or block_seconds <= 0:
         return None
     holds = done + max(0, math.floor((limit - spent) / block_seconds))
-    rounds = "about 1 round" if holds == 1 else f"about {holds} rounds" if holds else "no whole round"
+    rounds = "1 round" if holds == 1 else f"{holds} rounds"
+    does = f"about {rounds} of {block_seconds:.1f} s will be done within the"
+    if not holds:
+        does = f"the first round of {block_seconds:.1f} s lasts longer than the rest of the"
     return (
-        f"{rounds} of {block_seconds:.1f} s will be done within the time budget of {limit:.3g} s; "
+        f"{does} time budget of {limit:.3g} s; "
         f"verdicts are given after {first} rounds, then after {second}; "
         f"--time {math.ceil(needed * SLACK)}s is enough for both"
     )
