@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.environments import Unavailable
-from nearmetal.environments.dmtcp import Dmtcp, failure_in, find_dmtcp, refuses_dmtcp
+from nearmetal.environments.dmtcp import Dmtcp, failure_in, find_dmtcp, processes_in, refuses_dmtcp
 from nearmetal.model.study import Environment, Mpi
 from nearmetal.testing.fake_host import FakeHost
 
@@ -79,6 +79,11 @@ def test_the_programs_meet_at_one_port_and_one_directory(tmp_path: Path) -> None
     assert write[-1] == "--kcheckpoint", "no second copy runs on"
     mpich = dmtcp.launch(7, images, tmp_path, Mpi.MPICH)
     assert set(mpich) - set(launch) == {"--disable-svipc-plugin"}
+
+
+def test_the_coordinator_says_how_many_processes_are_left() -> None:
+    assert processes_in("Status...\n  NUM_PEERS=4\n  RUNNING=yes\n") == 4
+    assert processes_in("Coordinator not found. Please check port and host.\n") is None
 
 
 def test_the_first_error_explains_a_failure() -> None:

@@ -46,7 +46,11 @@ def test_a_budget_that_holds_two_looks_needs_no_word() -> None:
 
 @pytest.mark.parametrize(
     ("block_seconds", "holds"),
-    [(10.0, "about 8 rounds of"), (50.0, "about 1 round of"), (1000.0, "about 1 round of")],
+    [
+        (10.0, "about 8 rounds of"),
+        (50.0, "about 1 round of"),
+        (1000.0, "the first round of 1000.0 s lasts longer than the rest"),
+    ],
 )
 def test_the_time_that_would_hold_them_is_named(block_seconds: float, holds: str) -> None:
     said = note(STUDY, block_seconds=block_seconds)

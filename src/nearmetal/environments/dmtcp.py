@@ -74,8 +74,13 @@ class Dmtcp:
         return [self._program("dmtcp_launch"), *_at(port), *how, *where]
 
     def checkpoint(self, port: int) -> list[str]:
-        """Return the command line that writes a job to files, and thereby ends it."""
+        """Return the command line that has a job written to files. Each process ends when it is written, and
+        the command before all are."""
         return [self._program("dmtcp_command"), *_at(port), "--kcheckpoint"]
+
+    def status(self, port: int) -> list[str]:
+        """Return the command line whose output contains the number of processes (processes_in())."""
+        return [self._program("dmtcp_command"), *_at(port), "--status"]
 
     def restart(self, port: int, images: Path, scratch: Path) -> list[str]:
         """Return the command line that restarts a job. It stays, or ends with 0 if the job is in a session of
@@ -124,6 +129,12 @@ def refuses_dmtcp(host: Host, environment: Environment) -> Unavailable | None:
         )
     found = find_dmtcp(host)
     return found if isinstance(found, Unavailable) else None
+
+
+def processes_in(status: str) -> int | None:
+    """Return the number of processes under DMTCP, from the output of Dmtcp.status(); None if it says none."""
+    found = re.search(r"NUM_PEERS=(\d+)", status)
+    return None if found is None else int(found[1])
 
 
 def failure_in(output: str) -> str:

@@ -122,11 +122,13 @@ def too_short(
     needed = spent + max(0, second - done) * block_seconds
     if limit is None or needed <= limit or study.design.max_blocks < second or block_seconds <= 0:
         return None
-    least = 1 if not done and spent < limit else 0  # the first round is run even if it ends late
-    holds = done + max(least, math.floor((limit - spent) / block_seconds))
-    rounds = "about 1 round" if holds == 1 else f"about {holds} rounds" if holds else "no whole round"
+    holds = done + max(0, math.floor((limit - spent) / block_seconds))
+    rounds = "1 round" if holds == 1 else f"{holds} rounds"
+    does = f"about {rounds} of {block_seconds:.1f} s will be done within the"
+    if not holds:
+        does = f"the first round of {block_seconds:.1f} s lasts longer than the rest of the"
     return (
-        f"{rounds} of {block_seconds:.1f} s will be done within the time budget of"
-        f" {show_clock(limit)}; verdicts are given after {first} rounds, then after {second}; "
+        f"{does} time budget of {show_clock(limit)}; "
+        f"verdicts are given after {first} rounds, then after {second}; "
         f"{longer} {math.ceil(needed * SLACK)}s is enough for both"
     )

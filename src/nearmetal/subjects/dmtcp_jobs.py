@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..environments import Backend, Instance, InstanceRequest, Tools
 from ..environments.criu import await_ends, holding
-from ..environments.dmtcp import IMAGES, Dmtcp, failure_in
+from ..environments.dmtcp import IMAGES, Dmtcp, failure_in, processes_in
 from ..environments.program import read_pid
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
@@ -82,7 +82,7 @@ class RestartEvent:
                 other = self._coordinate(target, self.there, there)
             try:
                 with timer.phase(Phase.DUMP):
-                    self._write(source, port, job)
+                    self._write(source, port)
                 before, stopped = self.program.progress(), self._last_step()
                 with timer.phase(Phase.REMOVAL):
                     here.close()
@@ -144,7 +144,7 @@ class RestartEvent:
         stack.callback(process.kill)
         return process
 
-    def _write(self, source: Instance, port: int, job: Process) -> None:
+    def _write(self, source: Instance, port: int) -> None:
         """Write the job to files, and wait until it has ended.
 
         Raises RunError if it was not written.
@@ -152,10 +152,11 @@ class RestartEvent:
         done = self.host.run(source.command(self.dmtcp.checkpoint(port)), timeout=LIMIT, cwd=Path("/"))
         if not done.ok:
             raise RunError(f"no checkpoint: {done.failure()}", where=str(self.log))
-        try:
-            job.wait(LIMIT)
-        except TimeoutError as e:
-            raise RunError(f"no checkpoint: the job has not ended after {LIMIT:g} s") from e
+        status, end = source.command(self.dmtcp.status(port)), time.monotonic() + LIMIT
+        while processes_in(self.host.run(status, timeout=LIMIT, cwd=Path("/")).stdout) != 0:
+            if (why := failure_in(self._said(LAUNCH))) or time.monotonic() > end:
+                raise RunError(f"no checkpoint: {why or f'the job has not ended after {LIMIT:g} s'}")
+            time.sleep(_LOOK_AGAIN)
         why = failure_in(self._said(LAUNCH))
         if why or len(list(self._files.glob(IMAGES))) <= len(self.program.records):
             raise RunError(f"no checkpoint: {why or 'DMTCP has not written all processes'}")
