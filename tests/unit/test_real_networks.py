@@ -15,7 +15,8 @@ from nearmetal.errors import UnavailableError, UsageError
 from nearmetal.host import Completed
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment
-from nearmetal.node.real_networks import SHAPES, Attached, interface_address, make_seat, plan_ends, reached_by
+from nearmetal.node.real_addresses import Attached, plan_ends, require_free
+from nearmetal.node.real_networks import SHAPES, interface_address, make_seat, reached_by
 from nearmetal.study_file import Catalog, load_text
 from nearmetal.study_file.checks import BETWEEN_MACHINES
 from nearmetal.testing.fake_host import FakeHost
@@ -153,3 +154,38 @@ def test_this_machine_is_attached_where_it_reaches_the_nodes() -> None:
     assert (node.name, node.interface, node.address) == ("n1", "ib0", "10.1.0.2")
     with pytest.raises(UnavailableError, match=r"node n1 has no address on an interface eth7"):
         interface_address(host, "n1", "eth7")
+
+
+@pytest.mark.parametrize(
+    ("attachment", "route", "network"),
+    [
+        ("macvlan", "10.99.0.128/25 via 10.1.0.254 dev ib0", "10.99.0.0/24"),
+        ("macvlan", "10.99.0.7 dev ib0 scope link", "10.99.0.0/24"),
+        ("veth-bridge", "10.0.0.0/8 dev ib0 proto kernel scope link src 10.1.0.2", "10.99.0.0/24"),
+        ("veth-routed", "10.98.0.0/16 dev ib0 scope link", "10.98.0.0/24"),
+        ("veth-routed, network: {subnet: 192.168.7.0/24}", "10.98.0.0/24 via 10.1.0.9", "10.98.0.0/24"),
+        ("macvlan, network: {subnet: 192.168.7.0/24}", "192.168.7.0/24 via 10.1.0.9", "192.168.7.0/24"),
+    ],
+)
+def test_addresses_in_use_are_refused_by_the_network_that_has_them(
+    attachment: str, route: str, network: str, catalog: Catalog
+) -> None:
+    with pytest.raises(UnavailableError) as caught:
+        checked(attachment, ROUTES + route, catalog)
+    assert caught.value.what.endswith(f"the addresses of {network} are in use there: {route}")
+    assert ("attachment: macvlan" if network.startswith("10.98.") else "subnet") in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("attachment", ["macvlan", "veth-bridge", "veth-routed"])
+def test_a_wider_route_through_a_gateway_does_not_matter(attachment: str, catalog: Catalog) -> None:
+    other = "10.98.1.0/24 dev ib1\nblackhole 10.99.0.0/16\n"
+    checked(attachment, f"{ROUTES}10.0.0.0/8 via 10.1.0.254 dev ib0\n{other}", catalog)
+
+
+def checked(attachment: str, routes: str, catalog: Catalog) -> None:
+    """Check the addresses of the first network on a machine with some routes."""
+    found = arm(catalog, f"attachment: {attachment}")
+    (ends,) = plan_ends([found.environment.network], 2, 0)
+    host = FakeHost(commands={("ip", "-4", "-oneline", "route", "show"): routes})
+    machine = Attached(name="n1", host=host, interface="ib0", address="10.1.0.2")
+    require_free(machine, found.environment.attachment, ends)

@@ -11,26 +11,22 @@ import shlex
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface
 
-from ..errors import RunError, UnavailableError, UsageError
+from ..errors import UnavailableError
 from ..host import Host, namespaces
 from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Arm, Attachment, Study
 from ..network.build import Network
-from ..network.plan import MAX_NETWORKS, RANGE, labelled, seat_names
+from ..network.plan import labelled, seat_names
 from ..network.shapes import SEAT, VXLAN_PORT
 from ..network.topology import HUB
+from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free
 
-SECONDS = 60.0
-"""Time limit of one command on a machine."""
 _REACH_SECONDS = 10.0
 _CLOSED_PORT = 9
 _NOT_ROOT, _NO_PROGRAM, _NO_BRIDGE = 77, 78, 79
-_BELOW = IPv4Network("10.98.0.0/16")
-"""Addresses of routers on the network of the machines."""
 
 _BEGIN = f"""
 set -eu
@@ -89,75 +85,6 @@ SHAPES: Mapping[Attachment, str] = {
 and the router's address of each other machine, with commas."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attached:
-    """A machine on which namespaces are made.
-
-    name: in messages; '' for this machine.
-    interface: the interface to which they are connected.
-    address: its address.
-    """
-
-    name: str
-    host: Host
-    interface: str
-    address: str
-
-    @property
-    def title(self) -> str:
-        return f"node {self.name}" if self.name else "this machine"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ends:
-    """The addresses of one network, for mpirun first.
-
-    inner: addresses of mpirun and the instances.
-    below: addresses of their routers.
-    """
-
-    subnet: IPv4Network
-    inner: tuple[IPv4Interface, ...]
-    below: tuple[IPv4Interface, ...]
-
-
-def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tuple[Ends, ...]:
-    """Return the addresses of each network. Networks with the same named subnet share it. No I/O.
-
-    settings: of each network.
-    count: addresses of each: of mpirun and of the instances.
-    first: number of the first subnet. Other runs on the same wire should have another.
-
-    Raises UsageError if a subnet is too small, or if there are too many networks.
-    """
-    if len(settings) > MAX_NETWORKS:
-        raise UsageError(f"a run holds at most {MAX_NETWORKS} networks, and this study asks for more")
-    used: dict[str, int] = {}
-    out = []
-    for number, own in enumerate(settings):
-        subnet = IPv4Network(own.subnet) if own.subnet else next_subnet(RANGE, first + number)
-        begin = used.get(str(subnet), 0) + 1
-        used[str(subnet)] = begin + count - 1
-        if begin + count > subnet.num_addresses - 1:
-            raise UsageError(
-                f"{subnet} has too few addresses", remedy="a larger network: subnet: 10.99.0.0/16"
-            )
-        routers = next_subnet(_BELOW, first + number)
-        out.append(
-            Ends(
-                subnet=subnet,
-                inner=tuple(IPv4Interface(f"{subnet[begin + i]}/{subnet.prefixlen}") for i in range(count)),
-                below=tuple(IPv4Interface(f"{routers[i + 1]}/{routers.prefixlen}") for i in range(count)),
-            )
-        )
-    return tuple(out)
-
-
-def next_subnet(within: IPv4Network, number: int) -> IPv4Network:
-    """Return the /24 with a number within a /16; it goes on with 0 behind 255."""
-    return IPv4Network((int(within[0]) + (number % 256 << 8), 24))
-
-
 def number_of(label: str) -> int:
     """Return the number that the label of a run contains, below 2^24."""
     digits = re.search(r"(?<=nearmetal-)[0-9a-f]{6}", label)
@@ -203,7 +130,7 @@ def _made(
     places = (HUB, *seat_names(len(machines) - 1))
     if environment.attachment is not Attachment.VXLAN:  # whose addresses no other machine sees
         for machine in machines:
-            _require_free(machine, environment.attachment, ends)
+            require_free(machine, environment.attachment, ends)
     facts: dict[str, JsonValue] = {}
     for at, place in enumerate(places):
         facts[place] = make_seat(stack, arm, f"{label}-{place}", number, ends, machines, at)
@@ -271,8 +198,8 @@ def make_seat(
     done = machine.host.run(["sh", "-c", script, "sh", *words], timeout=SECONDS)
     if not done.ok:
         raise _refusal(machine, attachment, done.returncode, done.failure())
-    shown = _command(machine.host, ["ip", "-n", name, "-details", "-oneline", "link", "show", "dev", SEAT])
-    routes = _command(machine.host, ["ip", "-n", name, "route", "show"])
+    shown = command(machine.host, ["ip", "-n", name, "-details", "-oneline", "link", "show", "dev", SEAT])
+    routes = command(machine.host, ["ip", "-n", name, "route", "show"])
     mtu = re.search(r" mtu (\d+)", shown)
     return {
         "machine": machine.name,
@@ -315,24 +242,6 @@ def _refusal(machine: Attached, attachment: Attachment, code: int, failure: str)
     return UnavailableError(f"{what}: {failure}", remedy="attachment: host, or one that its kernel has")
 
 
-def _require_free(machine: Attached, attachment: Attachment, ends: Ends) -> None:
-    """Check that the addresses are not in use on the network of the machines, as far as a machine knows."""
-    routes = _command(machine.host, ["ip", "-4", "-oneline", "route", "show"])
-    wanted = [ends.subnet]
-    if attachment is Attachment.VETH_ROUTED:
-        wanted.append(ends.below[0].network)
-    for line in routes.splitlines():
-        for word in line.split()[:1]:
-            with suppress(ValueError):
-                known = IPv4Network(word)
-                if known.prefixlen and any(known.overlaps(own) for own in wanted):
-                    raise UnavailableError(
-                        f"{machine.title}: attachment {attachment.value}: the addresses of {ends.subnet} are "
-                        f"in use there: {line.strip()}",
-                        remedy="another network: {subnet: ...}",
-                    )
-
-
 def _require_reached(seats: Sequence[Seat], machines: Sequence[Attached], attachment: Attachment) -> None:
     """Check that the instances answer mpirun: a switch may drop frames of unknown senders, and a firewall
     tunnels. Nothing listens there, so a connection is refused."""
@@ -361,13 +270,6 @@ def _delete(host: Host, name: str) -> None:
         ],
         timeout=SECONDS,
     )
-
-
-def _command(host: Host, argv: Sequence[str]) -> str:
-    done = host.run(argv, timeout=SECONDS)
-    if not done.ok:
-        raise RunError(done.failure())
-    return done.stdout
 
 
 def reached_by(host: Host, interface: str, nodes: Sequence[tuple[str, Host]]) -> tuple[Attached, ...]:
