@@ -123,6 +123,7 @@ def test_machines_are_told_their_peers_and_the_label(attachment: Attachment, cat
         (77, "", "node n1: attachment macvlan needs root there", "user: root for n1 in the inventory"),
         (78, "", "needs ip and bridge there", "apt-get install iproute2"),
         (79, "", "ib0 is neither a bridge nor a port of one", "attachment: macvlan"),
+        (80, "the bridge br0 has an MTU of 1500", "the bridge br0 has an MTU of 1500", "mtu: at most"),
         (2, "RTNETLINK answers: Operation not supported", "Operation not supported", "attachment: host"),
     ],
 )

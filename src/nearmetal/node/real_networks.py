@@ -26,7 +26,7 @@ from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require
 
 _REACH_SECONDS = 10.0
 _CLOSED_PORT = 9
-_NOT_ROOT, _NO_PROGRAM, _NO_BRIDGE = 77, 78, 79
+_NOT_ROOT, _NO_PROGRAM, _NO_BRIDGE, _MTU = 77, 78, 79, 80
 
 _BEGIN = f"""
 set -eu
@@ -56,8 +56,19 @@ if [ -z "$(ip -oneline link show dev "$parent" type bridge)" ]; then
     bridge=$(ip -oneline link show dev "$parent" | sed -n 's/.* master \\([^ ]*\\).*/\\1/p')
     [ -n "$bridge" ] && [ -n "$(ip -oneline link show dev "$bridge" type bridge)" ] || exit {_NO_BRIDGE}
 fi
-ip link add name "$port" type veth peer name eth0 netns "$ns"
+bridge_mtu() {{ ip -oneline link show dev "$bridge" | sed -n 's/.* mtu \\([0-9]*\\).*/\\1/p'; }}
+whole=$(bridge_mtu)
+if [ "$mtu" -gt "$whole" ]; then
+    echo "the bridge $bridge has an MTU of $whole" >&2
+    exit {_MTU}
+fi
+ip link add name "$port" mtu "$whole" type veth peer name eth0 mtu "$whole" netns "$ns"
 ip link set dev "$port" alias "$label" master "$bridge" up
+if [ "$(bridge_mtu)" != "$whole" ]; then
+    ip link delete dev "$port"
+    echo "a new port changes the MTU of the bridge $bridge, which is $whole" >&2
+    exit {_MTU}
+fi
 """
 _ROUTED = """
 ip netns add "$ns-router"
@@ -197,7 +208,7 @@ def make_seat(
         stack.callback(_delete, machine.host, made)
     done = machine.host.run(["sh", "-c", script, "sh", *words], timeout=SECONDS)
     if not done.ok:
-        raise _refusal(machine, attachment, done.returncode, done.failure())
+        raise _refusal(machine, attachment, done.returncode, done.failure(), done.stderr.strip())
     shown = command(machine.host, ["ip", "-n", name, "-details", "-oneline", "link", "show", "dev", SEAT])
     routes = command(machine.host, ["ip", "-n", name, "route", "show"])
     mtu = re.search(r" mtu (\d+)", shown)
@@ -226,7 +237,9 @@ def _route(attachment: Attachment, settings: NetworkSettings, ends: Ends, at: in
     return f"{route} proto kernel scope link src {ends.inner[at].ip} {shlex.join(words)}\n"
 
 
-def _refusal(machine: Attached, attachment: Attachment, code: int, failure: str) -> UnavailableError:
+def _refusal(
+    machine: Attached, attachment: Attachment, code: int, failure: str, said: str
+) -> UnavailableError:
     what = f"{machine.title}: attachment {attachment.value}"
     match code:
         case _ if code == _NOT_ROOT:
@@ -239,6 +252,8 @@ def _refusal(machine: Attached, attachment: Attachment, code: int, failure: str)
                 f"{what}: {machine.interface} is neither a bridge nor a port of one",
                 remedy="attachment: macvlan, or make it a port of a bridge that has its address",
             )
+        case _ if code == _MTU:
+            return UnavailableError(f"{what}: {said}", remedy="mtu: at most that of the bridge")
     return UnavailableError(f"{what}: {failure}", remedy="attachment: host, or one that its kernel has")
 
 
