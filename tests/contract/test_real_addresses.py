@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from tests.unit.test_real_networks import arm
 
 from nearmetal.errors import UnavailableError
 from nearmetal.host import Completed, LocalHost
-from nearmetal.node.real_addresses import Attached, plan_ends
+from nearmetal.model.study import Attachment
+from nearmetal.node.real_addresses import Attached, plan_ends, require_unanswered
 from nearmetal.node.real_networks import make_seat
 from nearmetal.study_file import Catalog
 
@@ -93,3 +95,23 @@ def test_a_port_leaves_the_mtu_of_the_bridge(
             port = f"nm{LABEL[-6:]}-3s"
             assert mtu(port, jumbo) == 9000 and "master br0" in ip("link", "show", port, within=jumbo)
         assert mtu("br0", jumbo) == 9000
+
+
+def test_an_address_that_another_machine_has_is_refused(namespace: Callable[[str], str]) -> None:
+    here, there = namespace("here"), namespace("there")
+    ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", there, within=here)
+    for path, address in ((here, "10.99.0.1/24"), (there, "10.99.0.3/24")):
+        ip("address", "add", address, "dev", "eth0", within=path)
+        ip("link", "set", "dev", "eth0", "up", within=path)
+    machine = Attached(name="", host=LocalHost(), interface="ib0", address="10.1.0.2")
+
+    def ask(*numbers: int) -> None:
+        asked = [IPv4Address(f"10.99.0.{n}") for n in numbers]
+        require_unanswered(here, "eth0", asked, machine, Attachment.MACVLAN)
+
+    ask(1, 2)
+    with pytest.raises(UnavailableError, match=r"over ib0: another machine has the address 10\.99\.0\.3"):
+        ask(1, 2, 3)
+    ip("address", "add", "10.99.0.1/24", "dev", "eth0", within=there)
+    with pytest.raises(UnavailableError, match=r"has the address 10\.99\.0\.1"):
+        ask(1, 2)

@@ -13,10 +13,11 @@ from tests.unit.study_file.test_study_file_machines import text
 
 from nearmetal.errors import UnavailableError, UsageError
 from nearmetal.host import Completed
+from nearmetal.host.lock import RunInfo
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment
 from nearmetal.node.real_addresses import Attached, plan_ends, require_free
-from nearmetal.node.real_networks import SHAPES, interface_address, make_seat, reached_by
+from nearmetal.node.real_networks import SHAPES, interface_address, make_seat, reached_by, remove_dead
 from nearmetal.study_file import Catalog, load_text
 from nearmetal.study_file.checks import BETWEEN_MACHINES
 from nearmetal.testing.fake_host import FakeHost
@@ -190,3 +191,33 @@ def checked(attachment: str, routes: str, catalog: Catalog) -> None:
     host = FakeHost(commands={("ip", "-4", "-oneline", "route", "show"): routes})
     machine = Attached(name="n1", host=host, interface="ib0", address="10.1.0.2")
     require_free(machine, found.environment.attachment, ends)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_networks_of_dead_runs_are_removed_from_a_machine(named: bool) -> None:
+    """named: whether the machine's lock file names this run. If not, the file says nothing."""
+    own, other, ended = "nearmetal-0000aa", "nearmetal-0000bb", "nearmetal-0000cc"
+    runs = [(own, 7, 500), (other, 8, 500), (ended, 9, 400)]  # 9 is another process now
+
+    class There(Machine):
+        def answer(self, argv: tuple[str, ...], stdin: str | None) -> Any:
+            if argv[0] == "find":
+                return ""
+            if argv == ("cat", "/tmp/nearmetal.lock"):
+                kept = runs if named else runs[1:]
+                return "".join(
+                    RunInfo(pid=pid, born=born, run=run, since=0.0, command="c").line + "\n"
+                    for run, pid, born in kept
+                )
+            if argv[0] == "cat":
+                return f"7 (nm-guest) S {'0 ' * 18}500 0"
+            if argv == ("ls", "/run/netns"):
+                parts = [f"{run}-net0-{part}" for run in (own, other, ended) for part in ("a", "a-router")]
+                return "\n".join([*parts, "nearmetal-check-9-net0-a", "mine", "nearmetal-0000dd-net0-b"])
+            return super().answer(argv, stdin)
+
+    host = There()
+    remove_dead(host, own)
+    deleted = [argv[-1] for argv in host.scripts]
+    gone = [f"{ended}-net0-a", f"{ended}-net0-a-router", "nearmetal-0000dd-net0-b"]
+    assert deleted == (gone if named else [])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from ..errors import RunError, UnavailableError, UsageError
-from ..host import Host
+from ..host import Host, namespaces
 from ..model.environments.network import NetworkSettings
 from ..model.study import Attachment
 from ..network.plan import MAX_NETWORKS, RANGE
@@ -116,6 +119,54 @@ def _on_the_wire(attachment: Attachment, ends: Ends) -> Iterator[tuple[IPv4Netwo
     yield ends.subnet, "another network: {subnet: ...}"
     if attachment is Attachment.VETH_ROUTED:
         yield ends.below[0].network, "attachment: macvlan or veth-bridge, which need no addresses of routers"
+
+
+PROBES, PAUSE = 3, 0.3
+"""Number of times that each address is asked for, and seconds to wait for answers after each."""
+_ARP = 0x0806
+_REQUEST = struct.Struct("!HHBBH6s4s6s4s")
+"""Of ARP over Ethernet: kinds and lengths of addresses, operation, sender, target."""
+
+
+def require_unanswered(
+    netns: str, interface: str, addresses: Sequence[IPv4Address], machine: Attached, attachment: Attachment
+) -> None:
+    """Check that no other machine on the wire has one of the addresses: what a killed run left, or another
+    run with the same subnet.
+
+    netns: path of the network namespace from which they are asked for by ARP. It may have one of them itself.
+    interface: its Ethernet interface, which is up.
+    machine: the machine of the namespace, for messages.
+
+    Raises UnavailableError, which names the address and who has it.
+    """
+    with namespaces.entered(netns), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as wire:
+        wire.bind((interface, _ARP))
+        own = wire.getsockname()[4]
+        for _ in range(PROBES):
+            for address in addresses:  # a sender of 0.0.0.0 changes no tables of others (RFC 5227)
+                words = (1, 0x0800, 6, 4, 1, own, bytes(4), bytes(6), address.packed)
+                wire.sendto(_REQUEST.pack(*words), (interface, _ARP, 0, 0, b"\xff" * 6))
+            for sender, address in _heard(wire, time.monotonic() + PAUSE):
+                if sender != own and address in addresses:
+                    raise UnavailableError(
+                        f"attachment {attachment.value} over {machine.interface}: another machine has the "
+                        f"address {address}: its Ethernet address is {sender.hex(':')}",
+                        remedy="another subnet, or, if a killed run left it,  nearmetal clean  there",
+                    )
+
+
+def _heard(wire: socket.socket, deadline: float) -> Iterator[tuple[bytes, IPv4Address]]:
+    """Yield the Ethernet and IP address of the sender of each ARP packet until the deadline."""
+    while (left := deadline - time.monotonic()) > 0:
+        wire.settimeout(left)
+        try:
+            packet = wire.recv(1 << 12)
+        except TimeoutError:
+            return
+        if len(packet) >= _REQUEST.size:
+            fields = _REQUEST.unpack_from(packet)
+            yield fields[5], IPv4Address(fields[6])
 
 
 def command(host: Host, argv: Sequence[str]) -> str:

@@ -15,6 +15,8 @@ from ipaddress import IPv4Address, IPv4Interface
 
 from ..errors import UnavailableError
 from ..host import Host, namespaces
+from ..host.leftovers import OURS
+from ..host.lock import living_runs, owns
 from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Arm, Attachment, Study
@@ -22,7 +24,8 @@ from ..network.build import Network
 from ..network.plan import labelled, seat_names
 from ..network.shapes import SEAT, VXLAN_PORT
 from ..network.topology import HUB
-from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free
+from .lock_there import living_there
+from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free, require_unanswered
 
 _REACH_SECONDS = 10.0
 _CLOSED_PORT = 9
@@ -125,6 +128,9 @@ def real_networks(
                 wanted[arm.name, True] = arm
     settings = [arm.environment.network for arm in wanted.values()]
     ends = plan_ends(settings, 1 + len(nodes), number_of(label) % 256) if wanted else ()
+    if wanted:
+        for node in nodes:
+            remove_dead(node.host, label)
     with ExitStack() as stack:
         out = {}
         for number, ((key, arm), own) in enumerate(zip(wanted.items(), ends, strict=True)):
@@ -145,6 +151,8 @@ def _made(
     facts: dict[str, JsonValue] = {}
     for at, place in enumerate(places):
         facts[place] = make_seat(stack, arm, f"{label}-{place}", number, ends, machines, at)
+        if at == 0:
+            _require_unanswered(f"{label}-{place}", environment.attachment, ends, machines)
     seats = tuple(
         Seat(
             netns=f"{namespaces.NETNS_DIRECTORY}/{label}-{place}",
@@ -170,6 +178,19 @@ def _made(
         hub_enter=("nsenter", f"--net={seats[0].netns}", "--"),
         meters={},
     )
+
+
+def _require_unanswered(name: str, attachment: Attachment, ends: Ends, machines: Sequence[Attached]) -> None:
+    """Check that nobody has the addresses of the other machines, or that of this one.
+
+    name: of the namespace on this machine.
+    """
+    if attachment is Attachment.VXLAN:
+        return
+    routed = attachment is Attachment.VETH_ROUTED
+    asked = [address.ip for address in (ends.below if routed else ends.inner)[: len(machines)]]
+    netns = f"{namespaces.NETNS_DIRECTORY}/{name}{'-router' if routed else ''}"
+    require_unanswered(netns, SEAT, asked, machines[0], attachment)
 
 
 def make_seat(
@@ -255,6 +276,22 @@ def _refusal(
         case _ if code == _MTU:
             return UnavailableError(f"{what}: {said}", remedy="mtu: at most that of the bridge")
     return UnavailableError(f"{what}: {failure}", remedy="attachment: host, or one that its kernel has")
+
+
+def remove_dead(host: Host, label: str) -> None:
+    """Remove the network namespaces of runs that have ended from a machine. They would answer for their
+    addresses.
+
+    label: of this run. Nothing is removed from a machine whose lock file does not name it.
+    """
+    living = living_there(host)
+    if label not in living:
+        return
+    living |= {run.run for run in living_runs()}
+    for name in host.run(["ls", str(namespaces.NETNS_DIRECTORY)], timeout=SECONDS).stdout.split():
+        ours = OURS.fullmatch(name)
+        if ours and ours["pid"] is None and not any(owns(run, name) for run in living):
+            _delete(host, name)
 
 
 def _require_reached(seats: Sequence[Seat], machines: Sequence[Attached], attachment: Attachment) -> None:
