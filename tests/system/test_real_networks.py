@@ -153,6 +153,25 @@ def test_a_killed_run_leaves_networks_that_clean_removes(machines: Hosts, tmp_pa
     assert prefix not in places(machines)
 
 
+def test_a_run_removes_what_a_killed_one_left_on_its_nodes(machines: Hosts, tmp_path: Path) -> None:
+    """Both use the same named subnet, so the old namespaces would answer for the new addresses."""
+    (tmp_path / "two.yaml").write_text(study(machines, {"macvlan": "{subnet: 192.168.201.0/24}"}))
+    words = ("run", "two.yaml", "--max-blocks", "8", *FORCE)
+    argv = [*machines.enter, *NEARMETAL, *words]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        until(lambda: len(records(tmp_path)) > 2)
+        label = records(tmp_path)[0]["run"]
+        run.send_signal(signal.SIGKILL)
+    until(lambda: not labelled(label), "the end of all processes of the run")
+    assert places(machines).count(f"{label}-net") >= 3
+    (tmp_path / "again").mkdir()
+    (tmp_path / "two.yaml").rename(tmp_path / "again" / "two.yaml")
+    done = on_head(machines, tmp_path / "again", *words)
+    assert done.returncode == 0, done.stderr
+    require_measured(machines, tmp_path / "again", {"macvlan"})
+    assert label not in places(machines)
+
+
 @contextmanager
 def strict_switch(machines: Hosts) -> Iterator[None]:
     """Let the switch pass frames to the machines' own Ethernet addresses only, until exit."""

@@ -13,9 +13,11 @@ from tests.unit.study_file.test_study_file_machines import text
 
 from nearmetal.errors import UnavailableError, UsageError
 from nearmetal.host import Completed
+from nearmetal.host.lock import RunInfo
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment
-from nearmetal.node.real_networks import SHAPES, Attached, interface_address, make_seat, plan_ends, reached_by
+from nearmetal.node.real_addresses import Attached, plan_ends, require_free
+from nearmetal.node.real_networks import SHAPES, interface_address, make_seat, reached_by, remove_dead
 from nearmetal.study_file import Catalog, load_text
 from nearmetal.study_file.checks import BETWEEN_MACHINES
 from nearmetal.testing.fake_host import FakeHost
@@ -122,6 +124,7 @@ def test_machines_are_told_their_peers_and_the_label(attachment: Attachment, cat
         (77, "", "node n1: attachment macvlan needs root there", "user: root for n1 in the inventory"),
         (78, "", "needs ip and bridge there", "apt-get install iproute2"),
         (79, "", "ib0 is neither a bridge nor a port of one", "attachment: macvlan"),
+        (80, "the bridge br0 has an MTU of 1500", "the bridge br0 has an MTU of 1500", "mtu: at most"),
         (2, "RTNETLINK answers: Operation not supported", "Operation not supported", "attachment: host"),
     ],
 )
@@ -153,3 +156,68 @@ def test_this_machine_is_attached_where_it_reaches_the_nodes() -> None:
     assert (node.name, node.interface, node.address) == ("n1", "ib0", "10.1.0.2")
     with pytest.raises(UnavailableError, match=r"node n1 has no address on an interface eth7"):
         interface_address(host, "n1", "eth7")
+
+
+@pytest.mark.parametrize(
+    ("attachment", "route", "network"),
+    [
+        ("macvlan", "10.99.0.128/25 via 10.1.0.254 dev ib0", "10.99.0.0/24"),
+        ("macvlan", "10.99.0.7 dev ib0 scope link", "10.99.0.0/24"),
+        ("veth-bridge", "10.0.0.0/8 dev ib0 proto kernel scope link src 10.1.0.2", "10.99.0.0/24"),
+        ("veth-routed", "10.98.0.0/16 dev ib0 scope link", "10.98.0.0/24"),
+        ("veth-routed, network: {subnet: 192.168.7.0/24}", "10.98.0.0/24 via 10.1.0.9", "10.98.0.0/24"),
+        ("macvlan, network: {subnet: 192.168.7.0/24}", "192.168.7.0/24 via 10.1.0.9", "192.168.7.0/24"),
+    ],
+)
+def test_addresses_in_use_are_refused_by_the_network_that_has_them(
+    attachment: str, route: str, network: str, catalog: Catalog
+) -> None:
+    with pytest.raises(UnavailableError) as caught:
+        checked(attachment, ROUTES + route, catalog)
+    assert caught.value.what.endswith(f"the addresses of {network} are in use there: {route}")
+    assert ("attachment: macvlan" if network.startswith("10.98.") else "subnet") in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("attachment", ["macvlan", "veth-bridge", "veth-routed"])
+def test_a_wider_route_through_a_gateway_does_not_matter(attachment: str, catalog: Catalog) -> None:
+    other = "10.98.1.0/24 dev ib1\nblackhole 10.99.0.0/16\n"
+    checked(attachment, f"{ROUTES}10.0.0.0/8 via 10.1.0.254 dev ib0\n{other}", catalog)
+
+
+def checked(attachment: str, routes: str, catalog: Catalog) -> None:
+    """Check the addresses of the first network on a machine with some routes."""
+    found = arm(catalog, f"attachment: {attachment}")
+    (ends,) = plan_ends([found.environment.network], 2, 0)
+    host = FakeHost(commands={("ip", "-4", "-oneline", "route", "show"): routes})
+    machine = Attached(name="n1", host=host, interface="ib0", address="10.1.0.2")
+    require_free(machine, found.environment.attachment, ends)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_networks_of_dead_runs_are_removed_from_a_machine(named: bool) -> None:
+    """named: whether the machine's lock file names this run. If not, the file says nothing."""
+    own, other, ended = "nearmetal-0000aa", "nearmetal-0000bb", "nearmetal-0000cc"
+    runs = [(own, 7, 500), (other, 8, 500), (ended, 9, 400)]  # 9 is another process now
+
+    class There(Machine):
+        def answer(self, argv: tuple[str, ...], stdin: str | None) -> Any:
+            if argv[0] == "find":
+                return ""
+            if argv == ("cat", "/tmp/nearmetal.lock"):
+                kept = runs if named else runs[1:]
+                return "".join(
+                    RunInfo(pid=pid, born=born, run=run, since=0.0, command="c").line + "\n"
+                    for run, pid, born in kept
+                )
+            if argv[0] == "cat":
+                return f"7 (nm-guest) S {'0 ' * 18}500 0"
+            if argv == ("ls", "/run/netns"):
+                parts = [f"{run}-net0-{part}" for run in (own, other, ended) for part in ("a", "a-router")]
+                return "\n".join([*parts, "nearmetal-check-9-net0-a", "mine", "nearmetal-0000dd-net0-b"])
+            return super().answer(argv, stdin)
+
+    host = There()
+    remove_dead(host, own)
+    deleted = [argv[-1] for argv in host.scripts]
+    gone = [f"{ended}-net0-a", f"{ended}-net0-a-router", "nearmetal-0000dd-net0-b"]
+    assert deleted == (gone if named else [])

@@ -49,6 +49,12 @@ def entered(there: Host, name: str, agent: Path, stat: str, label: str, *, force
         there.run([str(agent), "drop-line", path, own.line], timeout=SECONDS)
 
 
+def living_there(there: Host) -> frozenset[str]:
+    """Return the labels of the runs that the lock file of a machine names and that are alive."""
+    done = there.run(["cat", str(lock_in(everyone=_everyone(there)))], timeout=SECONDS)
+    return frozenset(run.run for run in parse_runs(done.stdout) if _lives(there, run))
+
+
 def _everyone(there: Host) -> bool:
     """Return whether all users of the machine may write to SHARED."""
     argv = ["find", "-L", str(SHARED), "-prune", "-type", "d", "-perm", "-0002"]

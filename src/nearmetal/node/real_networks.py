@@ -11,26 +11,25 @@ import shlex
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface
 
-from ..errors import RunError, UnavailableError, UsageError
+from ..errors import UnavailableError
 from ..host import Host, namespaces
+from ..host.leftovers import OURS
+from ..host.lock import living_runs, owns
 from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Arm, Attachment, Study
 from ..network.build import Network
-from ..network.plan import MAX_NETWORKS, RANGE, labelled, seat_names
+from ..network.plan import labelled, seat_names
 from ..network.shapes import SEAT, VXLAN_PORT
 from ..network.topology import HUB
+from .lock_there import living_there
+from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free, require_unanswered
 
-SECONDS = 60.0
-"""Time limit of one command on a machine."""
 _REACH_SECONDS = 10.0
 _CLOSED_PORT = 9
-_NOT_ROOT, _NO_PROGRAM, _NO_BRIDGE = 77, 78, 79
-_BELOW = IPv4Network("10.98.0.0/16")
-"""Addresses of routers on the network of the machines."""
+_NOT_ROOT, _NO_PROGRAM, _NO_BRIDGE, _MTU = 77, 78, 79, 80
 
 _BEGIN = f"""
 set -eu
@@ -60,8 +59,19 @@ if [ -z "$(ip -oneline link show dev "$parent" type bridge)" ]; then
     bridge=$(ip -oneline link show dev "$parent" | sed -n 's/.* master \\([^ ]*\\).*/\\1/p')
     [ -n "$bridge" ] && [ -n "$(ip -oneline link show dev "$bridge" type bridge)" ] || exit {_NO_BRIDGE}
 fi
-ip link add name "$port" type veth peer name eth0 netns "$ns"
+bridge_mtu() {{ ip -oneline link show dev "$bridge" | sed -n 's/.* mtu \\([0-9]*\\).*/\\1/p'; }}
+whole=$(bridge_mtu)
+if [ "$mtu" -gt "$whole" ]; then
+    echo "the bridge $bridge has an MTU of $whole" >&2
+    exit {_MTU}
+fi
+ip link add name "$port" mtu "$whole" type veth peer name eth0 mtu "$whole" netns "$ns"
 ip link set dev "$port" alias "$label" master "$bridge" up
+if [ "$(bridge_mtu)" != "$whole" ]; then
+    ip link delete dev "$port"
+    echo "a new port changes the MTU of the bridge $bridge, which is $whole" >&2
+    exit {_MTU}
+fi
 """
 _ROUTED = """
 ip netns add "$ns-router"
@@ -87,75 +97,6 @@ SHAPES: Mapping[Attachment, str] = {
 }
 """How eth0 of a new namespace is connected, by attachment. $@: the machine's address, the instance's address
 and the router's address of each other machine, with commas."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attached:
-    """A machine on which namespaces are made.
-
-    name: in messages; '' for this machine.
-    interface: the interface to which they are connected.
-    address: its address.
-    """
-
-    name: str
-    host: Host
-    interface: str
-    address: str
-
-    @property
-    def title(self) -> str:
-        return f"node {self.name}" if self.name else "this machine"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ends:
-    """The addresses of one network, for mpirun first.
-
-    inner: addresses of mpirun and the instances.
-    below: addresses of their routers.
-    """
-
-    subnet: IPv4Network
-    inner: tuple[IPv4Interface, ...]
-    below: tuple[IPv4Interface, ...]
-
-
-def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tuple[Ends, ...]:
-    """Return the addresses of each network. Networks with the same named subnet share it. No I/O.
-
-    settings: of each network.
-    count: addresses of each: of mpirun and of the instances.
-    first: number of the first subnet. Other runs on the same wire should have another.
-
-    Raises UsageError if a subnet is too small, or if there are too many networks.
-    """
-    if len(settings) > MAX_NETWORKS:
-        raise UsageError(f"a run holds at most {MAX_NETWORKS} networks, and this study asks for more")
-    used: dict[str, int] = {}
-    out = []
-    for number, own in enumerate(settings):
-        subnet = IPv4Network(own.subnet) if own.subnet else next_subnet(RANGE, first + number)
-        begin = used.get(str(subnet), 0) + 1
-        used[str(subnet)] = begin + count - 1
-        if begin + count > subnet.num_addresses - 1:
-            raise UsageError(
-                f"{subnet} has too few addresses", remedy="a larger network: subnet: 10.99.0.0/16"
-            )
-        routers = next_subnet(_BELOW, first + number)
-        out.append(
-            Ends(
-                subnet=subnet,
-                inner=tuple(IPv4Interface(f"{subnet[begin + i]}/{subnet.prefixlen}") for i in range(count)),
-                below=tuple(IPv4Interface(f"{routers[i + 1]}/{routers.prefixlen}") for i in range(count)),
-            )
-        )
-    return tuple(out)
-
-
-def next_subnet(within: IPv4Network, number: int) -> IPv4Network:
-    """Return the /24 with a number within a /16; it goes on with 0 behind 255."""
-    return IPv4Network((int(within[0]) + (number % 256 << 8), 24))
 
 
 def number_of(label: str) -> int:
@@ -187,6 +128,9 @@ def real_networks(
                 wanted[arm.name, True] = arm
     settings = [arm.environment.network for arm in wanted.values()]
     ends = plan_ends(settings, 1 + len(nodes), number_of(label) % 256) if wanted else ()
+    if wanted:
+        for node in nodes:
+            remove_dead(node.host, label)
     with ExitStack() as stack:
         out = {}
         for number, ((key, arm), own) in enumerate(zip(wanted.items(), ends, strict=True)):
@@ -203,10 +147,12 @@ def _made(
     places = (HUB, *seat_names(len(machines) - 1))
     if environment.attachment is not Attachment.VXLAN:  # whose addresses no other machine sees
         for machine in machines:
-            _require_free(machine, environment.attachment, ends)
+            require_free(machine, environment.attachment, ends)
     facts: dict[str, JsonValue] = {}
     for at, place in enumerate(places):
         facts[place] = make_seat(stack, arm, f"{label}-{place}", number, ends, machines, at)
+        if at == 0:
+            _require_unanswered(f"{label}-{place}", environment.attachment, ends, machines)
     seats = tuple(
         Seat(
             netns=f"{namespaces.NETNS_DIRECTORY}/{label}-{place}",
@@ -232,6 +178,19 @@ def _made(
         hub_enter=("nsenter", f"--net={seats[0].netns}", "--"),
         meters={},
     )
+
+
+def _require_unanswered(name: str, attachment: Attachment, ends: Ends, machines: Sequence[Attached]) -> None:
+    """Check that nobody has the addresses of the other machines, or that of this one.
+
+    name: of the namespace on this machine.
+    """
+    if attachment is Attachment.VXLAN:
+        return
+    routed = attachment is Attachment.VETH_ROUTED
+    asked = [address.ip for address in (ends.below if routed else ends.inner)[: len(machines)]]
+    netns = f"{namespaces.NETNS_DIRECTORY}/{name}{'-router' if routed else ''}"
+    require_unanswered(netns, SEAT, asked, machines[0], attachment)
 
 
 def make_seat(
@@ -270,9 +229,9 @@ def make_seat(
         stack.callback(_delete, machine.host, made)
     done = machine.host.run(["sh", "-c", script, "sh", *words], timeout=SECONDS)
     if not done.ok:
-        raise _refusal(machine, attachment, done.returncode, done.failure())
-    shown = _command(machine.host, ["ip", "-n", name, "-details", "-oneline", "link", "show", "dev", SEAT])
-    routes = _command(machine.host, ["ip", "-n", name, "route", "show"])
+        raise _refusal(machine, attachment, done.returncode, done.failure(), done.stderr.strip())
+    shown = command(machine.host, ["ip", "-n", name, "-details", "-oneline", "link", "show", "dev", SEAT])
+    routes = command(machine.host, ["ip", "-n", name, "route", "show"])
     mtu = re.search(r" mtu (\d+)", shown)
     return {
         "machine": machine.name,
@@ -299,7 +258,9 @@ def _route(attachment: Attachment, settings: NetworkSettings, ends: Ends, at: in
     return f"{route} proto kernel scope link src {ends.inner[at].ip} {shlex.join(words)}\n"
 
 
-def _refusal(machine: Attached, attachment: Attachment, code: int, failure: str) -> UnavailableError:
+def _refusal(
+    machine: Attached, attachment: Attachment, code: int, failure: str, said: str
+) -> UnavailableError:
     what = f"{machine.title}: attachment {attachment.value}"
     match code:
         case _ if code == _NOT_ROOT:
@@ -312,25 +273,25 @@ def _refusal(machine: Attached, attachment: Attachment, code: int, failure: str)
                 f"{what}: {machine.interface} is neither a bridge nor a port of one",
                 remedy="attachment: macvlan, or make it a port of a bridge that has its address",
             )
+        case _ if code == _MTU:
+            return UnavailableError(f"{what}: {said}", remedy="mtu: at most that of the bridge")
     return UnavailableError(f"{what}: {failure}", remedy="attachment: host, or one that its kernel has")
 
 
-def _require_free(machine: Attached, attachment: Attachment, ends: Ends) -> None:
-    """Check that the addresses are not in use on the network of the machines, as far as a machine knows."""
-    routes = _command(machine.host, ["ip", "-4", "-oneline", "route", "show"])
-    wanted = [ends.subnet]
-    if attachment is Attachment.VETH_ROUTED:
-        wanted.append(ends.below[0].network)
-    for line in routes.splitlines():
-        for word in line.split()[:1]:
-            with suppress(ValueError):
-                known = IPv4Network(word)
-                if known.prefixlen and any(known.overlaps(own) for own in wanted):
-                    raise UnavailableError(
-                        f"{machine.title}: attachment {attachment.value}: the addresses of {ends.subnet} are "
-                        f"in use there: {line.strip()}",
-                        remedy="another network: {subnet: ...}",
-                    )
+def remove_dead(host: Host, label: str) -> None:
+    """Remove the network namespaces of runs that have ended from a machine. They would answer for their
+    addresses.
+
+    label: of this run. Nothing is removed from a machine whose lock file does not name it.
+    """
+    living = living_there(host)
+    if label not in living:
+        return
+    living |= {run.run for run in living_runs()}
+    for name in host.run(["ls", str(namespaces.NETNS_DIRECTORY)], timeout=SECONDS).stdout.split():
+        ours = OURS.fullmatch(name)
+        if ours and ours["pid"] is None and not any(owns(run, name) for run in living):
+            _delete(host, name)
 
 
 def _require_reached(seats: Sequence[Seat], machines: Sequence[Attached], attachment: Attachment) -> None:
@@ -361,13 +322,6 @@ def _delete(host: Host, name: str) -> None:
         ],
         timeout=SECONDS,
     )
-
-
-def _command(host: Host, argv: Sequence[str]) -> str:
-    done = host.run(argv, timeout=SECONDS)
-    if not done.ok:
-        raise RunError(done.failure())
-    return done.stdout
 
 
 def reached_by(host: Host, interface: str, nodes: Sequence[tuple[str, Host]]) -> tuple[Attached, ...]:
