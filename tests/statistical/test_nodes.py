@@ -6,7 +6,8 @@ node that is named.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,6 +136,13 @@ def measured(values: FloatArray) -> Measured:
     )
 
 
+Noise = Callable[[np.random.Generator], FloatArray]
+
+
+def normal(rng: np.random.Generator) -> FloatArray:
+    return rng.normal(size=48)
+
+
 def named(
     rng: np.random.Generator,
     *,
@@ -144,17 +152,19 @@ def named(
     metrics: int = 3,
     count: int = 8,
     exceptions: Sequence[int] = (5,),
+    rounds: float = ROUNDS,
+    noise: Noise = normal,
 ) -> set[tuple[str, Unlike]]:
     """48 rounds on `count` nodes, of which `exceptions` are slow or unsteady. d of two instances spreads by
-    2 %, so one instance by 1.4 %."""
+    `rounds`, 2 %, so one instance by 1.4 %."""
     owners = np.arange(48) % count
     nodes = nodes_of(owners.tolist(), Estimand.THESE)
     rows = {}
     for metric in range(metrics):
         level = apart * rng.normal(size=count)
         level[[k for k in exceptions if k < count]] += math.log1p(slow)
-        spread = np.where(np.isin(owners, exceptions), unsteady, 1.0) * ROUNDS / math.sqrt(2)
-        runs = [level[owners] + spread * rng.normal(size=48) for _ in range(2)]
+        spread = np.where(np.isin(owners, exceptions), unsteady, 1.0) * rounds / math.sqrt(2)
+        runs = [level[owners] + spread * noise(rng) for _ in range(2)]
         rows["native/one", ("app", f"metric{metric}")] = (measured(runs[0]), measured(runs[1]))
     evidence = unlike_measured(rows, nodes, alpha=ALPHA, margin=0.03)
     return {(e.node, e.unlike) for e in evidence}
@@ -162,12 +172,13 @@ def named(
 
 @pytest.mark.parametrize(
     ("apart", "metrics", "least"),
-    [(0.0, 1, 0.95), (0.0, 3, 0.95), (0.005, 1, 0.9), (0.01, 3, 0.9), (0.0, 12, 0.95), (0.01, 1, 0.6)],
+    [(0.0, 1, 0.9), (0.0, 3, 0.95), (0.005, 1, 0.8), (0.01, 3, 0.9), (0.0, 12, 0.95), (0.01, 1, 0.55)],
 )
 def test_a_slow_node_is_named_and_a_sound_one_is_not(apart: float, metrics: int, least: float) -> None:
-    """A node that is 5 % slower is named in 9 of 10 runs; any sound node in at most 1 of 20.
+    """A node that is 5 % slower is named in 9 of 10 runs if the others are alike, any sound node in at most 1
+    of 20.
 
-    Of 3,000 runs, the shares are .99, 1, .94, .95, 1 and .63. With one metric and other nodes that are 1 %
+    Of 3,000 runs, the shares are .92, 1, .80, .90, 1 and .56. With one metric and other nodes that are 1 %
     apart, no rule reaches .9: see test_no_rule_finds_more_than_grubbs().
     """
     replicates, rng = 300, np.random.default_rng(31)
@@ -227,6 +238,20 @@ def test_sound_nodes_that_differ_are_seldom_named(count: int, metrics: int, apar
     replicates, rng = 300, np.random.default_rng(43)
     found = sum(bool(named(rng, apart=apart, metrics=metrics, count=count)) for _ in range(replicates))
     assert found / replicates <= 0.05 + slack(replicates)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [normal, lambda rng: rng.standard_t(3, size=48) / math.sqrt(3), lambda rng: rng.lognormal(size=48)],
+    ids=["normal", "heavy tails", "skewed"],
+)
+def test_alike_nodes_are_seldom_named_whatever_the_shape_of_their_rounds(noise: Noise) -> None:
+    """16 nodes with 3 rounds each, which spread far more than the margin. Centres of few skewed rounds are
+    not normal, so only the rank-sum interval holds; of 3,000 runs, 0.6, 1.1 and 2.9 % name a node."""
+    replicates, rng = 600, np.random.default_rng(67)
+    options: dict[str, Any] = {"apart": 0.0, "metrics": 1, "count": 16, "rounds": 0.5, "noise": noise}
+    found = sum(bool(named(rng, **options)) for _ in range(replicates))
+    assert found / replicates <= ALPHA + slack(replicates)
 
 
 def test_the_p_value_of_the_largest_centre_is_exact() -> None:

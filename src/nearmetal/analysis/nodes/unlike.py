@@ -9,11 +9,12 @@ out of the spread of the other nodes (`spread`), in this metric or in all metric
 differ by more than the margin.
 
 Slowness has nine tenths of alpha and unsteadiness one tenth, each divided by the number of metrics. The
-rank-sum interval of unsteadiness also divides it by the number of nodes. That of slowness does not: which of
-the sound nodes looks slowest is already allowed for by the comparison with their spread, and a node that is
-slower than the others by less than the margin is one node. So any of sound nodes, alike or not, is named with
-a probability of at most alpha for one reading of the results, and so is a node within the margin. The
-environments have no part in it, so leaving out a named node does not prefer any verdict."""
+rank-sum interval also divides it by the number of nodes. This interval holds for rounds of any shape. The
+comparison with the spread assumes normal centres, so it alone would not allow for which of the nodes looks
+slowest: centres of few rounds with a long tail are not normal. Any of sound nodes that are alike, or a node
+within the margin, is therefore named with a probability of at most alpha for one reading of the results. So
+is any of sound nodes that differ, if their centres are normal. The environments have no part in it, so
+leaving out a named node does not prefer any verdict."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
     """Return the same from the measurements of the baselines."""
     if len(nodes.names) < LEAST_NODES:
         return ()
-    family = {Unlike.SLOW: len(rows), Unlike.UNSTEADY: len(nodes.names) * len(rows)}
+    family = len(nodes.names) * len(rows)
     bounds = {Unlike.SLOW: math.log1p(margin), Unlike.UNSTEADY: math.log(UNSTEADY)}
     found: list[NodeEvidence] = []
     speeds = {name: _values(first, second, nodes) for name, (first, second) in rows.items()}
@@ -73,7 +74,7 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
         every = {name: values[unlike] for name, values in speeds.items()}
         level = alpha * SHARES[unlike]
         shifts = {
-            name: _exceptions(x, owners, level=level / family[unlike], bound=bound)
+            name: _exceptions(x, owners, level=level / family, bound=bound)
             for name, (x, owners) in every.items()
         }
         if unlike is Unlike.SLOW and any(shifts.values()):
