@@ -55,7 +55,7 @@ class Within(LocalHost):
         super().__init__()
         self.path = path
 
-    def run(self, argv: Sequence[str], **more: Any) -> Completed:  # type: ignore[override]
+    def run(self, argv: Sequence[str], **more: Any) -> Completed:
         return super().run(["nsenter", f"--net={self.path}", *argv], **more)
 
 
