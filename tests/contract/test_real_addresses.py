@@ -17,7 +17,7 @@ from nearmetal.errors import UnavailableError
 from nearmetal.host import Completed, LocalHost
 from nearmetal.model.study import Attachment
 from nearmetal.node.real_addresses import Attached, plan_ends, require_unanswered
-from nearmetal.node.real_networks import make_seat
+from nearmetal.node.real_networks import make_network, make_seat
 from nearmetal.study_file import Catalog
 
 __all__ = ["catalog"]
@@ -115,3 +115,29 @@ def test_an_address_that_another_machine_has_is_refused(namespace: Callable[[str
     ip("address", "add", "10.99.0.1/24", "dev", "eth0", within=there)
     with pytest.raises(UnavailableError, match=r"has the address 10\.99\.0\.1"):
         ask(1, 2)
+
+
+@pytest.mark.parametrize("attachment", ["macvlan", "veth-bridge", "veth-routed"])
+def test_two_networks_at_once_need_two_subnets(
+    attachment: str, namespace: Callable[[str], str], catalog: Catalog
+) -> None:
+    """Two machines on one wire. The second network has the addresses of the first, as of a killed run."""
+    paths = (namespace("head"), namespace("n1"))
+    ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", paths[1], within=paths[0])
+    for at, path in enumerate(paths):
+        ip("link", "add", "br0", "type", "bridge", within=path)
+        ip("link", "set", "dev", "eth0", "master", "br0", "up", within=path)
+        ip("address", "add", f"10.231.78.{at + 1}/24", "dev", "br0", within=path)
+        ip("link", "set", "dev", "br0", "up", within=path)
+    machines = [
+        Attached(name=name, host=Within(path), interface="br0", address=f"10.231.78.{at + 1}")
+        for at, (name, path) in enumerate(zip(("", "n1"), paths, strict=True))
+    ]
+    found = arm(catalog, f"attachment: {attachment}")
+    first, other = plan_ends([found.environment.network] * 2, 2, 7)
+    with ExitStack() as stack:
+        network = make_network(stack, found, f"{LABEL}-net0", 0, first, machines)
+        assert [seat.address for seat in network.seats] == ["10.99.7.2"]
+        with pytest.raises(UnavailableError, match="another machine has the address"), ExitStack() as second:
+            make_network(second, found, f"{LABEL}-net1", 1, first, machines)
+        make_network(stack, found, f"{LABEL}-net2", 2, other, machines)

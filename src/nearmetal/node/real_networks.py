@@ -135,14 +135,19 @@ def real_networks(
         out = {}
         for number, ((key, arm), own) in enumerate(zip(wanted.items(), ends, strict=True)):
             used = nodes[: arm.placement.nodes]
-            out[key] = _made(stack, arm, labelled(number, label), number, own, (hub, *used))
+            out[key] = make_network(stack, arm, labelled(number, label), number, own, (hub, *used))
         yield out
 
 
-def _made(
+def make_network(
     stack: ExitStack, arm: Arm, label: str, number: int, ends: Ends, machines: Sequence[Attached]
 ) -> Network:
-    """Make one network. machines: this one first."""
+    """Make one network until the exit of `stack`. Raises the errors of real_networks().
+
+    label: of the network.
+    number: of the network in the run.
+    machines: this one first.
+    """
     environment = arm.environment
     places = (HUB, *seat_names(len(machines) - 1))
     if environment.attachment is not Attachment.VXLAN:  # whose addresses no other machine sees
