@@ -198,6 +198,11 @@ def test_the_first_error_that_explains(tmp_path: Path) -> None:
         "(00.07) Error (criu/cr-restore.c:2331): Restoring FAILED.\n"
     )
     assert first_error(log) == "unix: Can't bind id 0x6 addr : Address already in use"
+    log.write_text(  # without times, as CRIU writes errors and warnings alone
+        "     1: Error (criu/sk-unix.c:1651): unix: Can't bind id 0x6 addr : Address already in use\n"
+        "Error (criu/cr-restore.c:2331): Restoring FAILED.\n"
+    )
+    assert first_error(log) == "unix: Can't bind id 0x6 addr : Address already in use"
 
 
 def test_what_is_refused_has_a_remedy() -> None:

@@ -23,6 +23,7 @@ from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.series import PartResult, series_text
+from nearmetal.run.series import unable_omission
 from nearmetal.studies import find_series, series_names
 from nearmetal.study_file import load_text
 from nearmetal.study_file.series import _without_placing, series_schema
@@ -439,3 +440,22 @@ def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_pa
     longer = ResultsDirectory.create(made.path, net.study.name, study_yaml="name: x")
     (longer.path / "plan.json").write_text("{}")
     assert made.part(cpu) is None and made.part(net) is not None
+
+
+@pytest.mark.parametrize(
+    ("why", "line"),
+    [
+        (
+            "has no network; use attachment: veth-bridge",
+            "vm: has no network; next: use attachment: veth-bridge",
+        ),
+        ("does not run a: slow; does not run b: odd", "vm: does not run a: slow; does not run b: odd"),
+        (
+            "is written at once; precopy is not; use offline",
+            "vm: is written at once; precopy is not; next: use offline",
+        ),
+        ("a: x; use y; b: z; use w", "vm: a: x; use y; b: z; use w"),
+    ],
+)
+def test_what_an_environment_cannot_run_is_followed_by_its_remedy(why: str, line: str) -> None:
+    assert str(unable_omission("vm", why)) == line

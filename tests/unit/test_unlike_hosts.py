@@ -209,3 +209,29 @@ def test_memory_of_its_own_and_of_named_files_is_in_nobodys_way(tmp_path: Path) 
             assert alone.stdout is not None and alone.stdout.readline()
             assert shares_memory([alone.pid]) is None
             alone.kill()
+
+
+SYSTEM_V = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+number = libc.shmget(0, 4096, 0o1600)
+assert number >= 0 and libc.shmat(number, None, 0) not in (None, 2**64 - 1)
+libc.shmctl(number, 0, None)
+print(number, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_segments_of_two_ipc_namespaces_are_not_shared_although_they_have_one_number() -> None:
+    unshare = ["unshare", "--ipc", "--user", "--map-root-user"]
+    if subprocess.run([*unshare, "true"]).returncode:
+        pytest.skip("no namespaces here")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    argv = [*unshare, sys.executable, "-c", SYSTEM_V]
+    with subprocess.Popen(argv, **pipes) as one, subprocess.Popen(argv, **pipes) as other:
+        numbers = [p.stdout.readline() for p in (one, other) if p.stdout is not None]
+        assert numbers[0] == numbers[1] == b"0\n"
+        assert shares_memory([one.pid]) is None
+        one.kill()
+        other.kill()

@@ -168,7 +168,7 @@ def first_error(log: Path) -> str:
         return ""
     # CRIU puts a time before each line only if it says more than errors and warnings, and the number of the
     # process that is restored.
-    lines = re.findall(r"^(?:\([\d.]+\) +)?(?:\d+: )?(Error \(.*)$", text, re.M)
+    lines = re.findall(r"^(?:\([\d.]+\) +)?(?: *\d+: )?(Error \(.*)$", text, re.M)
     errors = [line.partition("Error ")[2] for line in lines]
     # Without CAP_SYS_RESOURCE CRIU says so and goes on.
     return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")

@@ -93,14 +93,20 @@ def shares_memory(processes: Sequence[int]) -> int | None:
     return None
 
 
-def _shared_maps(pid: int) -> set[tuple[str, str]]:
-    """Return device and inode of the writable shared memory of a process that has no name any more."""
+def _shared_maps(pid: int) -> set[tuple[str, ...]]:
+    """Return device and inode of the writable shared memory of a process that has no name any more. That of
+    System V is numbered anew in each IPC namespace, which is then added."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        ipc = str(Path(f"/proc/{pid}/ns/ipc").readlink())
     except OSError:  # it has ended, or belongs to another user
         return set()
     lines = (line.split(maxsplit=5) for line in maps.splitlines() if line.endswith("(deleted)"))
-    return {(words[3], words[4]) for words in lines if words[1].startswith("rw") and words[1].endswith("s")}
+    return {
+        (words[3], words[4], *([ipc] if words[5].startswith("/SYSV") else []))
+        for words in lines
+        if words[1].startswith("rw") and words[1].endswith("s")
+    }
 
 
 def tree(pid: int) -> list[int]:

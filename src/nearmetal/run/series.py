@@ -246,6 +246,14 @@ def able(series: Series) -> Series:
     return replace(series, parts=tuple(_able(p) for p in series.parts))
 
 
+def unable_omission(name: str, why: str) -> Omission:
+    """Return what is left out, with the remedy that its reason contains."""
+    reason, use, remedy = why.partition("; use ")
+    if use and "; use " not in remedy:
+        return Omission(what=name, reason=reason, remedy=f"use {remedy}")
+    return Omission(what=name, reason=why, remedy="")  # none, or one for each of several reasons
+
+
 def _able(part: Part) -> Part:
     if part.study is None or not any(w.event for w in part.study.workloads):
         return part
@@ -254,8 +262,7 @@ def _able(part: Part) -> Part:
         study, said = without_unable(part.study, backends)
     except UnavailableError as e:
         return replace(part, study=None, absent=e.what, places={})
-    told = ((name, *why.partition("; ")) for name, why in said.items())
-    omissions = tuple(Omission(what=name, reason=why, remedy=remedy) for name, why, _, remedy in told)
+    omissions = tuple(unable_omission(name, why) for name, why in said.items())
     arms = {a.name for a in study.arms()}
     places = {word: arm for word, arm in part.places.items() if arm in arms}
     return replace(part, study=study, places=places, left_out=(*part.left_out, *omissions))

@@ -86,7 +86,11 @@ class SeatChange(Around):
 
     def ended(self, restored: Instance) -> None:
         """Check that the restored processes are in the network of the other seat."""
-        if not Path(f"/proc/{restored.pid}/ns/net").samefile(self.there.netns):
+        try:
+            arrived = Path(f"/proc/{restored.pid}/ns/net").samefile(self.there.netns)
+        except OSError as e:
+            raise RunError(f"the instance was restored, but its first process has ended: {e.strerror}") from e
+        if not arrived:
             raise RunError("the instance was restored, but not at the other node")
 
     def _argv(self, *words: str) -> Sequence[str]:

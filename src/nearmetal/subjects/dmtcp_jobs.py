@@ -207,7 +207,7 @@ class RestartEvent:
         return describe_failure("mpirun", status, said) if ended else f"not within {LIMIT:g} s"
 
     def _output(self, name: str) -> Path:
-        return self.log / f"dmtcp.{name}.txt"
+        return self.log / f"dmtcp.{self.here.scratch.name}.{name}.txt"  # of this event alone
 
     def _said(self, name: str) -> str:
         output = self._output(name)

@@ -134,7 +134,7 @@ def show_series(
     """
     from ...run.series import planned_times
 
-    begun = begun or {}
+    resuming, begun = begun is not None, begun or {}
     timed = planned_times(series, lambda part, study: estimated(study, begun.get(part.key)))
     if json:
         print_json(
@@ -164,14 +164,16 @@ def show_series(
         if part.study is None:
             print(f"  not here: {part.absent}")
         elif part.key not in timed:
-            print(f"  not in this time: the parts before it use it up; next: {alone(part)} TIME")
+            print(
+                f"  not in this time: the parts before it use it up; next: {alone(part, resuming=resuming)} TIME"
+            )
         else:
             show_plan(
                 timed[part.key][0],
                 json=False,
                 blocks=blocks or 1,
                 begun=begun.get(part.key),
-                longer=alone(part),
+                longer=alone(part, resuming=resuming),
             )
     builds = _builds(series)
     for name, seconds in builds.items():
@@ -181,9 +183,9 @@ def show_series(
     print(f"\nall parts: about {show_clock(whole)} (estimated){beside}")
 
 
-def alone(part: Part) -> str:
-    """Return the options that give a part all the time that follows them."""
-    return f"--only {part.key} --time"
+def alone(part: Part, *, resuming: bool) -> str:
+    """Return the options that give a part more time: of a resumption, which has no --only, for all parts."""
+    return "--time" if resuming else f"--only {part.key} --time"
 
 
 def _builds(series: Series) -> dict[str, float]:

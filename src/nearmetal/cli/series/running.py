@@ -69,7 +69,7 @@ def run_series(requested: SeriesOptions, options: RunOptions, max_blocks: int | 
         show_series(_bounded(series, max_blocks), json=options.json, blocks=None)
         return int(ExitCode.DONE)
     directory = create(series, options.results, found.files.table)
-    start = _part_runner(machine, options, max_blocks)
+    start = _part_runner(machine, options, max_blocks, resuming=False)
     return run_parts(directory, series, start, options, seconds=series.max_time)
 
 
@@ -93,7 +93,7 @@ def resume_series(
         begun = {p.key: begun_of(p.study, found[p.key]) for p in series.parts if p.study and p.key in found}
         show_series(series, json=options.json, blocks=None, begun=begun)
         return int(ExitCode.DONE)
-    start = _part_runner(machine, options, max_blocks)
+    start = _part_runner(machine, options, max_blocks, resuming=True)
     return run_parts(directory, series, start, options, seconds=seconds)
 
 
@@ -103,7 +103,7 @@ def _bounded(series: Series, max_blocks: int | None) -> Series:
     return replace(series, parts=tuple(parts))
 
 
-def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None) -> Start:
+def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None, *, resuming: bool) -> Start:
     """Return a function that runs or resumes one part of a series below its directory."""
     from ...run.run import resume_run, start_run
 
@@ -114,7 +114,7 @@ def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None) 
             fitting, study = fitted(machine, study, view, require_kvm=options.require_kvm)
             text = study_text(study) if found is None else found.study_yaml
             order = order_of(into.path, text, force=options.force, overrun=options.overrun)
-            order = replace(order, longer=alone(part))
+            order = replace(order, longer=alone(part, resuming=resuming))
             if found is None:
                 return start_run(fitting, bounded(study, max_blocks), order, view)
             frozen = frozen_study(found)
@@ -136,7 +136,7 @@ def run_parts(
     """
     from ...run.series import budget, with_time
 
-    begin = time.monotonic()
+    begin, begun = time.monotonic(), False
     waiting = waiting_parts(directory, series)
     if not waiting:
         print("every part is done, and every comparison that can be read has its verdict", file=sys.stderr)
@@ -149,11 +149,13 @@ def run_parts(
         share = budget(part, waiting, left)
         study = with_time(part.study, share)
         waiting = waiting[1:]
-        if left <= _least_time(study, directory.part(part)):
+        # The first part begins in any time: a later resumption would not have more.
+        if left <= (_least_time(study, directory.part(part)) if begun else 0.0):
             directory.ended(part.key, NO_TIME)
             print(f"{part.key}: {NO_TIME}", file=sys.stderr)
             continue
         print(f"{part.key}: {part.title}", file=sys.stderr)
+        begun = True
         try:
             begin += _built(part.study, json=options.json)
             started = time.monotonic()
