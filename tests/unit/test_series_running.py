@@ -184,7 +184,8 @@ def test_a_part_gets_the_options_of_the_command(
     assert study is not None
     found = ResultsDirectory.create(made.path, study.name, study_yaml="name: x") if begun else None
     monkeypatch.setattr(running, "frozen_study", lambda directory: study)
-    start = running._part_runner(None, RunOptions(overrun=True, force=True), 3)  # type: ignore[arg-type]
+    options = RunOptions(overrun=True, force=True)
+    start = running._part_runner(cast("Machine", None), options, 3, resuming=begun)
     start(series.parts[0], study, made, found)
     assert [(o.overrun, o.force, o.parent) for o in orders] == [(True, True, made.path)]
     assert orders[0].longer == "--only cpu --time"

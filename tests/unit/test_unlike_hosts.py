@@ -227,9 +227,12 @@ def test_segments_of_two_ipc_namespaces_are_not_shared_although_they_have_one_nu
     unshare = ["unshare", "--ipc", "--user", "--map-root-user"]
     if subprocess.run([*unshare, "true"]).returncode:
         pytest.skip("no namespaces here")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     argv = [*unshare, sys.executable, "-c", SYSTEM_V]
-    with subprocess.Popen(argv, **pipes) as one, subprocess.Popen(argv, **pipes) as other:
+
+    def begun() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    with begun() as one, begun() as other:
         numbers = [p.stdout.readline() for p in (one, other) if p.stdout is not None]
         assert numbers[0] == numbers[1] == b"0\n"
         assert shares_memory([one.pid]) is None

@@ -164,9 +164,8 @@ def show_series(
         if part.study is None:
             print(f"  not here: {part.absent}")
         elif part.key not in timed:
-            print(
-                f"  not in this time: the parts before it use it up; next: {alone(part, resuming=resuming)} TIME"
-            )
+            more = alone(part, resuming=resuming)
+            print(f"  not in this time: the parts before it use it up; next: {more} TIME")
         else:
             show_plan(
                 timed[part.key][0],
