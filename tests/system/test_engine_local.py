@@ -6,7 +6,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -139,3 +142,35 @@ def test_cancelled_workers_end_and_the_run_can_go_on(here: Path) -> None:
     done = nearmetal(*again("local", blocks), cwd=here)
     assert done.returncode == 0, done.stderr
     require_whole(here, done.stdout, blocks)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[None]:
+    """Let the results directory be a small file system."""
+    (tmp_path / "results").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path / "results"], check=True)
+    yield
+    subprocess.run(["umount", tmp_path / "results"], check=True)
+
+
+@pytest.mark.apart
+def test_a_full_shared_directory_ends_the_run_and_loses_nothing(small: None, here: Path) -> None:
+    del small
+    run = started(*on("local", 300), cwd=here)
+    until(lambda: len(claims(here, "done")) >= 4)
+    filler = directory(here) / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 12)):
+            pass
+    _, said = run.communicate(timeout=600)
+    assert run.returncode in (3, 4) and "no space left" in said and "Traceback" not in said, said
+    until(lambda: not living(here), "the workers end")
+    filler.unlink()
+    logs = "".join(file.read_text() for file in (directory(here) / "workers").glob("*.out"))
+    assert "Traceback" not in logs
+    before = records(here)
+    blocks = max(r["block"] for r in before) + 4
+    done = nearmetal(*again("local", blocks), cwd=here)
+    assert done.returncode == 0, done.stderr
+    require_whole(here, done.stdout, blocks)
+    assert all(r in records(here) for r in before), "what was recorded stays as it was"
