@@ -54,13 +54,14 @@ def hosts(place: Path, names: Sequence[str], *, bridged: bool = False) -> Iterat
     inventory = place / "hosts.yaml"
     inventory.write_text(f"nodes:\n{lines}ssh_config: {place}/config\n")
     cpus = sorted(os.sched_getaffinity(0))
+    kind = "bridged-" if bridged else ""  # both kinds may exist at once
     with ExitStack() as stack:
-        head = _namespace("head", stack)
+        head = _namespace(f"{kind}head", stack)
         _in(head, "ip", "link", "add", "br0", "type", "bridge")
         _in(head, "ip", "address", "add", f"{NET}.1/24", "dev", "br0")
         _in(head, "ip", "link", "set", "br0", "up")
         for at, name in enumerate(names):
-            own = _namespace(name, stack)
+            own = _namespace(f"{kind}{name}", stack)
             _in(head, "ip", "link", "add", f"v{at}", "type", "veth", "peer", "name", "eth0", "netns", own)
             _in(head, "ip", "link", "set", f"v{at}", "master", "br0", "up")
             _in(own, "ip", "link", "set", "eth0", "up")
