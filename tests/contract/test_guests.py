@@ -21,7 +21,7 @@ from tests.contract.answers import checked
 from tests.contract.guests import HOST, NEEDED, SMALL, booted, request
 from tests.patience import one_fits, until
 
-from nearmetal.environments import Available, Enclosed, Guest, InstanceRequest, Tools
+from nearmetal.environments import Available, Enclosed, InstanceRequest, RemoteInstance, Tools
 from nearmetal.environments.containers.namespaces import Namespaces
 from nearmetal.environments.guests.guest import GuestInstance
 from nearmetal.environments.guests.initramfs import initramfs
@@ -94,7 +94,7 @@ def test_clocks_and_cpu_counters_of_the_guest_are_read(guest: GuestInstance) -> 
 
 
 def test_a_command_has_streams_status_environment_and_directory(guest: GuestInstance) -> None:
-    assert isinstance(guest, Guest)
+    assert isinstance(guest, RemoteInstance)
     done = run(
         guest,
         "sh",
@@ -238,7 +238,7 @@ def test_a_container_stands_inside_it_on_the_same_kernel(
     (asked.scratch / "given").write_text("from outside\n")
     count = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[n]m-init'"
     with backend.start_inside(guest, tools, asked, alone=False) as box:
-        assert isinstance(box, Guest) and isinstance(box, GuestInstance) and box.hostname == "nmi1"
+        assert isinstance(box, RemoteInstance) and isinstance(box, GuestInstance) and box.hostname == "nmi1"
         told = run(
             box,
             "sh",

@@ -16,7 +16,7 @@ from tests.contract import guests
 from tests.contract.guests import HOST, NEEDED, QEMU, SMALL, booted, request
 from tests.contract.test_network_attachments import PYTHON, SERVER, standing
 
-from nearmetal.environments import Guest, Tools
+from nearmetal.environments import RemoteInstance, Tools
 from nearmetal.environments.guests.guest import GuestInstance
 from nearmetal.environments.guests.tap import tap_argv
 from nearmetal.environments.libvirt.backend import Libvirt
@@ -52,7 +52,7 @@ def guest_on(
         yield guest
 
 
-def settled(environment: Environment, guest: Guest) -> dict[str, Any]:
+def settled(environment: Environment, guest: RemoteInstance) -> dict[str, Any]:
     """What is recorded of its network. Raises TrialFailedError where it is not what was asked for."""
     instance = cast(GuestInstance, guest)
     ((name, found),) = check_networks(environment, (guest,), (instance,), Path("log")).items()

@@ -162,11 +162,12 @@ class Instance(Protocol):
 
 
 @runtime_checkable
-class Guest(Protocol):
-    """Additional interface of instances with their own kernel.
+class RemoteInstance(Protocol):
+    """Additional interface of instances with their own kernel: virtual machines (guests), and machines that
+    are reached by ssh.
 
-    A guest does not see the files, FIFOs and processes of the machine, and has its own CPUs and clocks. Its
-    CPUs are numbered from 0, in the order of the CPUs in the request.
+    A remote instance does not see the files, FIFOs and processes of this machine, and has its own CPUs and
+    clocks. The CPUs of a guest are numbered from 0, in the order of the CPUs in the request.
     """
 
     def copy_in(self, paths: Sequence[Path]) -> None:
@@ -246,7 +247,7 @@ class Backend(Protocol):
     'nearmetal.environments'.
 
     capabilities: what study files may request from it, and what its instances share with the machine.
-        Instances of a backend with virtual machines also implement Guest.
+        Instances of a backend with virtual machines also implement RemoteInstance.
     """
 
     name: str
@@ -347,7 +348,7 @@ class Foreseen(Protocol):
 @runtime_checkable
 class Enclosed(Protocol):
     """Extra interface of backends whose instances may run inside a guest. These instances also implement
-    Guest."""
+    RemoteInstance."""
 
     def start_inside(
         self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environments import Guest, Instance
+from ..environments import Instance, RemoteInstance
 from ..host.counters.files import CounterFiles, cgroup_paths
 from ..host.counters.procfiles import Counters as HostCounters
 from ..host.counters.trial import Snapshot, delta, disturbance, flags, online_cpus
@@ -173,7 +173,7 @@ class GroupMeters:
         }
         if sampler is not None:
             for i in everyone.values():
-                threads = i.threads if isinstance(i, Guest) else ()
+                threads = i.threads if isinstance(i, RemoteInstance) else ()
                 sampler.add_instance(i.label, i.cgroups, threads)
                 stack.callback(sampler.remove_instance, i.label)
         networks = {a.trial.id: watch_network(a, stack) for a in arms}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..environments import Guest, Instance
+from ..environments import Instance, RemoteInstance
 from ..host.counters.trial import local_scale
 from ..model.scope import NODE, Scope
 from ..node.arms.running_arm import RunningArm
@@ -28,7 +28,7 @@ class _GuestSampling:
     """Sampling in one guest of the arm. Guest and machine clocks are compared before the first run and at the
     end."""
 
-    def __init__(self, arm: RunningArm, instance: Instance, guest: Guest) -> None:
+    def __init__(self, arm: RunningArm, instance: Instance, guest: RemoteInstance) -> None:
         program = arm.software.tools / "nm-sample"
         self._guest = guest
         self._first = self._last = guest.clocks()
@@ -98,7 +98,7 @@ class InstanceCounters:
         self._trial, self._sampler, self._instances = arm.trial.id, sampler, arm.instances
         self._stream = Stream(sampler.raw, local_scale())
         self._windows: dict[str, list[Window]] = {}
-        self._guests = [_GuestSampling(arm, i, i) for i in arm.instances if isinstance(i, Guest)]
+        self._guests = [_GuestSampling(arm, i, i) for i in arm.instances if isinstance(i, RemoteInstance)]
         for guest in self._guests:
             stack.enter_context(guest.sampler)
         # Take a sample before the first run, so that there is one to begin from.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..environments import Guest, Instance
+from ..environments import Instance, RemoteInstance
 from ..errors import TrialFailedError
 from ..host import Process
 from ..host.processes.ranks import RankHolds
@@ -18,13 +18,13 @@ INTERFACE = "eth0"
 """Name of the network interface inside a guest, for every attachment."""
 
 
-def guests_among(instances: Sequence[Instance]) -> tuple[Guest, ...]:
+def guests_among(instances: Sequence[Instance]) -> tuple[RemoteInstance, ...]:
     """Return the instances that are virtual machines."""
     # isinstance() with a protocol of many members is slow; most instances lack already the first member.
-    return tuple(i for i in instances if hasattr(i, "copy_in") and isinstance(i, Guest))
+    return tuple(i for i in instances if hasattr(i, "copy_in") and isinstance(i, RemoteInstance))
 
 
-def into_guests(guests: Sequence[Guest], directory: Path, further: Sequence[Path] = ()) -> None:
+def into_guests(guests: Sequence[RemoteInstance], directory: Path, further: Sequence[Path] = ()) -> None:
     """Copy a trial's directory into each guest, without the scratch directories of instances. Then copy the
     further paths.
 
@@ -36,7 +36,9 @@ def into_guests(guests: Sequence[Guest], directory: Path, further: Sequence[Path
             guest.copy_in([*paths, *further])
 
 
-def out_of_guests(guests: Sequence[Guest], directory: Path, tasks: int, further: Sequence[Path] = ()) -> None:
+def out_of_guests(
+    guests: Sequence[RemoteInstance], directory: Path, tasks: int, further: Sequence[Path] = ()
+) -> None:
     """Copy the reports of the ranks and the further paths out of the guests.
 
 
@@ -47,7 +49,7 @@ def out_of_guests(guests: Sequence[Guest], directory: Path, tasks: int, further:
         guest.copy_out([*(directory / f"rank.{r}.json" for r in ranks), *further])
 
 
-def carry_fifos(fifos: Iterable[tuple[Guest, Path, bool]]) -> list[Process]:
+def carry_fifos(fifos: Iterable[tuple[RemoteInstance, Path, bool]]) -> list[Process]:
     """Relay FIFOs between the machine and guests. The caller must end the processes that are returned.
 
     fifos: the guest, the path, and whether the data flow into the guest.
@@ -64,7 +66,7 @@ def carry_fifos(fifos: Iterable[tuple[Guest, Path, bool]]) -> list[Process]:
 
 
 def check_networks(
-    environment: Environment, guests: Sequence[Guest], instances: Sequence[Instance], log: Path
+    environment: Environment, guests: Sequence[RemoteInstance], instances: Sequence[Instance], log: Path
 ) -> dict[str, Mapping[str, JsonValue]]:
     """Read the settings of each guest's interface from the guest's kernel, by 'network.<host name>'.
 
@@ -85,19 +87,19 @@ def check_networks(
     return {f"network.{hostname}": network for hostname, network in found.items()}
 
 
-def trouble(guests: Sequence[Guest]) -> str:
+def trouble(guests: Sequence[RemoteInstance]) -> str:
     """Return why a guest no longer runs; empty while all run."""
     return next((reason for g in guests if (reason := g.trouble())), "")
 
 
-def keep_consoles(guests: Sequence[Guest], instances: Sequence[Instance], log: Path) -> None:
+def keep_consoles(guests: Sequence[RemoteInstance], instances: Sequence[Instance], log: Path) -> None:
     """Write the console output of the guests of a failed arm to its log."""
     for guest, instance in zip(guests, instances, strict=False):
         log.mkdir(parents=True, exist_ok=True)
         (log / f"console.{instance.hostname}.txt").write_text(guest.console())
 
 
-def holdings(guests: Sequence[Guest], mark: str) -> dict[int, RankHolds]:
+def holdings(guests: Sequence[RemoteInstance], mark: str) -> dict[int, RankHolds]:
     """Return the connections and shared memory of the ranks, as host.ranks.rank_holdings does. Memory in
     different guests is never counted as shared."""
     found: dict[int, RankHolds] = {}

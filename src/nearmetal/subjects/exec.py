@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..environments import Guest
+from ..environments import RemoteInstance
 from ..errors import TrialFailedError
 from ..host.processes.helper import wait_readable
 from ..meters.groups import MeteredArm
@@ -94,7 +94,7 @@ def _first_instruction(arm: RunningArm) -> float:
 
 
 @contextmanager
-def _fifo(path: Path, guest: Guest | None) -> Iterator[tuple[Path, int]]:
+def _fifo(path: Path, guest: RemoteInstance | None) -> Iterator[tuple[Path, int]]:
     os.mkfifo(path, 0o600)
     carrier = None
     try:

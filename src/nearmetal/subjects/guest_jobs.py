@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ..environments import (
     Backend,
-    Guest,
     Instance,
     InstanceRequest,
     Migrates,
     Moved,
     MoveRequest,
+    RemoteInstance,
     Together,
 )
 from ..errors import NearmetalError, RunError, TrialFailedError
@@ -71,7 +71,7 @@ class GuestJob:
             said = self.output.read_text(errors="replace")
             raise TrialFailedError(f"the job broke: {describe_failure('mpirun', status, said)}")
         for guest, record in zip(self.guests, self.program.records, strict=True):
-            assert isinstance(guest, Guest)
+            assert isinstance(guest, RemoteInstance)
             guest.copy_out([record])
         return self.program.progress()
 
@@ -166,7 +166,7 @@ def _launched(
         )
     )
     for guest in guests:
-        assert isinstance(guest, Guest)
+        assert isinstance(guest, RemoteInstance)
         guest.copy_in([place])
     records = tuple(record.with_name(f"{record.name}.{rank}") for rank in range(len(guests)))
     output = trial.log / "mpirun.txt"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..environments import Guest
+from ..environments import RemoteInstance
 from ..launchers import Launch, verify_places
 from ..meters.groups import MeteredArm, timed_slices
 from ..model.design import REHEARSED_SLICES
@@ -262,7 +262,9 @@ def _sound(jobs: Mapping[str, KernelJob]) -> list[KernelJob]:
     return [job for job in jobs.values() if job.trial.sound]
 
 
-def _fifos(guests: Sequence[Guest], directory: Path, tasks: int) -> Iterator[tuple[Guest, Path, bool]]:
+def _fifos(
+    guests: Sequence[RemoteInstance], directory: Path, tasks: int
+) -> Iterator[tuple[RemoteInstance, Path, bool]]:
     """Return the FIFOs of a job, to and from the guests of its ranks.
 
     tasks: ranks of each guest.

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..environments import Guest, Instance, Tools
+from ..environments import Instance, RemoteInstance, Tools
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
@@ -115,7 +115,7 @@ class AttachedRank:
             found = read_steps(self._text())
         except ValueError as e:
             raise RunError(f"a rank of the job: {e}") from e
-        if not isinstance(self.instance, Guest) or not found.ends:
+        if not isinstance(self.instance, RemoteInstance) or not found.ends:
             return found
         ahead = self.instance.on_host(round(found.ends[0] * 1e9)) / 1e9 - found.ends[0]
         return read_steps(self._text(), ahead)

@@ -54,7 +54,7 @@ _FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |[a-z ]+(?:fault|opcode|segm
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInstance(ProgramInstance):
-    """A running guest; see contract.Guest.
+    """A running guest; see contract.RemoteInstance.
 
     ahead: offsets of its clocks when it was ready.
     scratch: directory for the output of FIFO relays.

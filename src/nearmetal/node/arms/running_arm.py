@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...environments import Guest, Instance
+from ...environments import Instance, RemoteInstance
 from ...environments.storage import Volume
 from ...errors import NearmetalError
 from ...host.runtime import shared_memory_directory
@@ -70,7 +70,7 @@ class RunningArm:
         return tuple(self.node.instances[started.label] for started in self.group.instances)
 
     @property
-    def guests(self) -> tuple[Guest, ...]:
+    def guests(self) -> tuple[RemoteInstance, ...]:
         """The instances that are virtual machines."""
         return guests_among(self.instances)
 

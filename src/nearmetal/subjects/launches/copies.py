@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from ...environments import Guest
+from ...environments import RemoteInstance
 from ...errors import TrialFailedError
 from ...host import Completed, Process
 from ...host.processes.bounded import shortened
@@ -182,7 +182,7 @@ def _gate(directory: Path) -> Iterator[_Gate]:
         yield gate
 
 
-def _fifos(guests: Sequence[Guest], gate: Path) -> Iterator[tuple[Guest, Path, bool]]:
+def _fifos(guests: Sequence[RemoteInstance], gate: Path) -> Iterator[tuple[RemoteInstance, Path, bool]]:
     for guest in guests:
         yield guest, gate / "arrived", False
         yield guest, gate / "gate", True
