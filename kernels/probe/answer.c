@@ -23,12 +23,22 @@
 
 enum { MOST_CLIENTS = 8, BUFFER = 4096, MOST_TOGETHER = 64 };
 
-static int listen_on(int port, int kind) {
+/* Bind to a port. The child of a responder that was killed ends, and gives the port back, a moment later. */
+static bool bound(int fd, int port) {
     const struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const int64_t end = now_ns() + 2000000000;
+    while (bind(fd, (const struct sockaddr *)&any, sizeof any) != 0) {
+        if (errno != EADDRINUSE || asked_to_end() || now_ns() > end)
+            return false;
+        sleep_until(now_ns() + 1000000);
+    }
+    return true;
+}
+
+static int listen_on(int port, int kind) {
     const int on = 1;
     int fd = socket(AF_INET, kind | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        bind(fd, (const struct sockaddr *)&any, sizeof any) != 0 ||
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 || !bound(fd, port) ||
         (kind == SOCK_STREAM && listen(fd, MOST_CLIENTS) != 0))
         fail("port %d: %s", port, strerror(errno));
     return fd;

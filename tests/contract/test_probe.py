@@ -123,6 +123,13 @@ def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path
     assert 0 < len(read_probe_log((tmp_path / "log").read_text()).udp) < 1_000_000
 
 
+def test_a_responder_can_follow_one_that_was_killed(tools: Tools, network: Network) -> None:
+    """Its child ends a moment later."""
+    for _ in range(20):
+        with answering(tools, network):
+            pass
+
+
 def test_answering_together_costs_the_instance_much_less(
     tools: Tools, network: Network, tmp_path: Path
 ) -> None:
