@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,12 +31,12 @@ pytestmark = [
 @pytest.fixture
 def qemu(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A machine that has not started."""
-    socket = tmp_path / "qmp"
+    path = tmp_path / "qmp"
     words = [PROGRAM, "-nodefaults", "-display", "none", "-S", "-m", "16"]
-    process = subprocess.Popen([*words, "-accel", "tcg", "-qmp", f"unix:{socket},server=on,wait=off"])
+    process = subprocess.Popen([*words, "-accel", "tcg", "-qmp", f"unix:{path},server=on,wait=off"])
     try:
-        until(lambda: answers(socket), "the monitor")
-        yield process, socket
+        until(lambda: answers(path), "the monitor")
+        yield process, path
     finally:
         process.kill()
         process.wait()
@@ -53,8 +56,8 @@ def test_commands_and_events(qemu: tuple[subprocess.Popen[bytes], Path]) -> None
 def test_a_late_answer_is_not_taken_for_that_of_the_next_command(
     qemu: tuple[subprocess.Popen[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process, socket = qemu
-    with Monitor(socket) as monitor:
+    process, path = qemu
+    with Monitor(path) as monitor:
         os.kill(process.pid, signal.SIGSTOP)
         with monkeypatch.context() as short:
             short.setattr(qmp, "QMP_SECONDS", 0.2)
@@ -67,23 +70,46 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_command(
 def test_a_silent_qemu_is_not_waited_for_without_end(
     qemu: tuple[subprocess.Popen[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process, socket = qemu
+    process, path = qemu
     os.kill(process.pid, signal.SIGSTOP)
     with monkeypatch.context() as short:
         short.setattr(qmp, "QMP_SECONDS", 0.2)
-        with pytest.raises(RunError, match=r"did not answer connect within 0\.2 s"), Monitor(socket):
+        with pytest.raises(RunError, match=r"did not answer connect within 0\.2 s"), Monitor(path):
             pass
     os.kill(process.pid, signal.SIGCONT)
-    with Monitor(socket) as monitor:
+    with Monitor(path) as monitor:
         assert monitor.ask("query-status")["status"] == "prelaunch"
 
 
+def test_a_connection_waits_while_others_do(qemu: tuple[subprocess.Popen[bytes], Path]) -> None:
+    """A connection that does not find room in the queue of a QEMU that is busy is no failure."""
+    process, path = qemu
+    os.kill(process.pid, signal.SIGSTOP)
+    with ExitStack() as waiting:
+        with pytest.raises(BlockingIOError):
+            for _ in range(9):
+                line = waiting.enter_context(socket.socket(socket.AF_UNIX))
+                line.setblocking(False)
+                line.connect(str(path))
+        held = waiting.pop_all()
+
+        def serve() -> None:
+            held.close()
+            os.kill(process.pid, signal.SIGCONT)
+
+        go_on = threading.Timer(0.3, serve)
+        go_on.start()
+        with Monitor(path) as monitor:
+            assert monitor.ask("query-status")["status"] == "prelaunch"
+        go_on.join()
+
+
 def test_a_qemu_that_has_ended_is_said(qemu: tuple[subprocess.Popen[bytes], Path]) -> None:
-    process, socket = qemu
-    with Monitor(socket) as monitor:
+    process, path = qemu
+    with Monitor(path) as monitor:
         process.kill()
         process.wait()
         with pytest.raises(RunError, match="QEMU's monitor, query-status: "):
             monitor.ask("query-status")
-    with pytest.raises(RunError, match="Connection refused"), Monitor(socket):
+    with pytest.raises(RunError, match="Connection refused"), Monitor(path):
         pass

@@ -152,7 +152,7 @@ def require_unanswered(
                     raise UnavailableError(
                         f"attachment {attachment.value} over {machine.interface}: another machine has the "
                         f"address {address}: its Ethernet address is {sender.hex(':')}",
-                        remedy="another subnet, or, if a killed run left it,  nearmetal clean  there",
+                        remedy="another subnet, or, if a killed run left it there: nearmetal clean",
                     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import socket
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -30,17 +31,17 @@ class Monitor:
     # The library's synchronous client sends commands without a number, so that the late answer to a command
     # that was given up is taken for that of the next command. It has no time limit for a connection either.
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, path: Path) -> None:
         # Imported here, because the import takes a tenth of a second and only guests need it.
         from qemu.qmp import QMPClient
 
         self._client = QMPClient()
-        self._socket = socket
+        self._socket = path
 
     def __enter__(self) -> Monitor:
         self._loop = asyncio.new_event_loop()
         try:
-            self._run(self._client.connect(str(self._socket)), "connect")
+            self._run(self._connect(), "connect")
         except RunError:
             self._loop.close()
             raise
@@ -52,6 +53,24 @@ class Monitor:
         with contextlib.suppress(RunError):  # it also fails if QEMU has ended
             self._run(self._client.disconnect(), "disconnect")
         self._loop.close()
+
+    async def _connect(self) -> None:
+        """Connect when QEMU takes connections.
+
+        While another one waits, connect() fails at once, and asyncio takes the socket for a connected one.
+        """
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            while True:
+                try:
+                    line.connect(str(self._socket))
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(0.005)
+            await self._client.connect(line)
+        except BaseException:
+            line.close()
+            raise
 
     def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """Run a command and return its result."""
@@ -85,8 +104,8 @@ class Monitor:
         return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))
 
 
-def registers(socket: Path) -> str:
+def registers(path: Path) -> str:
     """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer."""
-    with contextlib.suppress(RunError), Monitor(socket) as line:
+    with contextlib.suppress(RunError), Monitor(path) as line:
         return str(line.ask("human-monitor-command", {"command-line": "info registers"}))
     return ""
