@@ -55,7 +55,7 @@ def test_the_series_of_the_examples_runs_beside_its_table(here: Path) -> None:
     text = nearmetal("analyze", "--all", cwd=here).stdout
     for part in form["parts"]:
         own = text[text.index(f"All of part {part['part']}: {part['title']}") :]
-        assert all(c["metric"] in own for c in part["result"]["cells"]), "every figure of the part"
+        assert "figures (there is no interval yet; the first comes after 8 rounds)" in own
     plan = here / compute["result"]["results_dir"] / "plan.json"
     plan.write_text(plan.read_text().replace('"schema": ', '"schema": 99'))
     done = nearmetal("analyze", "--json", cwd=here)
