@@ -4,8 +4,9 @@ Another directory stands for the other machine."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,22 +24,12 @@ class Elsewhere(LocalHost):
         super().__init__()
         self.here, self.root = str(here), str(root)
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        stdin: str | None = None,
-        pass_fds: Sequence[int] = (),
-        each_second: Callable[[], None] | None = None,
-        most: int | None = None,
-    ) -> Completed:
+    def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        stdin = options.get("stdin")
         done = super().run(
             [str(word).replace(self.here, self.root) for word in argv],
-            timeout=timeout,
-            env=env,
+            timeout=options["timeout"],
+            env=options.get("env"),
             stdin=None if stdin is None else stdin.replace(self.here, self.root),
         )
         return replace(done, stdout=done.stdout.replace(self.root, self.here))

@@ -23,7 +23,7 @@ from nearmetal.images.store import ImageStore
 from nearmetal.model.design import Mode
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import ImageDefinition
-from nearmetal.model.series import Figure, Omission, Part, omission_lines
+from nearmetal.model.series import Figure, Omission, Part, Series, omission_lines
 from nearmetal.model.study import Study
 from nearmetal.node.machine import Machine
 from nearmetal.node.progress import Silent
@@ -147,9 +147,7 @@ def test_time_above_the_share_of_a_part_is_added_with_overrun_and_else_taken_fro
     said: str,
 ) -> None:
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(running, "build_images", lambda study, progress: None)
-    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
-    made = create(series, tmp_path / "results", "")
+    series, made = begun_series(tmp_path, monkeypatch)
     budgets: list[float | None] = []
 
     def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
@@ -210,12 +208,17 @@ def test_options_that_parts_do_not_have_are_refused(
         _not_of_parts(margin, options, mode)
 
 
+def begun_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Series, SeriesDirectory]:
+    """A series with its directory, for which no image is built."""
+    monkeypatch.setattr(running, "build_images", lambda study, progress: None)
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
+    return series, create(series, tmp_path / "results", "")
+
+
 def test_a_part_that_could_not_run_is_tried_again_and_parts_that_are_done_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "build_images", lambda study, progress: None)
-    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
-    made = create(series, tmp_path / "results", "")
+    series, made = begun_series(tmp_path, monkeypatch)
     started: list[str] = []
 
     def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
@@ -283,9 +286,7 @@ def test_only_the_first_part_begins_if_no_rehearsal_would_end_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Otherwise a resumption in the same time would measure nothing either."""
-    monkeypatch.setattr(running, "build_images", lambda study, progress: None)
-    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
-    made = create(series, tmp_path / "results", "")
+    series, made = begun_series(tmp_path, monkeypatch)
     begun: list[str] = []
 
     def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:

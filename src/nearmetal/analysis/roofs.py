@@ -83,8 +83,8 @@ def wanted(study: Study) -> tuple[RoofRequest, ...]:
 
 
 def _request_for(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
-    """Return the request for a roof of this kind for an arm, or None if the arm's storage is not on a known
-    disk, or if this machine has no end of its route.
+    """Return the request for a roof of this kind for an arm, or None if it cannot be measured: the arm's
+    storage is not on a known disk, or neither end of the arm's route is on this machine.
 
     The latency of TCP is bounded by the latency of plain sockets over the same route: the network addresses
     of the arm, or loopback. The route between guests has no end on this machine.

@@ -54,8 +54,8 @@ class Row(
 ):
     """One metric of one workload in one trial.
 
-    values: raw values in base units, one per slice or run. A line of a trials file has none where
-        slice_value() gives them all.
+    values: raw values in base units, one per slice or run. A line of a trials file leaves them out if
+        slice_values() computes them from work and seconds.
     parts: seconds inside each slice by kind, of the same length as values ('comm' is the time of the slowest
         rank in MPI calls; for a profiled command also 'compute' and 'init'). A line of a trials file contains
         one entry if all are the same.

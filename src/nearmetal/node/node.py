@@ -110,7 +110,8 @@ class Node:
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_of(self, arm: str, *, aa: bool) -> Network | None:
-        """Return the network of an arm, or of its A/A arm; None if it has none of its own."""
+        """Return the network that was built for an arm, or for its A/A arm; None if the arm uses the
+        machine's network."""
         networks = self.networks if self.real is None else self.real.networks
         return networks.get((arm, aa))
 

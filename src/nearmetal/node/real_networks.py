@@ -186,7 +186,9 @@ def make_network(
 
 
 def _require_unanswered(name: str, attachment: Attachment, ends: Ends, machines: Sequence[Attached]) -> None:
-    """Check that nobody has the addresses of the other machines, or that of this one.
+    """Check that no other machine already uses one of the addresses that this network will have.
+
+    Raises UnavailableError, which names the address.
 
     name: of the namespace on this machine.
     """

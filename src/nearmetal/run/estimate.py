@@ -115,8 +115,11 @@ def _with_early_verdicts(
 
 
 def _lasting(study: Study) -> frozenset[str]:
-    """Return the names of the arms that remain after the first look: all but emulated guests of which every
-    comparison is with an arm that is none."""
+    """Return the names of the arms that are expected to run after the first look.
+
+    An emulated guest differs so much from everything else that its comparisons with other arms are decided by
+    then. It goes on only if it is compared with another emulated guest.
+    """
     emulated = {a.name for a in study.arms() if (g := a.environment.guest) is not None and g.emulated}
     decided = {c.arm for c in study.comparisons() if c.arm in emulated and c.baseline not in emulated}
     open_ones = [c for c in study.comparisons() if c.arm not in decided or c.baseline in emulated]

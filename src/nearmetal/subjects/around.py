@@ -59,8 +59,11 @@ class SeatPort:
 
 @dataclass(kw_only=True)
 class SeatChange(Around):
-    """A change of seats. The instance takes its MAC and address along, and is cut off from the network from
-    before its stop until its connections are restored, so that nobody answers its peers meanwhile."""
+    """A change of seats. The instance takes its MAC and address along.
+
+    It is cut off from the network before it stops, and connected again when its connections are restored.
+    Otherwise the kernel would answer its peers meanwhile, and reset their connections.
+    """
 
     host: Host
     tools: Tools

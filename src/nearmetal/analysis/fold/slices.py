@@ -188,7 +188,8 @@ def _seconds_of(rows: Sequence[Row | RowData], numbers: Sequence[Numbers]) -> tu
 
 
 def _empty(row: Row | RowData) -> int:
-    """Return the length of the values or seconds of a row that has none; a text may be shorter."""
+    """Return the length above which `values` or `seconds` of this kind of row contain a number: that of the
+    text of an empty array, or 0 for tuples."""
     return len("[]") if isinstance(row, RowData) else 0
 
 

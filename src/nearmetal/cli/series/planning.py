@@ -178,7 +178,7 @@ def show_series(
     for name, seconds in builds.items():
         print(f"\nimage {name} is not built and is built first: about {show_clock(seconds)} (estimated)")
     whole = sum(e.seconds for _, e in timed.values()) + sum(builds.values())
-    beside = ", of which the images are no part of the time of the study" if builds else ""
+    beside = "; building images does not count against the time of the study" if builds else ""
     print(f"\nall parts: about {show_clock(whole)} (estimated){beside}")
 
 
