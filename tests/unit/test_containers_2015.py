@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.parts import part, study
 from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
@@ -17,7 +18,7 @@ from nearmetal.cli.series.results import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
 from nearmetal.model.published import Likeness, Quantity
-from nearmetal.model.series import Omission, Part, Scale, Series
+from nearmetal.model.series import Omission, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study
 from nearmetal.model.workloads.profile import RankProfile
@@ -63,16 +64,6 @@ def series(
         lacking={a: replace(NO_CARD, what=a.value) for a in lacking},
     )
     return narrow(files(scale), offer, seed=7, max_time=900.0, only=only)
-
-
-def part(of: Series, key: str) -> Part:
-    return next(p for p in of.parts if p.key == key)
-
-
-def study(of: Series, key: str) -> Study:
-    found = part(of, key).study
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize("cpus", [2, 3, 4, 8, 24])

@@ -9,6 +9,7 @@ from typing import Any
 
 import altair
 import pytest
+from tests.parts import part, study
 
 from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
@@ -68,16 +69,6 @@ def series(
         own_kernel=lambda backend: backend in VIRTUAL,
     )
     return narrow(files(scale), offer, seed=7, max_time=900.0)
-
-
-def part(of: Series, key: str) -> Part:
-    return next(p for p in of.parts if p.key == key)
-
-
-def study(of: Series, key: str) -> Study:
-    found = part(of, key).study
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize("scale", Scale)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.parts import part, study
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.guest_gains import ClockAnswer, answer_of
@@ -21,8 +22,8 @@ from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.roof import DGEMM, MeasuredRoof
 from nearmetal.model.scope import Scope
-from nearmetal.model.series import Part, Scale, Series
-from nearmetal.model.study import Better, Study
+from nearmetal.model.series import Scale, Series
+from nearmetal.model.study import Better
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published, read
@@ -55,16 +56,6 @@ def series(cpus: int = 2, scale: Scale = Scale.SMALL) -> Series:
         cpus=tuple(range(cpus)), cores=cpus, stand_ins={"qemu": StandIn(backend="qemu", own_kernel=True)}
     )
     return narrow(read_series(found, scale=scale, seed=7), offer, seed=7, max_time=3600.0)
-
-
-def part(of: Series, key: str) -> Part:
-    return next(p for p in of.parts if p.key == key)
-
-
-def study(of: Series, key: str) -> Study:
-    found = part(of, key).study
-    assert found is not None
-    return found
 
 
 def hpcc(overheads: dict[str, float], clocks: dict[str, float] | None = None) -> PartResult:
