@@ -12,5 +12,5 @@ def part(of: Series, key: str) -> Part:
 
 def study(of: Series, key: str) -> Study:
     found = part(of, key).study
-    assert found is not None
+    assert found is not None, part(of, key).absent
     return found

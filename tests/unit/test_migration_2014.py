@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.parts import part, study
 
 from nearmetal.analysis import analyse
 from nearmetal.api import images
@@ -21,7 +22,7 @@ from nearmetal.model.published import Quantity
 from nearmetal.model.record import STEP, Row, TrialRecord
 from nearmetal.model.series import Figure, Omission, Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
-from nearmetal.model.study import Attachment, Better, EventSubject, KernelWorkload, Study
+from nearmetal.model.study import Attachment, Better, EventSubject, KernelWorkload
 from nearmetal.model.sweep import sweeps
 from nearmetal.model.workloads.event import Extent
 from nearmetal.plan import make_plan
@@ -61,16 +62,6 @@ def series(cpus: int, *, scale: Scale = Scale.SMALL, card: bool = False, rdma: b
         own_kernel=lambda name: name == "qemu",
     )
     return able(narrow(files(scale), offer, seed=7, max_time=900.0))
-
-
-def part(of: Series, key: str) -> Part:
-    return next(p for p in of.parts if p.key == key)
-
-
-def study(of: Series, key: str) -> Study:
-    found = part(of, key).study
-    assert found is not None, part(of, key).absent
-    return found
 
 
 @pytest.mark.parametrize("cpus", [2, 4, 16, 32])
