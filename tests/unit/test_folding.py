@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.test_records_codec import of_schema_2
 
 from nearmetal.analysis import conclude, wanted
 from nearmetal.analysis.fold.comparisons import Folded, fold
@@ -120,17 +121,28 @@ def with_spaces(line: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("stored", "processes"),
-    [("fractions", False), ("fractions", True), ("ticks", True), ("both", False), ("spaces", False)],
+    [
+        ("fractions", False),
+        ("fractions", True),
+        ("ticks", True),
+        ("both", False),
+        ("older", True),
+        ("older and newer", False),
+        ("spaces", False),
+    ],
 )
 def test_pieces_and_processes_change_nothing(
     directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, stored: str, processes: bool
 ) -> None:
     for file in (directory.path / "trials").iterdir():
         lines = file.read_bytes().splitlines(keepends=True)
-        if stored in ("ticks", "both"):
-            step = 1 if stored == "ticks" else 2
+        if stored not in ("fractions", "spaces"):
+            step = 2 if stored == "both" else 1
             lines[::step] = [to_line(in_nanoseconds(from_line(line))) for line in lines[::step]]
             assert sum(b"ticks_per_second" in line for line in lines) > len(lines) / (step + 1)
+        if stored.startswith("older"):
+            step = 1 if stored == "older" else 3
+            lines[::step] = map(of_schema_2, lines[::step])
         if stored == "spaces":
             lines = list(map(with_spaces, lines))
         file.write_bytes(b"".join(lines))
@@ -152,6 +164,12 @@ def test_pieces_and_processes_change_nothing(
         (b'"seconds":[', b'"seconds":["7",'),
         (b'"seconds":[', b'"seconds":[7,'),
         (b'"comm":[', b'"comm":[7,'),
+        (b'"ticks":"', b'"ticks":"AAAA'),
+        (b'"ticks":"', b'"ticks":"AAAAAAAAAAAAAAAA'),
+        (b'"ticks":"', b'"ticks":"*'),
+        (b'"ticks":"', b'"seconds":[0.5],"ticks":"'),
+        (b'"ticks_per_second":1000000000,', b""),
+        (b'"part_ticks":{"comm":"', b'"part_ticks":{"comm":"AAAA'),
         (b'"run_delay":', b'"run_delay":"7","x":'),
     ],
 )
@@ -160,6 +178,8 @@ def test_a_corrupt_record_is_told_whoever_reads_it(
 ) -> None:
     file = directory.path / "trials" / "one.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
+    if b"ticks" in before:
+        lines = [to_line(in_nanoseconds(from_line(line))) for line in lines]
     assert before in lines[30]
     lines[30] = lines[30].replace(before, after, 1)
     file.write_bytes(b"".join(lines))

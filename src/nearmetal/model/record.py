@@ -62,8 +62,12 @@ class Row(
     seconds: wall seconds of each slice, of the same length; empty if the value itself is the time.
     work: work of each slice, in the unit that the value is a rate of or a time per; 0 if it is unknown or
         differs between slices.
-    ticks_per_second: in a line of a trials file, the number by which seconds and parts are divided on
-        reading; 0 if they are seconds already, as they always are in memory.
+
+    The other fields are used in lines of trials files only; reading turns them into seconds and parts:
+
+    ticks_per_second: the number by which ticks are divided; 0 without ticks.
+    ticks: seconds as whole numbers of ticks, 4 bytes each, least significant byte first; base64 in a line.
+    part_ticks: the same for parts.
     """
 
     workload: str
@@ -78,10 +82,12 @@ class Row(
     parts: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     ticks_per_second: Annotated[int, msgspec.Meta(ge=0, le=10**12)] = 0
+    ticks: bytes = b""
+    part_ticks: Mapping[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class RowData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A Row as it is stored in a line of a trials file. Its numbers remain JSON text, because the analysis
+    """A Row as it is stored in a line of a trials file. Its numbers are not parsed, because the analysis
     parses those of many rows at once.
 
     values, seconds, parts: arrays of numbers; an empty text if missing. See Row for all fields.
@@ -99,6 +105,8 @@ class RowData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     parts: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     verification: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     ticks_per_second: Annotated[int, msgspec.Meta(ge=0, le=10**12)] = 0
+    ticks: bytes = b""
+    part_ticks: Mapping[str, bytes] = msgspec.field(default_factory=dict)
 
 
 def slice_values(better: Better, work: float, seconds: Iterable[float]) -> tuple[float, ...]:
@@ -350,7 +358,7 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     flags: tuple[str, ...] = ()
     phases: msgspec.Raw = _NO_TEXT
     pages: msgspec.Raw = _NO_TEXT
-    network: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
+    network: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     connections: tuple[Connection, ...] | None = None
     profile: msgspec.Raw = _NO_TEXT
     facts: msgspec.Raw = _NO_TEXT

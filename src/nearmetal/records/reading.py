@@ -25,7 +25,7 @@ _BUFFER, _SCAN_BUFFER = 1 << 16, 1 << 20
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _NUMBER = rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _HEAD = re.compile(
-    rb'\{"schema":[12],"run":"([^"\\]*)","trial":' + _TEXT + rb',"block":(-?\d+),"attempt":(\d+),'
+    rb'\{"schema":[1-3],"run":"([^"\\]*)","trial":' + _TEXT + rb',"block":(-?\d+),"attempt":(\d+),'
     rb'"arm":"([^"\\]*)","aa":(true|false),"position":(\d+),"begin":'
     + _NUMBER
     + rb',"end":'

@@ -10,7 +10,8 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TypeVar
+from itertools import chain
+from typing import TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -26,7 +27,9 @@ BoolArray = NDArray[np.bool_]
 CounterName = tuple[Scope, str]
 Counters = Mapping[str, float | None]
 Key = TypeVar("Key")
-_decoder = msgspec.json.Decoder(dict[str, float | None])
+_Found = tuple[list[int], list[Counters | msgspec.Raw]]
+"""Trials with a scope, and its counters in each of them."""
+_decoder = msgspec.json.Decoder(list[dict[str, float | None]])
 
 TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
 _SOCKET_BUFFERS = frozenset(
@@ -150,63 +153,54 @@ class CountsBuilder:
 
 
 class _Columns:
-    """Collects the counters that the analysis uses from many trials, by scope and name.
-
-    It is fast if successive trials have the same counters in the same order, as most have.
-    """
+    """Collects the counters that the analysis uses from many trials, by scope and name. They are read at the
+    end, those of one scope in all trials at once."""
 
     def __init__(self, scopes: Callable[[Scope], bool], names: Callable[[Scope, str], bool]) -> None:
         """scopes: whether the analysis uses any counter of a scope.
         names: whether it uses a counter of such a scope.
         """
         self._scopes, self._names = scopes, names
-        self._used: dict[str, bool] = {}
-        self._alike: dict[tuple[str, tuple[str, ...]], _Alike] = {}
+        self._found: dict[str, _Found | None] = {}
 
     def add(self, at: int, scopes: Mapping[str, Counters | msgspec.Raw]) -> None:
-        """Add the counters of the trial with index `at`. Raises NotPlain."""
-        known = self._alike
+        """Add the counters of the trial with index `at`."""
+        known = self._found
         for text, stored in scopes.items():
-            used = self._used.get(text)
-            if used is None:
-                used = self._used[text] = self._scopes(Scope.parse(text))
-            if not used:
-                continue
-            counters = _read(stored) if isinstance(stored, msgspec.Raw) else stored
-            key = text, tuple(counters)
-            alike = known.get(key)
-            if alike is None:
-                of = Scope.parse(text)
-                alike = known[key] = _Alike([name if self._names(of, name) else None for name in counters])
-            if alike.any:
-                alike.places.append(at)
-                alike.rows.append(tuple(counters.values()))
+            if text in known:
+                found = known[text]
+            else:
+                found = known[text] = ([], []) if self._scopes(Scope.parse(text)) else None
+            if found is not None:
+                found[0].append(at)
+                found[1].append(stored)
 
     def columns(self, n: int) -> dict[CounterName, FloatArray]:
-        """Return one column of n trials for each counter."""
+        """Return one column of n trials for each counter.
+
+        Raises NotPlain.
+        """
         out: dict[CounterName, FloatArray] = {}
-        for (text, _), alike in self._alike.items():
-            if alike.any:
-                of = Scope.parse(text)
-                table = np.array(alike.rows, dtype=np.float64)  # None becomes nan
-                for i, name in enumerate(alike.names):
-                    if name is not None:
-                        column = out.setdefault((of, name), np.full(n, math.nan))
-                        column[alike.places] = table[:, i]
+        for text, found in self._found.items():
+            if found is None:
+                continue
+            of, (places, stored) = Scope.parse(text), found
+            for name, numbers in _by_name(_read(stored)).items():
+                if self._names(of, name):
+                    column = out.setdefault((of, name), np.full(n, math.nan))
+                    column[places] = numbers
         return out
 
 
-class _Alike:
-    """The set of counters of a scope that a group of trials has in common.
-
-    names: names of the counters; None for a counter that is not used.
-    any: whether any counter is used.
-    """
-
-    def __init__(self, names: Sequence[str | None]) -> None:
-        self.names, self.any = names, any(name is not None for name in names)
-        self.places: list[int] = []
-        self.rows: list[tuple[float | None, ...]] = []
+def _by_name(rows: Sequence[Counters]) -> dict[str, FloatArray]:
+    """Return the counters in several trials, shape (trials,), by name; nan if a counter is unknown."""
+    alike = len(set(map(tuple, rows))) == 1
+    if alike:  # the same names in the same order, as in most runs
+        numbers = list(chain.from_iterable(row.values() for row in rows))
+        table = np.array(numbers, dtype=np.float64).reshape(len(rows), len(rows[0]))  # None becomes nan
+        return dict(zip(rows[0], table.T, strict=True))
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return {name: np.array([row.get(name) for row in rows], dtype=np.float64) for name in names}
 
 
 def joined(pieces: Sequence[Counts]) -> Counts:
@@ -242,10 +236,13 @@ def _named(columns: Mapping[CounterName, FloatArray]) -> dict[str, FloatArray]:
     return {name: column for (_, name), column in columns.items()}
 
 
-def _read(text: msgspec.Raw) -> Counters:
+def _read(stored: Sequence[Counters | msgspec.Raw]) -> Sequence[Counters]:
+    """Return the counters of a scope in many trials, which are read already or all JSON text."""
+    if not isinstance(stored[0], msgspec.Raw):
+        return cast("Sequence[Counters]", stored)
     try:
-        return _decoder.decode(text)
-    except msgspec.DecodeError as e:
+        return _decoder.decode(b"[" + b",".join(cast("Sequence[msgspec.Raw]", stored)) + b"]")
+    except ValueError as e:  # includes msgspec.DecodeError
         raise NotPlain(str(e)) from e
 
 

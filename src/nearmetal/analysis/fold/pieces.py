@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...model.plan import draw
-from ...model.record import STEP, Status, TrialData, TrialRecord
+from ...model.record import STEP, Row, RowData, Status, TrialData, TrialRecord
 from ...model.study import Better, Study, quantiles_of
 from ..intervals.variance_components import group_moments
 from .attempts import Side
@@ -196,19 +196,19 @@ def fold_piece(
             rows[side], builders[side] = SideRows(), CountsBuilder()
         for workload in record.left_out:
             left_out.setdefault((side, workload), set()).add(record.block)
+        checked = [row for row in record.rows if row.verification]
         if record.status is Status.OK:
             rows[side].add(record)
-            wrong += _is_wrong(record)
+            wrong += _is_wrong(checked)
         else:
             silent.setdefault(side, {})[record.block] = record.reason or "the trial failed"
-        for row in record.rows:
-            if row.verification:
-                ok = row.verification.get("ok")
-                if isinstance(ok, bool):
-                    of_workload = verified.setdefault((side, row.workload), {})
-                    of_workload[record.block] = ok and of_workload.get(record.block, True)
+        for row in checked:
+            ok = row.verification.get("ok")
+            if isinstance(ok, bool):
+                of_workload = verified.setdefault((side, row.workload), {})
+                of_workload[record.block] = ok and of_workload.get(record.block, True)
         builders[side].add(record)
-    wrong += sum(r.status is Status.OK and _is_wrong(r) for r in others)
+    wrong += sum(r.status is Status.OK and _is_wrong(r.rows) for r in others)
     lost = {
         (side, row): reasons for side, collected in rows.items() for row, reasons in collected.lost.items()
     }
@@ -243,9 +243,9 @@ def fold_piece(
     )
 
 
-def _is_wrong(record: TrialRecord | TrialData) -> bool:
-    """Return whether a result of the trial failed its verification."""
-    return any(row.verification and row.verification.get("ok") is False for row in record.rows)
+def _is_wrong(rows: Iterable[Row | RowData]) -> bool:
+    """Return whether a result of a trial failed its verification."""
+    return any(row.verification and row.verification.get("ok") is False for row in rows)
 
 
 def _measured(request: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
@@ -383,8 +383,13 @@ def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArra
         out[together] = row_medians(slices, own)
         return out
 
-    out = {TOTAL: share(e.time, b.time), **{k: share(e.part_time(k), b.part_time(k)) for k in kinds}}
-    if "comm" in kinds:
+    out = {TOTAL: share(e.time, b.time)}
+    absent = {k for k in kinds if e.is_absent(k) and b.is_absent(k)}
+    for kind in kinds:
+        out[kind] = np.zeros(ie.size) if kind in absent else share(e.part_time(kind), b.part_time(kind))
+    if "comm" in absent:
+        out[REST] = out[TOTAL]
+    elif "comm" in kinds:
         out[REST] = share(e.time - e.part_time("comm"), b.time - b.part_time("comm"))
     return out
 

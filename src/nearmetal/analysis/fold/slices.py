@@ -7,8 +7,10 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...model.record import Fold, Row, RowData, Status, TrialData, TrialRecord
 from ...model.study import Better
@@ -25,7 +27,8 @@ class Slices:
 
     values, logs: the values and their natural logarithms, shape (n, widest); nan after the last slice of a
         block.
-    seconds, parts: shaped like values if every block has them, else None or missing.
+    seconds, parts: shaped like values if every block has them, else None or missing. A part that is constant
+        in each block has shape (n, 1).
 
     All other arrays have shape (n,).
     """
@@ -62,6 +65,11 @@ class Slices:
             return np.full(self.blocks.size, math.nan)
         return row_medians(self.seconds, self.lengths)
 
+    def is_absent(self, kind: str) -> bool:
+        """Return whether no slice spends time on a part."""
+        part = self.parts.get(kind)
+        return part is None or not bool(part.any())
+
     def part_time(self, kind: str) -> FloatArray:
         """Return the seconds of each slice that a part takes, per unit of work; 0 without the part."""
         if kind not in self._part_times:
@@ -82,7 +90,7 @@ class Column:
     timed: by row, whether it has seconds (_TIMED), and whether they are the first of its workload in the
         trial with these seconds (_COUNTED).
     sums: sums of the seconds of each row that has them, once the column is closed.
-    value_sums: sums of the values of each row, once the column is closed.
+    value_sums: sums of the values of each row, once the column is closed; empty if nobody needs them.
     """
 
     sums: FloatArray
@@ -98,7 +106,7 @@ class Column:
         """Forget the rows and their numbers, except for the sums of each row."""
         lengths, timed = self.lengths, np.array(self.timed) != _UNTIMED
         self.sums = _row_sums(self.seconds, lengths[timed]) if bool(timed.any()) else np.empty(0)
-        self.value_sums = _row_sums(self.values, lengths)
+        self.value_sums = _row_sums(self.values, lengths) if self.metric == _WALL else np.empty(0)
         self.rows = []
         for kept in ("lengths", "values", "seconds", "_numbers", "_timed_numbers", "_derived"):
             self.__dict__.pop(kept, None)
@@ -121,7 +129,7 @@ class Column:
         stored, derived = self._numbers[0], self._derived
         if not bool(derived.any()):
             return stored
-        work = np.repeat([row.work for row in self.rows], self.lengths)
+        work = _repeated(np.array([row.work for row in self.rows]), self.lengths)
         with np.errstate(divide="ignore", invalid="ignore"):  # as_slices() finds what is not finite
             found = work / stored if self.better is Better.HIGHER else stored / work
         return found if bool(derived.all()) else np.where(np.repeat(derived, self.lengths), found, stored)
@@ -135,7 +143,7 @@ class Column:
     def _timed_numbers(self) -> tuple[FloatArray, IntArray]:
         """The seconds of all rows that have them, and how many each of these rows has."""
         rows = [row for row, timed in zip(self.rows, self.timed, strict=True) if timed]
-        return _seconds_of(rows, [row.seconds for row in rows])
+        return _seconds_of(rows, [row.ticks or row.seconds for row in rows])
 
     @cached_property
     def _numbers(self) -> tuple[FloatArray, IntArray]:
@@ -160,20 +168,24 @@ class Column:
         numbers[~without] = values
         return numbers, lengths
 
-    def parts(self) -> dict[str, FloatArray]:
-        """Return, by kind, the parts of all rows, concatenated. Kinds that a row lacks are left out."""
-        out: dict[str, FloatArray] = {}
-        for kind in sorted({kind for row in self.rows for kind in row.parts}):
-            at = [i for i, row in enumerate(self.rows) if kind in row.parts]
+    def parts(self) -> dict[str, tuple[FloatArray, bool]]:
+        """Return, by kind, the parts of all rows, concatenated, and whether there is only one number for each
+        row, because its parts are all the same. Kinds that a row lacks are left out."""
+        out: dict[str, tuple[FloatArray, bool]] = {}
+        ticks, parts = [row.part_ticks for row in self.rows], [row.parts for row in self.rows]
+        for kind in sorted(set[str]().union(*ticks, *parts)):
+            found = [a[kind] if kind in a else b.get(kind) for a, b in zip(ticks, parts, strict=True)]
+            at = [i for i, part in enumerate(found) if part is not None]
             rows = [self.rows[i] for i in at]
-            numbers, stored = _seconds_of(rows, [row.parts[kind] for row in rows])
+            numbers, stored = _seconds_of(rows, [part for part in found if part is not None])
             wanted = self.lengths[at]
-            if not np.array_equal(stored, wanted):
+            once = bool(np.all(stored == 1))
+            if not once and not np.array_equal(stored, wanted):
                 if not bool(np.all((stored == wanted) | (stored == 1))):
                     raise NotPlain("unequal numbers of values and parts")
                 numbers = np.repeat(numbers, np.repeat(np.where(stored == wanted, 1, wanted), stored))
             if len(rows) == len(self.rows):
-                out[kind] = numbers
+                out[kind] = numbers, once
         return out
 
 
@@ -181,10 +193,19 @@ def _seconds_of(rows: Sequence[Row | RowData], numbers: Sequence[Numbers]) -> tu
     """Return numbers of these rows as seconds, concatenated, and how many each row has. See
     model.record.Row.ticks_per_second."""
     found, lengths = concatenated(numbers)
-    ticks = np.array([row.ticks_per_second for row in rows], dtype=np.int64)
-    if bool(ticks.any()):
-        found = found / np.repeat(np.where(ticks > 0, ticks, 1), lengths)
-    return found, lengths
+    rates = np.array([row.ticks_per_second for row in rows], dtype=np.int64)
+    if not bool(rates.all()):
+        if any(row.ticks or row.part_ticks for row in rows if not row.ticks_per_second):
+            raise NotPlain("ticks without ticks_per_second")
+        if not bool(rates.any()):
+            return found, lengths
+    return found / _repeated(np.maximum(rates, 1), lengths), lengths
+
+
+def _repeated(numbers: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
+    """Return one number for each slice, from one for each row; a single number if all are the same."""
+    first = numbers[:1]
+    return first if bool(np.all(numbers == first)) else np.repeat(numbers, lengths)
 
 
 def _empty(row: Row | RowData) -> int:
@@ -194,6 +215,7 @@ def _empty(row: Row | RowData) -> int:
 
 
 _UNTIMED, _TIMED, _COUNTED = 0, 1, 2
+_WALL = "wall"
 
 
 class SideRows:
@@ -220,13 +242,17 @@ class SideRows:
             self.paired.add(block)
         rows: Sequence[Row | RowData] = record.rows
         empty = _empty(rows[0]) if rows else 0
-        seen: list[tuple[str, Numbers]] = []
+        seen: dict[str, list[Numbers]] = {}
         for at, row in enumerate(rows):
             column = usual[at] if at < len(usual) else None
             if column is None or column.metric != row.metric or column.workload != row.workload:
                 column = self._column(row)
                 usual[at:] = [column]
             has_values, has_seconds = len(row.values) > empty, len(row.seconds) > empty
+            if row.ticks:
+                if has_seconds:
+                    raise NotPlain("both ticks and seconds")
+                has_seconds = True
             derived = not has_values and row.work > 0
             if row.status is not Status.OK or not (has_values or (derived and has_seconds)):
                 lost = self.lost.setdefault((row.workload, row.metric), {})
@@ -234,9 +260,9 @@ class SideRows:
                 continue
             timed = _UNTIMED
             if has_seconds:
-                key = row.workload, row.seconds
-                timed = _TIMED if key in seen else _COUNTED
-                seen.append(key)
+                seconds, of_workload = row.ticks or row.seconds, seen.setdefault(row.workload, [])
+                timed = _TIMED if seconds in of_workload else _COUNTED
+                of_workload.append(seconds)
             column.rows.append(row)
             column.blocks.append(block)
             column.timed.append(timed)
@@ -260,7 +286,7 @@ class SideRows:
                 at = np.searchsorted(blocks, own[first])
                 total[at] = np.where(np.isnan(total[at]), seconds, total[at] + seconds)
             untimed = timed == _UNTIMED
-            if column.metric == "wall" and bool(np.any(untimed)):
+            if column.metric == _WALL and bool(np.any(untimed)):
                 wall = walls.setdefault(column.workload, np.full(blocks.size, math.nan))
                 wall[np.searchsorted(blocks, own[untimed])] = column.value_sums[untimed]
         for workload, wall in walls.items():
@@ -288,8 +314,11 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
     lengths = column.lengths
     inside = _inside(lengths)
     values = _table(column.values, lengths, inside)
-    good = np.all(_or_outside((values > 0) & (values < math.inf), inside), axis=1)
-    whole = bool(good.all())
+    whole = _positive(column.values)
+    if whole:
+        good = np.ones(lengths.size, dtype=np.bool_)
+    else:
+        good = np.all(_or_outside((values > 0) & (values < math.inf), inside), axis=1)
 
     def kept(table: FloatArray) -> FloatArray:
         return table if whole else table[good]
@@ -297,11 +326,15 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
     timed = column.seconds
     own_seconds = column.unit == "s" and column.better is Better.LOWER
     seconds = values if own_seconds and not timed.size else _if_whole(timed, lengths, inside)
-    if seconds is not None:
+    if seconds is not None and not (whole and (seconds is values or _positive(timed))):
         seconds = kept(seconds)
         if not bool(np.all(_or_outside(seconds > 0, inside if inside is None else inside[good]))):
             seconds = None
-    parts = {kind: _if_whole(numbers, lengths, inside) for kind, numbers in column.parts().items()}
+    ones = np.ones_like(lengths)
+    parts = {
+        kind: _if_whole(numbers, ones, None) if once else _if_whole(numbers, lengths, inside)
+        for kind, (numbers, once) in column.parts().items()
+    }
     blocks = np.array(column.blocks, dtype=np.int64)
     usable = kept(values)
     found = Slices(
@@ -317,6 +350,11 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
         parts={kind: kept(table) for kind, table in parts.items() if table is not None},
     )
     return found, blocks[~good].tolist()
+
+
+def _positive(numbers: FloatArray) -> bool:
+    """Return whether all numbers are > 0 and finite."""
+    return bool(numbers.min() > 0 and numbers.max() < math.inf)
 
 
 def _inside(lengths: IntArray) -> BoolArray | None:

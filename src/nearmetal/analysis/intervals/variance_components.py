@@ -14,10 +14,13 @@ def group_moments(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[Float
     values: shape (groups, longest); entries after the end of a group are ignored.
     lengths: shape (groups,).
     """
+    freedom = np.where(lengths > 1, lengths - 1.0, np.nan)
+    if lengths.size and int(lengths.min()) == values.shape[1]:  # nothing to ignore
+        means = values.sum(axis=1) / lengths
+        return means, ((values - means[:, None]) ** 2).sum(axis=1) / freedom
     inside = np.arange(values.shape[1]) < lengths[:, None]
     means = np.where(inside, values, 0.0).sum(axis=1) / lengths
     squares = np.where(inside, values - means[:, None], 0.0) ** 2
-    freedom = np.where(lengths > 1, lengths - 1.0, np.nan)
     return means, squares.sum(axis=1) / freedom
 
 
