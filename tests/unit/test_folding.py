@@ -100,8 +100,8 @@ def same(a: object, b: object) -> bool:
 
 
 def folded(asked: FoldRequest, trials: Trials) -> Folded:
-    with folding.fold_workers(asked, sum(head.length for head in trials.heads)) as workers:
-        return folding.fold_trials(PLAN, trials, workers)
+    with folding.fold_workers(sum(head.length for head in trials.heads)) as workers:
+        return folding.fold_trials(asked, PLAN, trials, workers)
 
 
 def in_nanoseconds(record: TrialRecord) -> TrialRecord:

@@ -136,19 +136,19 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
     from ..analysis.roofs import with_roofs
     from ..run.folding import fold_trials, fold_workers, uncollected
 
-    study = frozen_study(directory)
-    planned = directory.plan()
-    plan = make_plan(
-        study,
-        schedule=planned.schedule,
-        started=planned.started,
-        missing=planned.missing,
-        nodes=node_states(directory),
-    )
     with uncollected(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        with fold_workers(wanted(study), directory.trials_bytes()) as workers:
+        with fold_workers(directory.trials_bytes()) as workers:
+            study = frozen_study(directory)
+            planned = directory.plan()
+            plan = make_plan(
+                study,
+                schedule=planned.schedule,
+                started=planned.started,
+                missing=planned.missing,
+                nodes=node_states(directory),
+            )
             trials = directory.trials()
-            folded = fold_trials(plan, trials, workers, report)
+            folded = fold_trials(wanted(study), plan, trials, workers, report)
         # In threads, because numpy spends most of the time without Python's lock.
         analysis = conclude(study, plan, trials.heads, folded, each=threads.map)
     bare = {e.name for e in study.environments if is_bare(e.backend)}
@@ -163,26 +163,28 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
     Returns the paths of the files.
     """
     from ..report.write import write_report as write
+    from ..run.folding import uncollected
 
     directory, study, analysis, records = found.stored, found.study, found.analysis, found.trials
     provenance = directory.provenance
     parity = provenance.get("parity")
     differences = parity.get("differences") if isinstance(parity, dict) else None
-    files = write(
-        directory.path,
-        study,
-        analysis,
-        records,
-        provenance,
-        [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
-        commands=(
-            shlex.join(
-                ["nearmetal", "run", str(directory.path / "study.yaml"), "--seed", str(study.design.seed)]
+    with uncollected():
+        files = write(
+            directory.path,
+            study,
+            analysis,
+            records,
+            provenance,
+            [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
+            commands=(
+                shlex.join(
+                    ["nearmetal", "run", str(directory.path / "study.yaml"), "--seed", str(study.design.seed)]
+                ),
+                shlex.join(["nearmetal", "analyze", str(directory.path)]),
             ),
-            shlex.join(["nearmetal", "analyze", str(directory.path)]),
-        ),
-        when=found.day,
-    )
+            when=found.day,
+        )
     out = [files.html, files.markdown, files.latex, files.csv]
     if figures:
         from ..report.forms.figures import write_figures

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar, cast
 
 import msgspec
@@ -76,7 +76,7 @@ def from_line(line: bytes) -> TrialRecord:
     """
     rest = b"{" + line[len(_HEADS[0]) :] if line.startswith(_HEADS) else _without_schema(line)
     record = _decoded(_decoder, rest)
-    return replace(record, rows=tuple([_whole(_in_seconds(row)) for row in record.rows]))
+    return replace(record, rows=tuple([_whole(row) for row in record.rows]))
 
 
 def data_from_line(line: bytes) -> TrialData:
@@ -150,7 +150,7 @@ def _compact(row: Row) -> Row:
     n = len(row.values)
     parts = {kind: part[:1] if n > 1 and len(set(part)) == 1 else part for kind, part in row.parts.items()}
     work = row.work if row.values else 0.0  # else values would be read back
-    values = () if row.values == _values(row) else row.values
+    values = () if row.values == _values(row, row.seconds) else row.values
     return replace(row, values=values, work=work, parts=parts)
 
 
@@ -189,35 +189,47 @@ def _ticks(seconds: tuple[float, ...]) -> bytes | None:
     return struct.pack(f"<{len(ticks)}I", *ticks)
 
 
-def _in_seconds(row: Row) -> Row:
-    """Return the row with seconds and parts in place of ticks. See _in_ticks().
+def _whole(row: Row) -> Row:
+    """Return the row of which _in_ticks() and _compact() make this one.
 
     Raises Malformed.
     """
-    per_second, seconds, parts = row.ticks_per_second, row.seconds, row.parts
-    if not (per_second or row.ticks or row.part_ticks):
-        return row
-    if not per_second:
-        raise Malformed(f"{row.metric}: ticks without ticks_per_second")
-    if (row.ticks and seconds) or not parts.keys().isdisjoint(row.part_ticks):
-        raise Malformed(f"{row.metric}: both ticks and seconds")
-    if row.ticks:
-        seconds = _numbers(row.ticks, f"ticks of {row.metric}")
-    found: Mapping[str, tuple[float, ...]] = {
-        **parts,
-        **{
-            kind: _numbers(text, f"part_ticks.{kind} of {row.metric}")
-            for kind, text in row.part_ticks.items()
-        },
-    }
+    seconds, parts = _seconds(row), {**row.parts, **_part_ticks(row)}
+    if per_second := row.ticks_per_second:
+        seconds = tuple([t / per_second for t in seconds])
+        parts = {kind: tuple([t / per_second for t in part]) for kind, part in parts.items()}
+    n = len(row.values) or (len(seconds) if row.work > 0 else 0)
+    if seconds and len(seconds) != n:
+        raise Malformed(f"seconds of {row.metric}: {len(seconds)} entries beside {n} values")
+    for kind, part in parts.items():
+        if len(part) != n:
+            if not len(part) == 1 < n:
+                raise Malformed(f"parts.{kind} of {row.metric}: {len(part)} entries beside {n} values")
+            parts[kind] = part * n
+    values = row.values or _values(row, seconds)
     return replace(
-        row,
-        seconds=tuple([t / per_second for t in seconds]),
-        parts={kind: tuple([t / per_second for t in part]) for kind, part in found.items()},
-        ticks_per_second=0,
-        ticks=b"",
-        part_ticks={},
+        row, values=values, seconds=seconds, parts=parts, ticks_per_second=0, ticks=b"", part_ticks={}
     )
+
+
+def _seconds(row: Row) -> tuple[float, ...]:
+    """Return the seconds of a row, in ticks if it has ticks.
+
+    Raises Malformed.
+    """
+    if not row.ticks:
+        return row.seconds
+    if row.seconds or not row.ticks_per_second:
+        raise Malformed(f"{row.metric}: ticks beside seconds, or without ticks_per_second")
+    return _numbers(row.ticks, f"ticks of {row.metric}")
+
+
+def _part_ticks(row: Row) -> dict[str, tuple[float, ...]]:
+    if row.part_ticks and not (row.ticks_per_second and row.parts.keys().isdisjoint(row.part_ticks)):
+        raise Malformed(f"{row.metric}: part_ticks beside the same parts, or without ticks_per_second")
+    return {
+        kind: _numbers(text, f"part_ticks.{kind} of {row.metric}") for kind, text in row.part_ticks.items()
+    }
 
 
 def _numbers(ticks: bytes, where: str) -> tuple[int, ...]:
@@ -227,33 +239,11 @@ def _numbers(ticks: bytes, where: str) -> tuple[int, ...]:
     return struct.unpack(f"<{n}I", ticks)
 
 
-def _whole(row: Row) -> Row:
-    """Return the row that _compact() makes this one of.
-
-    Raises Malformed.
-    """
-    _check_lengths(row)
-    values = row.values or _values(row)
-    parts = {
-        kind: part if len(part) == len(values) else part * len(values) for kind, part in row.parts.items()
-    }
-    return replace(row, values=values, parts=parts)
-
-
-def _values(row: Row) -> tuple[float, ...]:
+def _values(row: Row, seconds: tuple[float, ...]) -> tuple[float, ...]:
     """Return the values that the row's work and its seconds determine; none if the work is not known."""
     if not row.work > 0:
         return ()
     try:
-        return slice_values(row.better, row.work, row.seconds)
+        return slice_values(row.better, row.work, seconds)
     except ZeroDivisionError:
         return ()
-
-
-def _check_lengths(row: Row) -> None:
-    n = len(row.values) or (len(row.seconds) if row.work > 0 else 0)
-    if row.seconds and len(row.seconds) != n:
-        raise Malformed(f"seconds of {row.metric}: {len(row.seconds)} entries beside {n} values")
-    for kind, part in row.parts.items():
-        if len(part) != n and not (len(part) == 1 < n):
-            raise Malformed(f"parts.{kind} of {row.metric}: {len(part)} entries beside {n} values")

@@ -62,38 +62,36 @@ class _Task:
         return piece
 
 
-@dataclass(frozen=True, kw_only=True)
-class Workers:
-    """Processes that fold trials.
-
-    request: what they fold.
-    kept: where they keep the pieces.
-    connections: one to each process; none if the records are few.
-    """
-
-    request: FoldRequest
-    kept: KeptPieces
-    connections: tuple[Connection, ...]
+Workers = tuple[Connection, ...]
+"""A connection to each process that folds trials; none if the records are few."""
 
 
 def fold_trials(
-    plan: Plan, trials: Trials, workers: Workers, report: Callable[[float], None] = lambda share: None
+    request: FoldRequest,
+    plan: Plan,
+    trials: Trials,
+    workers: Workers,
+    report: Callable[[float], None] = lambda share: None,
 ) -> Folded:
     """Fold all trials of a results directory to one value per block.
 
-    workers: see fold_workers().
+    workers: see fold_workers(). They are used once.
     report: called with the fraction that is done, up to 1.
 
     Raises RecordsError if a record is corrupt.
     """
     choice = choose(plan, trials.heads)
     size = sum(h.length for h in trials.heads)
-    processes = len(workers.connections) or 1
+    processes = len(workers) or 1
     piece = min(max(size // (PIECES * processes), SMALLEST_PIECE), LARGEST_PIECE)
     tasks = list(_tasks(choice, trials, piece))
-    pieces = _counted(_spread(tasks, workers), len(tasks), report)
-    if workers.connections:
-        workers.kept.shrink()
+    kept = kept_pieces(request)
+    for worker in workers:
+        with suppress(OSError):
+            worker.send((request, kept))
+    pieces = _counted(_spread(request, tasks, workers), len(tasks), report)
+    if workers:
+        kept.shrink()
     return joined_pieces(choice, pieces)
 
 
@@ -109,8 +107,8 @@ def _counted(pieces: Iterable[Piece], number: int, report: Callable[[float], Non
 def uncollected() -> Iterator[None]:
     """Disable the garbage collector in the body.
 
-    Folding makes many small objects, and none of them is garbage. Scanning them repeatedly would take a fifth
-    of the time.
+    Folding and writing a report make many small objects, and hardly any of them is garbage. Scanning them
+    repeatedly would take a fifth of the time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -144,28 +142,27 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Ite
 
 
 @contextmanager
-def fold_workers(request: FoldRequest, size: int) -> Iterator[Workers]:
+def fold_workers(size: int) -> Iterator[Workers]:
     """Start a process for each CPU, but no more than there are pieces, if there are many records. They load
-    numpy while the body runs.
+    numpy while the body runs up to fold_trials().
 
     Each process ends when its connection is closed, even if this process is killed.
     size: bytes of all records.
     """
-    kept = kept_pieces(request)
     number = min(len(os.sched_getaffinity(0)), size // min(SMALLEST_PIECE, LARGEST_PIECE))
     if number < 2 or size < WORTH_PROCESSES:
-        yield Workers(request=request, kept=kept, connections=())
+        yield ()
         return
     context = multiprocessing.get_context("spawn")  # not forked: numpy's threads do not survive that
     started = []
     try:
         for _ in range(number):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, request, kept), daemon=True)
+            process = context.Process(target=_work, args=(theirs,), daemon=True)
             process.start()
             theirs.close()
             started.append((ours, process))
-        yield Workers(request=request, kept=kept, connections=tuple(ours for ours, _ in started))
+        yield tuple(ours for ours, _ in started)
     finally:
         for connection, process in started:
             connection.close()
@@ -173,10 +170,11 @@ def fold_workers(request: FoldRequest, size: int) -> Iterator[Workers]:
             process.join()
 
 
-def _work(connection: Connection, request: FoldRequest, kept: KeptPieces) -> None:
+def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends all
     _keep_freed_memory()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        request, kept = connection.recv()
         while True:
             task: _Task = connection.recv()
             try:
@@ -195,7 +193,7 @@ def _keep_freed_memory() -> None:
             libc.mallopt(parameter, value)
 
 
-def _spread(tasks: Sequence[_Task], workers: Workers) -> Iterator[Piece]:
+def _spread(request: FoldRequest, tasks: Sequence[_Task], workers: Workers) -> Iterator[Piece]:
     """Yield the pieces of all tasks, in the order in which they are finished. The tasks of workers that died
     are processed in this process, and all tasks if there are no workers."""
     left = list(reversed(tasks))
@@ -207,7 +205,7 @@ def _spread(tasks: Sequence[_Task], workers: Workers) -> Iterator[Piece]:
                 worker.send(left[-1])
                 busy[worker] = left.pop()
 
-    for worker in workers.connections:
+    for worker in workers:
         next_for(worker)
     while busy:
         for ready in wait(list(busy)):
@@ -223,4 +221,4 @@ def _spread(tasks: Sequence[_Task], workers: Workers) -> Iterator[Piece]:
                 raise answer
             yield answer
     while left:
-        yield left.pop().fold(workers.request)
+        yield left.pop().fold(request)

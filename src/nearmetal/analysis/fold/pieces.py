@@ -249,7 +249,6 @@ def _is_wrong(rows: Iterable[Row | RowData]) -> bool:
 
 
 def _measured(request: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Measured:
-    unknown = np.full(s.blocks.size, math.nan)
     side, row = key
     quantiles = request.detail and row[1] in request.quantiles.get(row[0], ())
     return Measured(
@@ -257,16 +256,10 @@ def _measured(request: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Mea
         better=s.better,
         blocks=s.blocks,
         middles=s.middles,
-        seconds=unknown if s.seconds is None else _row_sums(s.seconds, s.lengths),
-        work=unknown if s.seconds is None else _row_sums(s.work, s.lengths),
+        seconds=s.second_sums,
+        work=s.work_sums,
         drawn=_one_of_each_block(s, side, row, request.seed) if quantiles else np.empty(0),
     )
-
-
-def _row_sums(table: FloatArray, lengths: IntArray) -> FloatArray:
-    whole = int(lengths.min()) == table.shape[1]
-    sums: FloatArray = table.sum(axis=1) if whole else np.nansum(table, axis=1)
-    return sums
 
 
 def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:

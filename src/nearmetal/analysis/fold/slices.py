@@ -31,6 +31,9 @@ class Slices:
         in each block has shape (n, 1).
 
     All other arrays have shape (n,).
+
+    middles, middle_seconds: medians of the values and of the seconds of each block; nan if unknown.
+    second_sums, work_sums: sums of the seconds and of the work of each block; nan if unknown.
     """
 
     unit: str
@@ -41,6 +44,9 @@ class Slices:
     lengths: IntArray
     paired: BoolArray
     middles: FloatArray
+    middle_seconds: FloatArray
+    second_sums: FloatArray
+    work_sums: FloatArray
     seconds: FloatArray | None
     parts: Mapping[str, FloatArray]
 
@@ -50,20 +56,13 @@ class Slices:
         per unit of work.
         """
         assert self.seconds is not None
-        return self.seconds * self.values if self.better is Better.HIGHER else self.seconds / self.values
+        return _work(self.better, self.seconds, self.values)
 
     @cached_property
     def time(self) -> FloatArray:
         """Return the seconds of each slice per unit of work."""
         assert self.seconds is not None
         return self.seconds / self.work
-
-    @cached_property
-    def middle_seconds(self) -> FloatArray:
-        """Return the median seconds of the slices of each block; nan if unknown."""
-        if self.seconds is None:
-            return np.full(self.blocks.size, math.nan)
-        return row_medians(self.seconds, self.lengths)
 
     def is_absent(self, kind: str) -> bool:
         """Return whether no slice spends time on a part."""
@@ -105,8 +104,8 @@ class Column:
     def close(self) -> None:
         """Forget the rows and their numbers, except for the sums of each row."""
         lengths, timed = self.lengths, np.array(self.timed) != _UNTIMED
-        self.sums = _row_sums(self.seconds, lengths[timed]) if bool(timed.any()) else np.empty(0)
-        self.value_sums = _row_sums(self.values, lengths) if self.metric == _WALL else np.empty(0)
+        self.sums = row_sums(self.seconds, lengths[timed]) if bool(timed.any()) else np.empty(0)
+        self.value_sums = row_sums(self.values, lengths) if self.metric == _WALL else np.empty(0)
         self.rows = []
         for kept in ("lengths", "values", "seconds", "_numbers", "_timed_numbers", "_derived"):
             self.__dict__.pop(kept, None)
@@ -129,10 +128,20 @@ class Column:
         stored, derived = self._numbers[0], self._derived
         if not bool(derived.any()):
             return stored
-        work = _repeated(np.array([row.work for row in self.rows]), self.lengths)
+        work = _repeated(self.work, self.lengths)
         with np.errstate(divide="ignore", invalid="ignore"):  # as_slices() finds what is not finite
             found = work / stored if self.better is Better.HIGHER else stored / work
         return found if bool(derived.all()) else np.where(np.repeat(derived, self.lengths), found, stored)
+
+    @cached_property
+    def work(self) -> FloatArray:
+        """Return the work of a slice of each row, 0 if unknown; shape (rows,)."""
+        return np.array([row.work for row in self.rows])
+
+    @property
+    def has_no_values(self) -> bool:
+        """Return whether the values of all rows follow from their seconds and work."""
+        return bool(self._derived.all())
 
     @cached_property
     def seconds(self) -> FloatArray:
@@ -301,7 +310,7 @@ class SideRows:
         return self.columns[name]
 
 
-def _row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
+def row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
     """Return the sums of concatenated rows of these lengths, each >= 1."""
     return np.add.reduceat(numbers, np.cumsum(lengths) - lengths)
 
@@ -323,9 +332,9 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
     def kept(table: FloatArray) -> FloatArray:
         return table if whole else table[good]
 
-    timed = column.seconds
-    own_seconds = column.unit == "s" and column.better is Better.LOWER
-    seconds = values if own_seconds and not timed.size else _if_whole(timed, lengths, inside)
+    own_seconds = column.unit == "s" and column.better is Better.LOWER and not column.seconds.size
+    timed = column.values if own_seconds else column.seconds
+    seconds = values if own_seconds else _if_whole(timed, lengths, inside)
     if seconds is not None and not (whole and (seconds is values or _positive(timed))):
         seconds = kept(seconds)
         if not bool(np.all(_or_outside(seconds > 0, inside if inside is None else inside[good]))):
@@ -336,16 +345,34 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
         for kind, (numbers, once) in column.parts().items()
     }
     blocks = np.array(column.blocks, dtype=np.int64)
-    usable = kept(values)
+    usable, own_lengths = kept(values), lengths[good]
+    middle_seconds = second_sums = work_sums = np.full(own_lengths.size, math.nan)
+    if seconds is None:
+        middles = row_medians(usable, own_lengths)
+    else:
+        second_sums = row_sums(timed, lengths)[good]
+        work_sums = row_sums(_work(column.better, timed, column.values), lengths)[good]
+        middle_two = row_middles(seconds, own_lengths)
+        middle_seconds = 0.5 * (middle_two[0] + middle_two[1])
+        if own_seconds:
+            middles = middle_seconds
+        elif column.has_no_values:  # values are in the order of their seconds, or in the opposite order
+            work, (a, b) = column.work[good], middle_two
+            middles = 0.5 * (work / a + work / b if column.better is Better.HIGHER else a / work + b / work)
+        else:
+            middles = row_medians(usable, own_lengths)
     found = Slices(
         unit=column.unit,
         better=column.better,
         blocks=blocks[good],
         values=usable,
         logs=np.log(usable),
-        lengths=lengths[good],
+        lengths=own_lengths,
         paired=np.array([block in paired for block in column.blocks], dtype=np.bool_)[good],
-        middles=row_medians(usable, lengths[good]),
+        middles=middles,
+        middle_seconds=middle_seconds,
+        second_sums=second_sums,
+        work_sums=work_sums,
         seconds=seconds,
         parts={kind: kept(table) for kind, table in parts.items() if table is not None},
     )
@@ -391,6 +418,19 @@ def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:
 
     lengths: number of entries of each row, at least 1; nan follows them.
     """
+    low, high = row_middles(table, lengths)
+    return 0.5 * (low + high)
+
+
+def row_middles(table: FloatArray, lengths: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the two entries in the middle of each row in ascending order, which are the same one if the row
+    has an odd number of entries. See row_medians()."""
     ordered = np.sort(table, axis=1)  # nan stays at the end
     rows = np.arange(lengths.size)
-    return 0.5 * (ordered[rows, (lengths - 1) // 2] + ordered[rows, lengths // 2])
+    return ordered[rows, (lengths - 1) // 2], ordered[rows, lengths // 2]
+
+
+def _work(better: Better, seconds: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the work of each slice: a rate is work per second, a latency is seconds per unit of work."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # bad rows are not used
+        return seconds * values if better is Better.HIGHER else seconds / values
