@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import random
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -13,8 +15,8 @@ import pytest
 from tests.unit.test_records_codec import of_schema_2
 
 from nearmetal.analysis import conclude, wanted
-from nearmetal.analysis.fold.comparisons import Folded, fold
-from nearmetal.analysis.fold.pieces import FoldRequest
+from nearmetal.analysis.fold.comparisons import Folded, fold, merged_pieces
+from nearmetal.analysis.fold.pieces import FoldRequest, fold_piece
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import analysed
 from nearmetal.errors import RecordsError
@@ -55,10 +57,14 @@ METRICS = (
 )
 
 
+def simulated() -> list[TrialRecord]:
+    return list(simulate(STUDY, PLAN, metrics=METRICS, overheads={"box/one": 0.1}, spread=Spread()))
+
+
 def told() -> list[TrialRecord]:
     """A run with a torn block, one that was run again, failures, wrong results and counters."""
     records = []
-    for r in simulate(STUDY, PLAN, metrics=METRICS, overheads={"box/one": 0.1}, spread=Spread()):
+    for r in simulated():
         counters = {"timed.ep": {"run_delay": 0.001 * r.block, "steal": None}, "node": {"x": 1.0}}
         r = replace(r, counters=counters, disturbance={"steal_share": 0.01 * r.block})
         if r.block == 5 and r.arm == "box/one":
@@ -155,6 +161,32 @@ def test_pieces_and_processes_change_nothing(
     found = folded(asked, trials)
     assert all(same(getattr(whole, f.name), getattr(found, f.name)) for f in fields(Folded))
     assert conclude(STUDY, PLAN, trials.heads, found) == conclude(STUDY, PLAN, trials.heads, whole)
+
+
+def test_no_bit_depends_on_the_other_blocks_of_a_piece() -> None:
+    """Blocks with few slices are padded to the length of the longest block of their piece."""
+    rng = random.Random(1)
+    lengths = {block: rng.choice((1, 2, 9, 130, 131, 300)) for block in range(1, 41)}
+    records = [in_nanoseconds(of_length(r, lengths[r.block], rng)) for r in simulated()]
+    asked = wanted(STUDY)
+    whole = fold_piece(asked, records)
+    assert {key[2] for key in whole.compared} == {("ep", "rate"), ("start", "start")}
+    alone = [fold_piece(asked, [r for r in records if r.block == block]) for block in lengths]
+    found = merged_pieces(alone)
+    for name in ("measured", "compared", "counts"):
+        assert same(getattr(found, name), getattr(whole, name))
+
+
+def of_length(record: TrialRecord, n: int, rng: random.Random) -> TrialRecord:
+    """The record with n slices of different lengths."""
+    rows = []
+    for row in record.rows:
+        seconds = tuple(1e-3 * math.exp(rng.gauss(0, 0.1)) for _ in range(n))
+        work = 1000.0 if row.seconds else 0.0
+        values = slice_values(row.better, work, seconds) if work else seconds
+        parts = {kind: tuple(s * rng.random() for s in seconds) for kind in row.parts}
+        rows.append(replace(row, values=values, work=work, seconds=seconds if work else (), parts=parts))
+    return replace(record, rows=tuple(rows))
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,17 @@ FloatArray = NDArray[np.float64]
 def group_moments(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
     """Return the mean and unbiased variance of each group; the variance is nan for fewer than two values.
 
-    values: shape (groups, longest); entries after the end of a group are ignored.
-    lengths: shape (groups,).
+    values: shape (groups, longest); entries after the end of a group are ignored, and no bit of the result
+        depends on their number.
+    lengths: shape (groups,), each at least 1.
     """
-    freedom = np.where(lengths > 1, lengths - 1.0, np.nan)
-    if lengths.size and int(lengths.min()) == values.shape[1]:  # nothing to ignore
-        means = values.sum(axis=1) / lengths
-        return means, ((values - means[:, None]) ** 2).sum(axis=1) / freedom
-    inside = np.arange(values.shape[1]) < lengths[:, None]
-    means = np.where(inside, values, 0.0).sum(axis=1) / lengths
-    squares = np.where(inside, values - means[:, None], 0.0) ** 2
-    return means, squares.sum(axis=1) / freedom
+    if lengths.size == 0:
+        return np.empty(0), np.empty(0)
+    flat = values[np.arange(values.shape[1]) < lengths[:, None]]
+    first = np.cumsum(lengths) - lengths
+    means: FloatArray = np.add.reduceat(flat, first) / lengths
+    squares = np.add.reduceat((flat - np.repeat(means, lengths)) ** 2, first)
+    return means, squares / np.where(lengths > 1, lengths - 1.0, np.nan)
 
 
 def components_of_moments(
