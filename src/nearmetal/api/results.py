@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,6 +149,8 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
                 nodes=node_states(directory),
             )
             trials = directory.trials()
+            # conclude() needs it. Loading it takes a tenth of a second, in which the workers fold.
+            threads.submit(import_module, "scipy.special")
             folded = fold_trials(wanted(study), plan, trials, workers, report)
         # In threads, because numpy spends most of the time without Python's lock.
         analysis = conclude(study, plan, trials.heads, folded, each=threads.map)
