@@ -216,7 +216,7 @@ def test_corrupt_in_the_middle_names_the_line(directory: ResultsDirectory) -> No
 
 def test_another_schema_names_the_line_and_the_remedy(directory: ResultsDirectory) -> None:
     file = directory.path / "trials" / "w.jsonl"
-    file.write_bytes(to_line(record(0, 0)) + to_line(record(0, 1)).replace(b":2,", b":9,", 1))
+    file.write_bytes(to_line(record(0, 0)) + to_line(record(0, 1)).replace(b":3,", b":9,", 1))
     with pytest.raises(RecordsError, match="schema 9") as e:
         directory.records()
     assert e.value.where == f"{file}:2"
