@@ -95,7 +95,8 @@ class Drawings:
             "parts": list(self.parts),
         }
         text = json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        # Level 9 takes three times as long, and saves a hundredth.
+        return base64.b64encode(zlib.compress(text.encode(), 6)).decode()
 
 
 def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str) -> str:
