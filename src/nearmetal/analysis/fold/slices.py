@@ -104,10 +104,10 @@ class Column:
     def close(self) -> None:
         """Forget the rows and their numbers, except for the sums of each row."""
         lengths, timed = self.lengths, np.array(self.timed) != _UNTIMED
-        self.sums = row_sums(self.seconds, lengths[timed]) if bool(timed.any()) else np.empty(0)
-        self.value_sums = row_sums(self.values, lengths) if self.metric == _WALL else np.empty(0)
+        self.sums = _row_sums(self.seconds, lengths[timed]) if bool(timed.any()) else np.empty(0)
+        self.value_sums = _row_sums(self.values, lengths) if self.metric == _WALL else np.empty(0)
         self.rows = []
-        for kept in ("lengths", "values", "seconds", "_numbers", "_timed_numbers", "_derived"):
+        for kept in ("lengths", "values", "work", "seconds", "_numbers", "_timed_numbers", "_derived"):
             self.__dict__.pop(kept, None)
 
     @cached_property
@@ -310,7 +310,7 @@ class SideRows:
         return self.columns[name]
 
 
-def row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
+def _row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
     """Return the sums of concatenated rows of these lengths, each >= 1."""
     return np.add.reduceat(numbers, np.cumsum(lengths) - lengths)
 
@@ -350,8 +350,8 @@ def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int
     if seconds is None:
         middles = row_medians(usable, own_lengths)
     else:
-        second_sums = row_sums(timed, lengths)[good]
-        work_sums = row_sums(_work(column.better, timed, column.values), lengths)[good]
+        second_sums = _row_sums(timed, lengths)[good]
+        work_sums = _row_sums(_work(column.better, timed, column.values), lengths)[good]
         middle_two = row_middles(seconds, own_lengths)
         middle_seconds = 0.5 * (middle_two[0] + middle_two[1])
         if own_seconds:
