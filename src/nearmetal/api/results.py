@@ -17,7 +17,7 @@ from ..errors import NearmetalError, UsageError
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
-from ..records import ResultsDirectory, SeriesDirectory, node_states
+from ..records import ResultsDirectory, SeriesDirectory, drawn_machines, node_states
 from ..study_file import load_text
 from ..study_file.environments.backends import is_bare
 from .studies import Note, ignore
@@ -144,6 +144,7 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
         started=planned.started,
         missing=planned.missing,
         nodes=node_states(directory),
+        machines=drawn_machines(directory, study),
     )
     with uncollected(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         with fold_workers(wanted(study), directory.trials_bytes()) as workers:
