@@ -57,8 +57,8 @@ test-cluster: setup-test
 	  coordinator.py coordinator_memory.py run_nodes.py) \
 	  tests/unit/study_file/test_study_file_machines.py tests/unit/test_copies.py tests/unit/test_real_networks.py \
 	  $(addprefix tests/contract/test_,agent_on_a_machine.py lock_there.py) \
-	  $(addprefix tests/system/test_engine_,local.py ssh.py slurm.py htcondor.py) \
-	  $(addprefix tests/system/test_real_,nodes.py networks.py) -q $(ARGS)
+	  $(addprefix tests/system/test_engine_,local.py kills.py ssh.py slurm.py htcondor.py) \
+	  $(addprefix tests/system/test_real_,nodes.py networks.py trees.py) tests/nested/test_nested_nfs.py -q $(ARGS)
 
 lint: setup-test
 	.venv/bin/ruff check .

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 NEARMETAL = [sys.executable, "-m", "nearmetal"]
 STUDY = """\
 name: short

@@ -1,5 +1,6 @@
-"""Machines for tests: network namespaces joined by a bridge, each with an sshd, a host name, a CPU and a /run
-of its own. Their traffic stays in these namespaces."""
+"""Machines for tests: network namespaces joined by a bridge, each with an sshd, a host name, a CPU,
+processes, /run and /dev/shm of its own, and on request a root tree. Their traffic stays in these
+namespaces."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from pathlib import Path
 from tests.patience import until
 
 NET = "10.231.77"
+_APART = ("unshare", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""Words in front of the first process of a machine. With it, all its processes end."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,15 @@ class Hosts:
 
 
 @contextmanager
-def hosts(place: Path, names: Sequence[str], *, bridged: bool = False) -> Iterator[Hosts]:
+def hosts(
+    place: Path, names: Sequence[str], *, bridged: bool = False, tree: Path | None = None
+) -> Iterator[Hosts]:
     """Make the machines until exit.
 
     place: an empty directory.
     bridged: whether eth0 of the machines is a port of a bridge br0, which has the address.
+    tree: an image's root tree that each machine has as its own, with `place` and nearmetal in it; None if
+        they see the files of this machine.
     """
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
     assert sshd is not None, "apt-get install openssh-server"
@@ -77,18 +85,44 @@ def hosts(place: Path, names: Sequence[str], *, bridged: bool = False) -> Iterat
                 "Subsystem sftp internal-sftp\n"
             )
             script = (
-                f"mount -t tmpfs tmpfs /run && mkdir /run/sshd && hostname {shlex.quote(name)} && "
+                f"{_root(tree, place / f'{name}.root', place)}"
+                "mount -t tmpfs tmpfs /run && mkdir /run/sshd && mount -t tmpfs tmpfs /dev/shm && "
+                f"hostname {shlex.quote(name)} && "
+                # It reaps, as the first process of a machine has to.
                 f"exec taskset --cpu-list {cpus[at % len(cpus)]} {sshd} -D -e -f {settings}"
             )
             errors = stack.enter_context((place / f"{name}.log").open("wb"))
-            process = subprocess.Popen(
-                [*_entering(own), "unshare", "--uts", "--mount", "sh", "-c", script], stderr=errors
-            )
+            process = subprocess.Popen([*_entering(own), *_APART, "sh", "-c", script], stderr=errors)
             stack.callback(process.wait, timeout=60)
             stack.callback(process.terminate)
             until(partial(_listens, place / f"{name}.log"), f"sshd of {name}", 30)
         addresses = {name: _address(at) for at, name in enumerate(names)}
         yield Hosts(enter=_entering(head), inventory=inventory, addresses=addresses)
+
+
+def _root(tree: Path | None, root: Path, place: Path) -> str:
+    """Return the beginning of a shell script that makes a copy of the tree the root of its processes."""
+    if tree is None:
+        return ""
+    root.mkdir()
+    shared: list[Path] = []
+    for path in [place, *map(Path, (sys.prefix, sys.base_prefix, *sys.path))]:
+        if (
+            path.is_dir()
+            and path.is_absolute()
+            and not any(path.is_relative_to(p) for p in (*shared, "/usr"))
+        ):
+            shared.append(path)
+    lines = [
+        f"mount -t tmpfs tmpfs {root}",
+        f"mkdir {root}/upper {root}/work {root}/root",
+        f"mount -t overlay overlay -o lowerdir={tree},upperdir={root}/upper,workdir={root}/work {root}/root",
+        f"cd {root}/root",
+        *(f"mkdir -p .{path} && mount --bind {path} .{path}" for path in shared),
+        "mount -t proc proc proc && mount --rbind /dev dev && mount --rbind /sys sys",
+        "mkdir -p old && pivot_root . old && cd / && umount -l /old",
+    ]
+    return "".join(f"{line} && " for line in lines)
 
 
 def _listens(log: Path) -> bool:

@@ -36,6 +36,7 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 NodeName=n[1-2] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[16821-16822] CPUs=$(nproc) RealMemory=1000
+MaxJobCount=200000
 MaxArraySize=${MAX_ARRAY_SIZE:-1001}
 PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
 C

@@ -15,7 +15,18 @@ from pathlib import Path
 import pytest
 from tests.contract.test_backends_unprivileged import NOBODY, python_for_nobody
 from tests.system.debian import unpacked
-from tests.system.engine_runs import STUDY, again, claims, directory, nearmetal, on, records, require_whole
+from tests.system.engine_runs import (
+    EXAMPLES,
+    FORCE,
+    STUDY,
+    again,
+    claims,
+    directory,
+    nearmetal,
+    on,
+    records,
+    require_whole,
+)
 
 pytestmark = [pytest.mark.apart]
 
@@ -127,6 +138,28 @@ def test_rounds_in_jobs_of_htcondor(htcondor: Path, here: Path) -> None:
     assert "left in the queue" not in done.stderr
 
 
+def test_the_example_of_three_hosts(htcondor: Path, here: Path) -> None:
+    shutil.copy(EXAMPLES / "three-hosts.yaml", here)
+    argv = ["run", "three-hosts.yaml", "--engine", "htcondor", "--max-blocks", "2", "--json", *FORCE]
+    done = beside(htcondor, here, words(argv))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["blocks"] == 2 and {c["workload"] for c in result["cells"]} >= {"cg", "memory", "start"}
+
+
+def test_ten_thousand_workers_are_submitted_about_as_fast_as_by_htcondor_s_own_command(
+    htcondor: Path, here: Path
+) -> None:
+    script = f"""
+export PYTHONPATH={shlex.quote(str(SOURCE.parent))}:$PYTHONPATH
+{shlex.quote(python_for_nobody())} -m benchmarks.engines submit --engine htcondor --runs 3"""
+    done = beside(htcondor, here, script)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["workers"] == 10_000 and found["ratio"] < 2, "1.2 on a quiet machine"
+
+
 def test_dagman_submits_the_workers(htcondor: Path, here: Path) -> None:
     argv = on("htcondor", 8, "--engine-option", "dagman=yes")
     done = beside(htcondor, here, f"{words(argv)} || exit 1{NO_JOBS}")
@@ -165,6 +198,9 @@ echo "ended with $?" >&2{NO_JOBS}{RESUMED}"""
     assert "left in the queue" not in done.stderr
     events = "".join(file.read_text() for file in (directory(here) / "workers").glob("htcondor.log"))
     assert "Job was evicted" in events and "Job was held" in events
+    logs = [file.read_text() for file in (directory(here) / "workers").glob("[0-9].out")]
+    interrupted = [text.count("interrupted; the rounds named above are saved") for text in logs]
+    assert min(interrupted) >= 1, "workers that are started again keep what was written before"
 
 
 def test_a_killed_run_is_resumed_and_cancelled(htcondor: Path, here: Path) -> None:

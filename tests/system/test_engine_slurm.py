@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.system.debian import unpacked
-from tests.system.engine_runs import NEARMETAL, claims, directory, here, on, records, require_whole
+from tests.system.engine_runs import (
+    EXAMPLES,
+    FORCE,
+    NEARMETAL,
+    claims,
+    directory,
+    here,
+    on,
+    records,
+    require_whole,
+)
 
 pytestmark = [pytest.mark.apart]
 __all__ = ["here"]
+PATHS = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+"""Where Python finds the benchmarks."""
 
 OWN = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libmunge2", "liblua5.1-0")
 NEWER = (
@@ -69,6 +84,26 @@ def test_rounds_in_jobs_of_slurm(slurm: Slurm, here: Path) -> None:
     assert len({r["run"] for r in records(here)}) == 2
     assert {r["attempt"] for r in records(here)} == {1}
     assert "1_1" not in done.stderr, "no job is left in the queue"
+
+
+def test_the_example_of_three_hosts(slurm: Slurm, here: Path) -> None:
+    shutil.copy(EXAMPLES / "three-hosts.yaml", here)
+    words = ("run", "three-hosts.yaml", "--engine", "slurm", "--max-blocks", "2", "--json", *FORCE)
+    done = beside(slurm, here, shlex.join([*NEARMETAL, *words]))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["blocks"] == 2 and {c["workload"] for c in result["cells"]} >= {"cg", "memory", "start"}
+
+
+def test_ten_thousand_workers_are_submitted_about_as_fast_as_by_slurm_s_own_command(
+    slurm: Slurm, here: Path
+) -> None:
+    words = [sys.executable, "-m", "benchmarks.engines", "submit", "--engine", "slurm"]
+    done = beside(slurm, here, shlex.join(words), MAX_ARRAY_SIZE="10001", PYTHONPATH=PATHS)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["workers"] == 10_000 and found["ratio"] < 2, "1.2 on a quiet machine"
 
 
 def test_more_workers_than_an_array_may_have_are_in_several_arrays(slurm: Slurm, here: Path) -> None:

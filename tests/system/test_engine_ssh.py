@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.patience import until
 from tests.system.engine_runs import (
+    EXAMPLES,
     FORCE,
     STUDY,
     claims,
@@ -34,7 +35,6 @@ from nearmetal.records import ResultsDirectory
 
 pytestmark = [pytest.mark.more]
 __all__ = ["here"]
-EXAMPLES = Path(__file__).parents[2] / "examples"
 PLANTED = "6.1.0-planted"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from nearmetal.cli.options import RunOptions
 from nearmetal.engines import Job, State, parse_options
 from nearmetal.engines.htcondor import HTCondor, description, quoted
 from nearmetal.engines.local import Local
+from nearmetal.engines.reach import ssh_words
 from nearmetal.engines.slurm import Slurm
-from nearmetal.engines.ssh import Ssh, ssh_words
+from nearmetal.engines.ssh import Ssh
 from nearmetal.engines.tables import table_engine
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import Completed
@@ -64,12 +66,10 @@ def test_slurm_submits_an_array_whose_script_becomes_the_worker() -> None:
         {("sbatch",): "17;cluster\n", ("squeue",): "17_1 RUNNING\n17_2 PENDING\n", ("scontrol",): CONFIG}
     )
     assert Slurm().submit(host, JOB, {"extra": "-p 'my part'"}) == ("17",)
-    _, argv = host.calls
+    (argv,) = host.calls
     assert {"--array=1-2", "--exclusive", "--requeue", "--nodes=1", "--cpus-per-task=4"} <= set(argv)
     assert {"--time=61", "--output=/r/workers/%a.out", "-p", "my part"} <= set(argv)
-    assert host.stdin[1:] == [
-        "#!/bin/sh\ncd /home/u || exit 1\nexec python3 -m nearmetal run-block '/r/a b'\n"
-    ]
+    assert host.stdin == ["#!/bin/sh\ncd /home/u || exit 1\nexec python3 -m nearmetal run-block '/r/a b'\n"]
     assert Slurm().states(host, ["17"], {}) == {"17_1": State.RUNNING, "17_2": State.WAITING}
     gone = Batch({("squeue",): 1})
     assert Slurm().states(gone, ["17"], {}) == {"17": State.ENDED}
@@ -85,24 +85,27 @@ def _submitted(engine: Slurm, job: Job) -> tuple[str, ...]:
 
 
 class Arrays(Batch):
-    """A Slurm that numbers its jobs, and refuses them from one on."""
+    """A Slurm that numbers its jobs, and refuses arrays that are too large and the job with a number."""
 
-    def __init__(self, config: str, refused: int = 0) -> None:
+    def __init__(self, config: str, refused: int = 0, most: int = 1000) -> None:
         super().__init__({("sbatch",): "", ("scontrol",): config, ("scancel",): ""})
-        self.jobs, self.refused = 0, refused
+        self.jobs, self.refused, self.most = 0, refused, most
 
     def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
         if argv[0] != "sbatch":
             return super().answer(argv, stdin)
+        tasks = next(int(w.rpartition("-")[2]) for w in argv if w.startswith("--array="))
+        if tasks > self.most:
+            return Completed(argv=argv, returncode=1, stdout="", stderr="Invalid job array", seconds=0.0)
         self.jobs += 1
         code = int(self.jobs == self.refused)
         return Completed(argv=argv, returncode=code, stdout=f"{self.jobs}\n", stderr="no", seconds=0.0)
 
 
 def test_more_workers_than_an_array_of_slurm_holds_are_several_arrays() -> None:
-    host = Arrays(CONFIG.replace("1001", "4"))
+    host = Arrays(CONFIG.replace("1001", "4"), most=3)
     assert Slurm().submit(host, replace(JOB, workers=8), {}) == ("1", "2", "3")
-    words = [[w for w in argv if w.startswith(("--array", "--output"))] for argv in host.calls[1:]]
+    words = [[w for w in argv if w.startswith(("--array", "--output"))] for argv in host.calls[2:]]
     assert words == [
         ["--array=1-3", "--output=/r/workers/%a.out"],
         ["--array=1-3", "--output=/r/workers/2-%a.out"],
@@ -110,14 +113,17 @@ def test_more_workers_than_an_array_of_slurm_holds_are_several_arrays() -> None:
     ]
     whole = Arrays(CONFIG)
     assert Slurm().submit(whole, replace(JOB, workers=1000), {}) == ("1",)
-    refusing = Arrays(CONFIG.replace("1001", "4"), refused=2)
+    assert len(whole.calls) == 1, "one command submits them, as a user would"
+    refusing = Arrays(CONFIG.replace("1001", "4"), refused=2, most=3)
     with pytest.raises(RunError):
         Slurm().submit(refusing, replace(JOB, workers=8), {})
     assert refusing.calls[-1] == ("scancel", "--quiet", "1"), "what was submitted is taken back"
     with pytest.raises(RunError, match="allows no job arrays"):
-        Slurm().submit(Arrays(CONFIG.replace("1001", "1")), JOB, {})
+        Slurm().submit(Arrays(CONFIG.replace("1001", "1"), most=0), JOB, {})
     with pytest.raises(RunError, match="names no MaxArraySize"):
-        Slurm().submit(Arrays("ClusterName = c\n"), JOB, {})
+        Slurm().submit(Arrays("ClusterName = c\n", most=0), JOB, {})
+    with pytest.raises(RunError, match="sbatch ended with 1: no"):
+        Slurm().submit(Arrays(CONFIG, refused=1), JOB, {})
 
 
 class Gone(Batch):
@@ -138,8 +144,11 @@ def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
     )
     assert HTCondor().submit(host, JOB, {}) == ("5",)
     text = host.stdin[0]
-    assert text is not None and "arguments = \"-m nearmetal run-block '/r/a b'\"" in text
-    assert "queue 2\n" in text and "request_cpus = 4" in text and "executable = python3\n" in text
+    assert (
+        text is not None and "'/r/workers/$(Process).out' python3 -m nearmetal run-block '/r/a b'\"" in text
+    )
+    assert "queue 2\n" in text and "request_cpus = 4" in text and "executable = /bin/sh\n" in text
+    assert "\noutput" not in text, "it would be emptied when a worker is started again"
     assert HTCondor().states(host, ["5"], {}) == {"5.0": State.RUNNING, "5.1": State.WAITING}
     assert HTCondor().states(Batch({("condor_q",): ""}), ["5"], {}) == {"5": State.ENDED}
     assert (
@@ -166,7 +175,7 @@ def test_dagman_submits_the_workers_on_request(tmp_path: Path) -> None:
     graph = (logs / "workers.dag").read_text().splitlines()
     one = logs / "worker.sub"
     assert graph[:2] == ["JOB w1 worker.sub", 'VARS w1 worker="1"'] and len(graph) == 4
-    assert f"output = {logs}/$(worker).out" in one.read_text() and "queue 1\n" in one.read_text()
+    assert f"'{logs}/$(worker).out'" in one.read_text() and "queue 1\n" in one.read_text()
     with pytest.raises(UsageError, match="neither yes nor no"):
         HTCondor().submit(host, job, {"dagman": "1"})
     with pytest.raises(RunError, match="no number of a cluster"):
@@ -281,8 +290,8 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
     options = {"hosts": "n1,n2", "config": "/c"}
     ids = Ssh().submit(host, JOB, options)
     assert ids == ("n1:42:7000", "n2:42:7000")
-    first = host.calls[0]
-    assert first[:3] == ("ssh", "-F", "/c") and first[-2] == "n1"
+    first = next(call for call in host.calls if call[-2] == "n1")
+    assert first[:3] == ("ssh", "-F", "/c")
     assert {"StrictHostKeyChecking=yes", "ControlMaster=auto", "BatchMode=yes"} <= set(first)
     assert "setsid nohup python3 -m nearmetal run-block '/r/a b' --node n1 >>/r/workers/1.out" in first[-1]
     running = Batch({("ssh",): "S 7000\n"})
@@ -308,8 +317,48 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
     named = {"hosts": "a=ssh://bench@10.0.0.1:2222,b"}
     assert Ssh().nodes(named) == ("a", "b")
     assert Ssh().submit(host, JOB, named) == ("a:42:7000", "b:42:7000")
-    assert host.calls[-2][-2] == "ssh://bench@10.0.0.1:2222" and host.calls[-2][-1].count("--node a ") == 1
+    (named_call,) = (call for call in host.calls if call[-2] == "ssh://bench@10.0.0.1:2222")
+    assert named_call[-1].count("--node a ") == 1
     assert ssh_words("n1", {}, Path("/run/x"))[0] == "ssh"
+
+
+class Slow(Batch):
+    """A machine from which each of three others is reached once all three are being asked."""
+
+    def __init__(self) -> None:
+        super().__init__({("ssh",): "42:7000\n"})
+        self.together = Barrier(3, timeout=60)
+
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
+        self.together.wait()
+        return super().answer(argv, stdin)
+
+
+def test_machines_are_reached_by_ssh_at_the_same_time() -> None:
+    """One that does not answer must not delay the others by its time limit."""
+    host, options, job = Slow(), {"hosts": "n1,n2,n3"}, replace(JOB, workers=3)
+    ids = Ssh().submit(host, job, options)
+    assert ids == ("n1:42:7000", "n2:42:7000", "n3:42:7000")
+    assert list(Ssh().states(host, ids, options)) == list(ids)
+
+
+def test_workers_by_ssh_are_ended_if_one_machine_cannot_be_reached() -> None:
+    host = Batch({("ssh",): "42:7000\n"})
+    answer = host.answer
+
+    def answered(argv: tuple[str, ...], stdin: str | None) -> Completed:
+        if argv[-2] == "n2":
+            return Completed(argv=argv, returncode=255, stdout="", stderr="no route", seconds=0.0)
+        if argv[-1].startswith("cut"):
+            return Completed(argv=argv, returncode=0, stdout="S 7000\n", stderr="", seconds=0.0)
+        return answer(argv, stdin)
+
+    host.answer = answered  # type: ignore[method-assign]  # one machine of three
+    with pytest.raises(RunError) as caught:
+        Ssh().submit(host, replace(JOB, workers=3), {"hosts": "n1,n2,n3"})
+    assert caught.value.where == "n2"
+    killed = {call[-2] for call in host.calls if call[-1].startswith("kill -TERM 42")}
+    assert killed == {"n1", "n3"}
 
 
 def test_local_workers_need_cpus_of_their_own() -> None:

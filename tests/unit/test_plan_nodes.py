@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.model.plan import nodes_of_block, turn_of_nodes
 from nearmetal.plan import node_of
-from nearmetal.plan.nodes import turn_of_nodes
 
 NODES = st.lists(st.text("abcdef-0123456789", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
 SEEDS = st.integers(0, 2**64)
@@ -57,3 +57,20 @@ def test_the_order_of_a_turn_is_a_uniform_permutation() -> None:
 
 def test_without_nodes_any_worker_runs_the_block() -> None:
     assert node_of(1, 1, (), 1, ()) == ""
+
+
+@given(NODES, SEEDS, st.integers(0, 1000), st.data())
+def test_in_every_turn_each_node_is_equally_often_in_the_set_of_a_block(
+    nodes: list[str], seed: int, turn: int, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, len(nodes)))
+    blocks = range(turn * len(nodes) + 1, (turn + 1) * len(nodes) + 1)
+    sets = [nodes_of_block(block, nodes, seed)[:size] for block in blocks]
+    assert all(len(set(used)) == size for used in sets)
+    assert Counter(name for used in sets for name in used) == dict.fromkeys(nodes, size)
+
+
+def test_any_two_nodes_meet_in_some_blocks_and_not_in_others() -> None:
+    nodes = ("a", "b", "c", "d", "e")
+    met = Counter(frozenset(nodes_of_block(block, nodes, 7)[:2]) for block in range(1, 2001))
+    assert len(met) == 10 and max(abs(n - 200) for n in met.values()) < 80

@@ -66,6 +66,48 @@ def test_a_link_that_reports_an_error_but_was_made_is_won(
     assert Claims(tmp_path / "claims", "b").take(3, 1) is None
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_a_link_whose_answer_was_lost_is_won_if_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    """An NFS client that gives up waiting reports an error, and the server may have made the link."""
+    link = os.link
+
+    def unanswered(source: Path, target: Path) -> None:
+        if made:
+            link(source, target)
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    claims, other = Claims(tmp_path / "claims", "a"), Claims(tmp_path / "claims", "b")
+    with monkeypatch.context() as server:
+        server.setattr(os, "link", unanswered)
+        if made:
+            assert claims.take(3, 1) == Claim(3, 1, "a")
+        else:
+            with pytest.raises(RecordsError, match="timed out"):
+                claims.take(3, 1)
+    assert other.take(3, 1) == (None if made else Claim(3, 1, "b"))
+
+
+def test_a_claim_that_is_just_being_written_is_held(tmp_path: Path) -> None:
+    """Without hard links, the file of a claim exists before its content."""
+    claims = Claims(tmp_path / "claims", "a")
+    (tmp_path / "claims/3.1.json").touch()
+    found = claims.find(3, 1)
+    assert found is not None and found.held and claims.take(3, 1) is None
+    os.utime(tmp_path / "claims/3.1.json", (claims.now() - 61,) * 2)
+    assert claims.take_over(3) == Claim(3, 2, "a"), "its worker was lost while it wrote"
+
+
+def test_a_withdrawn_attempt_cannot_be_claimed(tmp_path: Path) -> None:
+    claims, coordinator = Claims(tmp_path / "claims", "a"), Claims(tmp_path / "claims", "c")
+    assert coordinator.withdraw(1, 1) and claims.take(1, 1) is None
+    found = claims.find(1, 1)
+    assert found is not None and not found.lost and found.state is ClaimState.RETURNED
+    assert claims.take(2, 1) is not None and not coordinator.withdraw(2, 1)
+    assert claims.take_over(1) == Claim(1, 2, "a")
+
+
 def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(source: Path, target: Path) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from nearmetal.api import engines
 from nearmetal.api.catalog import catalog
 from nearmetal.api.studies import study_from
+from nearmetal.engines import State
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
@@ -288,6 +290,59 @@ def test_waiting_ends_with_the_last_worker(directory: ResultsDirectory, claims: 
 
     with pytest.raises(RunError, match="all workers have ended"):
         await_nodes(present, ("n1",), watch, Silent(), until=time.monotonic() + 60)
+
+
+@pytest.mark.parametrize(
+    ("state", "there", "message"),
+    [
+        (State.ENDED, "held", ""),  # the batch system was restarted, and has forgotten its jobs
+        (State.ENDED, "silent", "all workers have ended"),
+        (State.ENDED, "not begun", "all workers have ended"),
+        (State.RUNNING, "silent", "all workers are silent"),  # their machine was switched off
+        (State.RUNNING, "not begun", ""),
+        (State.WAITING, "silent", ""),
+    ],
+)
+def test_a_run_ends_if_no_worker_gives_a_sign_of_life(
+    directory: ResultsDirectory,
+    claims: Claims,
+    monkeypatch: pytest.MonkeyPatch,
+    state: State,
+    there: str,
+    message: str,
+) -> None:
+    monkeypatch.setattr(engines, "STATES_EVERY", 0.001)
+    present = Present(directory, claims)
+    if there != "not begun":
+        node = Node(directory, "n1")
+        if there == "silent":
+            node.fall_silent()
+    watch = engines._watch(lambda: {"1": state}, directory, 0.01, present)
+
+    def for_a_while() -> None:
+        for _ in range(100):
+            watch()
+            time.sleep(0.001)
+
+    if message:
+        with pytest.raises(RunError, match=message):
+            for_a_while()
+    else:
+        for_a_while()
+
+
+def test_a_round_that_was_taken_back_is_not_begun_by_a_worker_that_has_read_its_order(
+    directory: ResultsDirectory, claims: Claims
+) -> None:
+    workers = SharedWorkers(directory, claims, 2, lambda: None)
+    worker = Claims(directory.path / CLAIMS, "nearmetal-w", LEASE)
+    for number in (1, 2):
+        workers.give(order(number))
+    assert worker.take(1, 1) is not None
+    (_, read) = Orders(directory.path).read()
+    assert list(workers.drain()) == [2]
+    assert worker.take(2, read.attempt) is None
+    assert workers.losses() == {1: 0, 2: 0}
 
 
 def test_upper_bounds_are_those_of_the_best_node(directory: ResultsDirectory) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..model.node_results import RunNodes
+from ..model.node_results import RunNodes, SetEvidence
 from ..model.plan import Plan
 from ..model.record import Head, Status, TrialRecord, cause_of, unmeasurable
 from ..model.result import Analysis, Unused
@@ -23,7 +23,8 @@ from .fold.comparisons import Folded, fold
 from .fold.pieces import FoldRequest, fold_request
 from .fold.slices import RowName
 from .nodes.factor import Nodes, nodes_of_run
-from .nodes.unlike import left_out_nodes, unlike_nodes
+from .nodes.sets import unlike_sets
+from .nodes.unlike import baseline_rows, left_out_nodes, unlike_nodes
 from .noise_floor import disturbances, noise_floor
 
 
@@ -105,6 +106,21 @@ def conclude(
         unused=(*folded.unused, *_not_measured(study, folded, questions, answers)),
         disturbance=disturbance,
         nodes=run_nodes,
+        sets=_sets(study, plan, folded) if detail else (),
+    )
+
+
+def _sets(study: Study, plan: Plan, folded: Folded) -> tuple[SetEvidence, ...]:
+    """Return the slow machines and links of a run whose blocks used drawn sets of machines."""
+    if not plan.machines:
+        return ()
+    return unlike_sets(
+        baseline_rows(folded.measured),
+        plan.machines,
+        {arm.name: arm.placement.nodes for arm in study.arms()},
+        seed=plan.seed,
+        alpha=1 - study.design.confidence,
+        margin=study.design.margin,
     )
 
 

@@ -14,7 +14,7 @@ from ..engines import Engine, Job, NamesNodes, State, load_engine
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import LocalHost
 from ..model.study import Study
-from ..records import Orders, ResultsDirectory, require_owner
+from ..records import Orders, ResultsDirectory
 from ..records.claims import LEASE
 from ..records.disk import resume_line, write_file
 from ..study_file import load_text
@@ -25,6 +25,7 @@ from .results import frozen_study
 if TYPE_CHECKING:
     from ..node.machine import Machine
     from ..node.progress import Progress
+    from ..run.present import Present
     from ..run.run import Order, Outcome
     from ..run.workers.worker import BlockRun
 
@@ -131,7 +132,7 @@ def _coordinated(
                 claims,
                 present,
                 fleet.workers,
-                _watch(states, directory, fleet.lease),
+                _watch(states, directory, fleet.lease, present),
                 progress,
                 nodes=fleet.nodes,
                 lease=fleet.lease,
@@ -192,25 +193,30 @@ def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -
 
 
 def _watch(
-    states: Callable[[], Mapping[str, State]], directory: ResultsDirectory, lease: float
+    states: Callable[[], Mapping[str, State]], directory: ResultsDirectory, lease: float, present: Present
 ) -> Callable[[], None]:
-    """Return a function that raises RunError once all workers have ended for longer than a lease.
+    """Return a function that raises RunError once no worker is left: for longer than a lease, the engine says
+    that all have ended, or none of those that began has renewed its claim to be present.
 
-    A batch system that is restarted seems to know no worker for a while, and the records of the last block
-    may arrive after its worker has ended.
+    The engine alone is not believed. A batch system that is restarted seems to know no worker for a while, a
+    machine that is switched off does not say that its worker has ended, and the records of the last block may
+    arrive after its worker has ended.
     """
-    due, ended = time.monotonic() + STATES_EVERY, 0
+    due, ended, silent = time.monotonic() + STATES_EVERY, 0, 0
 
     def watch() -> None:
-        nonlocal due, ended
+        nonlocal due, ended, silent
         if time.monotonic() < due:
             return
         due = time.monotonic() + STATES_EVERY
-        ended = ended + 1 if all(s is State.ENDED for s in states().values()) else 0
-        if ended > 1 and ended * STATES_EVERY > lease:
+        known, workers = set(states().values()), present.workers()
+        held = any(worker.held for worker in workers)
+        ended = ended + 1 if known <= {State.ENDED} else 0
+        silent = 0 if held or not workers or State.WAITING in known else silent + 1
+        if not held and any(n > 1 and n * STATES_EVERY > lease for n in (ended, silent)):
             said = _said(directory)
             raise RunError(
-                f"all workers have ended{': ' if said else ''}{said}",
+                f"all workers {'have ended' if ended else 'are silent'}{': ' if said else ''}{said}",
                 where=str(directory.path),
                 remedy=f"see {LOGS}/ in it; go on with {resume_line(directory.path)} --engine ENGINE",
             )
@@ -288,12 +294,10 @@ def serve_here(
 
     seconds: time limit of this worker; None for none.
     """
-    from ..run.workers.serving import TOOLS, Terms, await_plan, serve, taking_part
+    from ..run.workers.serving import TOOLS, Terms, await_plan, require_own_plan, serve, taking_part
 
     begin = time.monotonic()
-    for name in ("study.yaml", "plan.json", "provenance.json"):
-        if (directory.path / name).exists():
-            require_owner(directory.path / name, directory.path)
+    require_own_plan(directory)
     if directory.frozen:
         study = frozen_study(directory)
     else:
@@ -318,6 +322,7 @@ def serve_here(
         except UnavailableError:  # such as no compiler: the programs of another node may fit
             if directory.frozen or not await_plan(directory, label, lease):
                 raise
+            require_own_plan(directory)
             machine, study = prepared()
         serve(machine, study, directory, terms, label, done, progress)
 

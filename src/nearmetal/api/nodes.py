@@ -8,13 +8,11 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..engines.ssh import NODES_AT_ONCE, on_node
+from ..engines.reach import at_once, on_node
 from ..errors import NearmetalError, RunError
 from ..host import Completed, LocalHost
 from ..host.facts.nodes import NodeDifference, alike, differences, node_facts
@@ -186,12 +184,12 @@ def _on_each(
     answered: makes a result of the name of a node and of what the command printed there as JSON.
     silent: makes one of the name of a node and why there is no answer.
     """
-    host, options, ended = LocalHost(), options_of(inventory), Event()
+    host, options = LocalHost(), options_of(inventory)
     make_runtime_directory()
 
-    def one(name: str) -> T:
+    def one(name: str, go_on: Callable[[], None]) -> T:
         try:
-            done = _run_there(host, name, options, words, ended)
+            done = _run_there(host, name, options, words, go_on)
             begin = done.stdout.find("{")  # behind what a login script prints
             try:
                 return answered(name, dict(json.loads(done.stdout[begin:] if begin >= 0 else "")))
@@ -203,31 +201,24 @@ def _on_each(
         except NearmetalError as e:
             return silent(name, e)
 
-    with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
-        try:
-            return list(pool.map(one, [node.name for node in inventory.nodes]))
-        except BaseException:  # Ctrl-C: the commands on the nodes would keep this process for minutes
-            ended.set()
-            pool.shutdown(cancel_futures=True)
-            raise
+    return at_once([node.name for node in inventory.nodes], one)
 
 
 def _run_there(
-    host: LocalHost, name: str, options: Mapping[str, str], words: Sequence[str], ended: Event
+    host: LocalHost,
+    name: str,
+    options: Mapping[str, str],
+    words: Sequence[str],
+    go_on: Callable[[], None],
 ) -> Completed:
     """Run a command of nearmetal on a node.
 
-    ended: once it is set, the command is given up.
+    go_on: see `each_second` of on_node().
 
     Raises RunError if the node cannot be reached.
     """
     command = shlex.join([*nearmetal_here(), *words])
     line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {command}"
-
-    def go_on() -> None:
-        if ended.is_set():
-            raise RunError("interrupted")
-
     return on_node(host, name, line, options, SECONDS, go_on)
 
 

@@ -18,7 +18,7 @@ from ..errors import NearmetalError, UsageError
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
-from ..records import ResultsDirectory, SeriesDirectory, node_states
+from ..records import ResultsDirectory, SeriesDirectory, drawn_machines, node_states
 from ..study_file import load_text
 from ..study_file.environments.backends import is_bare
 from .studies import Note, ignore
@@ -147,6 +147,7 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
                 started=planned.started,
                 missing=planned.missing,
                 nodes=node_states(directory),
+                machines=drawn_machines(directory, study),
             )
             trials = directory.trials()
             # conclude() needs it. Loading it takes a tenth of a second, in which the workers fold.

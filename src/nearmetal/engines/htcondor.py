@@ -100,18 +100,16 @@ def description(job: Job, extra: str, *, name: str = "$(Process)") -> str:
 
     name: name of a worker's output file, without its suffix.
     """
-    program, *rest = job.argv
     lines = {
         "universe": "vanilla",
         "batch_name": job.name,
-        "executable": program,
+        # HTCondor would empty the output of a worker that it starts again.
+        "executable": "/bin/sh",
         "transfer_executable": "false",
         "should_transfer_files": "no",
-        "arguments": quoted(rest),
+        "arguments": quoted(["-c", 'exec "$@" >>"$0" 2>&1', f"{job.logs}/{name}.out", *job.argv]),
         "getenv": "true",
         "initialdir": str(job.directory),
-        "output": f"{job.logs}/{name}.out",
-        "error": f"{job.logs}/{name}.out",
         "log": f"{job.logs}/htcondor.log",
         "request_cpus": str(job.cpus),
         "kill_sig": "SIGTERM",

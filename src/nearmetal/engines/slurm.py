@@ -25,7 +25,11 @@ class Slurm:
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         if host.which("sbatch") is None:
             raise UnavailableError("no sbatch here", remedy="run this where jobs of Slurm are submitted")
-        most = _largest_index(host) if job.workers > 1 else 1
+        try:
+            return (_submit(host, job, job.workers, f"{job.logs}/%a.out", options),)
+        except RunError:  # it may hold more tasks than an array may have
+            if job.workers < 2 or (most := _largest_index(host)) >= job.workers:
+                raise
         ids: list[str] = []
         for number, first in enumerate(range(0, job.workers, most), start=1):
             # The output of worker 1 is 1.out; that of the first worker of a second array is 2-1.out.

@@ -100,6 +100,26 @@ class NodeEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetEvidence:
+    """Evidence that a machine, or the link between two, is slow, in one metric of the baseline.
+
+    machines: one name, or the names of both ends of the link.
+    n: number of blocks with the machine, or with both ends.
+    others: number of blocks without the machine, or with one end only.
+    ratio: time of the baseline in the first blocks over that in the others. The interval is simultaneous over
+        machines, links and metrics.
+    """
+
+    machines: tuple[str, ...]
+    baseline: str
+    workload: str
+    metric: str
+    n: int
+    others: int
+    ratio: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunNodes:
     """The nodes of a run with more than one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -91,6 +91,8 @@ class Plan:
     missing: numbers of blocks that were given up because their workers were lost. They count for no side.
     nodes: by label of a run or worker (TrialRecord.run), the node on which it ran. Runs without an entry were
         made by the coordinator itself, all on the node of the entry ''.
+    machines: names of the machines of which each block uses a drawn set; see nodes_of_block(). () if the sets
+        are not drawn.
     """
 
     seed: int
@@ -100,6 +102,7 @@ class Plan:
     started: float | None = None
     missing: frozenset[int] = frozenset()
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
+    machines: tuple[str, ...] = ()
 
 
 def blocks_in_order(whole: Collection[int], missing: Collection[int]) -> int:
@@ -148,3 +151,21 @@ def draw(purpose: str, seed: int, number: int, name: str) -> bytes:
     """Return 32 pseudo-random bytes for one purpose, block number and name, identical on every machine and
     Python version. Different inputs give independent bytes."""
     return hashlib.sha256(f"nearmetal-{purpose}-1/{seed}/{number}/{name}".encode()).digest()
+
+
+def turn_of_nodes(turn: int, nodes: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Return the order of the nodes in a turn, a uniform permutation. It does not depend on the order of
+    `nodes`, which are distinct names."""
+    return tuple(sorted(nodes, key=lambda node: (draw("nodes", seed, turn, node), node)))
+
+
+def nodes_of_block(block: int, nodes: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Return all nodes in the order in which the placements of a block use them: one with n nodes has the
+    first n.
+
+    In each turn, every node is equally often among the first n, whatever n is. Its neighbours are drawn anew
+    in each turn, so any two nodes meet in some blocks and not in others.
+    """
+    turn, place = divmod(block - 1, len(nodes))
+    order = turn_of_nodes(turn, nodes, seed)
+    return order[place:] + order[:place]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .study import Better, Study
 
 if TYPE_CHECKING:
-    from .node_results import CellNodes, RunNodes
+    from .node_results import CellNodes, RunNodes, SetEvidence
 
 
 class Verdict(StrEnum):
@@ -379,6 +379,7 @@ class Analysis:
     disturbance: fraction of trials flagged, and medians, by kind.
     block_seconds: median seconds of a block.
     nodes: None if all blocks ran on one node.
+    sets: slow machines and links, if blocks ran on sets of machines that were drawn.
     """
 
     study: str
@@ -394,6 +395,7 @@ class Analysis:
     unused: tuple[Unused, ...]
     disturbance: Mapping[str, float | None]
     nodes: RunNodes | None = None
+    sets: tuple[SetEvidence, ...] = ()
 
     @property
     def undecided(self) -> tuple[Cell, ...]:

@@ -134,7 +134,8 @@ def real_networks(
     with ExitStack() as stack:
         out = {}
         for number, ((key, arm), own) in enumerate(zip(wanted.items(), ends, strict=True)):
-            used = nodes[: arm.placement.nodes]
+            drawn = study.design.nodes is not None and study.design.nodes.draw
+            used = nodes if drawn else nodes[: arm.placement.nodes]
             out[key] = make_network(stack, arm, labelled(number, label), number, own, (hub, *used))
         yield out
 

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
@@ -145,12 +145,14 @@ class NodeSet:
     """The machines of the placements of a study.
 
     nodes: in the order in which placements use them.
+    placed: number of nodes of each arm.
     interface: interface on each node by which ranks reach each other.
     hub_interface, hub_address: interface and address of this machine at which they reach mpirun.
     networks: by name of the arm and whether it is the A/A arm; only for arms with their own network.
     """
 
     nodes: tuple[RealNode, ...]
+    placed: Mapping[str, int]
     interface: str
     hub_interface: str
     hub_address: str
@@ -159,6 +161,24 @@ class NodeSet:
     def of(self, arm: Arm, number: int) -> RealNode:
         """Return the node of an instance of an arm."""
         return self.nodes[number // arm.placement.instances]
+
+    def arranged(self, names: Sequence[str]) -> NodeSet:
+        """Return the same machines in another order, with the ends of their networks in this order.
+
+        names: of all machines.
+        """
+        known = [node.name for node in self.nodes]
+        order = [known.index(name) for name in names]
+        return replace(
+            self,
+            nodes=tuple(self.nodes[at] for at in order),
+            networks={
+                (arm, aa): replace(
+                    network, seats=tuple(network.seats[at] for at in order[: self.placed[arm]])
+                )
+                for (arm, aa), network in self.networks.items()
+            },
+        )
 
     def forget(self, directory: Path) -> None:
         """Remove the directory of a trial from the nodes."""
@@ -250,11 +270,12 @@ def real_nodes(
                 f"two nodes have the host name {max(names, key=names.count)}",
                 remedy="name each machine once, and give each a host name of its own",
             )
-        _require_cpus(study, opened)
+        _require_cpus(study, asked, opened)
         hub, *reached = reached_by(machine.host, asked.interface, [(node.name, node.host) for node in opened])
         networks = stack.enter_context(real_networks(study, label, hub, reached))
         yield NodeSet(
             nodes=tuple(opened),
+            placed={arm.name: arm.placement.nodes for arm in study.arms()},
             interface=asked.interface,
             hub_interface=hub.interface,
             hub_address=hub.address,
@@ -295,7 +316,8 @@ def _chosen(host: Host, asked: RealNodes, study: Study) -> tuple[str | None, tup
         raise UsageError(
             f"a placement needs {wanted} nodes, and design.nodes has {len(names)}", where=asked.inventory
         )
-    return inventory.ssh_config, tuple(known[name] for name in names[:wanted])
+    used = names if asked.draw else names[:wanted]
+    return inventory.ssh_config, tuple(known[name] for name in used)
 
 
 @contextmanager
@@ -388,10 +410,10 @@ def _require_alike(machine: Machine, there: SshHost) -> None:
         )
 
 
-def _require_cpus(study: Study, nodes: Sequence[RealNode]) -> None:
+def _require_cpus(study: Study, asked: RealNodes, nodes: Sequence[RealNode]) -> None:
     for place in study.placements:
         needed = place.instances * place.tasks
-        for node in nodes[: place.nodes]:
+        for node in nodes if asked.draw else nodes[: place.nodes]:
             if needed > len(node.cpus) and not place.oversubscribe:
                 raise UnavailableError(
                     f"placement {place.name} has {needed} ranks on each node, and {node.name} gives "

@@ -49,6 +49,7 @@ def make_plan(
     started: float | None = None,
     missing: Iterable[int] = (),
     nodes: Mapping[str, NodeState] | None = None,
+    machines: Iterable[str] = (),
 ) -> Plan:
     """Return the plan of a study with blocks 1 to `blocks`. For the other arguments, see model.plan.Plan."""
     return Plan(
@@ -59,6 +60,7 @@ def make_plan(
         started=started,
         missing=frozenset(missing),
         nodes=dict(nodes or {}),
+        machines=tuple(machines),
     )
 
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..model.plan import draw
-
-
-def turn_of_nodes(turn: int, nodes: Sequence[str], seed: int) -> tuple[str, ...]:
-    """Return the order of the nodes in a turn, a uniform permutation. It does not depend on the order of
-    `nodes`, which are distinct names."""
-    return tuple(sorted(nodes, key=lambda node: (draw("nodes", seed, turn, node), node)))
+from ..model.plan import nodes_of_block
 
 
 def node_of(block: int, attempt: int, nodes: Sequence[str], seed: int, usable: Collection[str]) -> str:
@@ -31,8 +25,6 @@ def node_of(block: int, attempt: int, nodes: Sequence[str], seed: int, usable: C
     """
     if not nodes:
         return ""
-    turn, place = divmod(block - 1, len(nodes))
-    order = turn_of_nodes(turn, nodes, seed)
-    begin = place + attempt - 1
-    candidates = (order[(begin + step) % len(order)] for step in range(len(order)))
-    return next((node for node in candidates if node in usable), "")
+    order = nodes_of_block(block, nodes, seed)
+    begin = (attempt - 1) % len(order)
+    return next((node for node in order[begin:] + order[:begin] if node in usable), "")

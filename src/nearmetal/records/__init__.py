@@ -16,7 +16,7 @@ from .disk import require_owner
 from .json_files import safe_name
 from .manifest import Verification
 from .node_files import LEFT_OUT, NodeFiles
-from .nodes import node_state, node_states
+from .nodes import drawn_machines, node_state, node_states
 from .orders import Orders
 from .plan_file import PlanMeta
 from .reading import (
@@ -58,6 +58,7 @@ __all__ = [
     "claimed_attempts",
     "completed_blocks",
     "counted_attempts",
+    "drawn_machines",
     "heads_of",
     "is_whole_attempt",
     "joined",

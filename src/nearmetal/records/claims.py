@@ -12,16 +12,17 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from ..errors import RecordsError
 from ..model.record import Claim
-from .disk import failure, write_file
+from .disk import failure, is_there, write_file
 
 CLAIMS, COORDINATOR, PRESENT = "claims", "coordinator", "present"
 """Names in a results directory: claims to blocks, claims to coordinate the run (as block 0), and a claim of
@@ -30,6 +31,8 @@ LEASE = 60.0
 """Seconds after its last renewal for which a claim is valid. NFS clients may keep attributes for as long."""
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of link(2) on file systems without hard links."""
+_UNWRITTEN: Mapping[str, Any] = {"run": "", "host": "", "lease": LEASE, "state": "held"}
+"""A claim on a file system without hard links whose worker has not written into its file yet."""
 RENEWALS = 6
 """Renewals within one lease, so that a claim survives a file server that does not answer for a while."""
 
@@ -118,28 +121,37 @@ class Claims:
                 return None
         raise AssertionError
 
+    def withdraw(self, block: int, attempt: int) -> bool:
+        """Let nobody claim an attempt at a block any more. Returns False if a worker has claimed it.
+
+        Raises RecordsError or DiskFullError if the directory cannot be written.
+        """
+        return self._make(Claim(block, attempt, self._run), ClaimState.RETURNED)
+
     def join(self) -> Claim:
         """Claim the next number at block 0 that nobody has, for a worker that begins."""
         return next(claim for number in count(1) if (claim := self.take(0, number)) is not None)
 
     def _make(self, claim: Claim, state: ClaimState) -> bool:
         aside = self.place / f".{claim.block}.{claim.attempt}.{self._run}.tmp"
+        target, content = self._file(claim.block, claim.attempt), self._content(state)
         try:
-            write_file(aside, self._content(state))
-            target = self._file(claim.block, claim.attempt)
             try:
+                write_file(aside, content)
                 os.link(aside, target)
             except FileExistsError:
                 pass  # also of a repeated NFS request whose first one worked
             except OSError as e:
-                if e.errno not in _NO_LINKS:
+                if e.errno in _NO_LINKS:
+                    self._create(target, content)
+                # NFS may have made the link although its answer was lost. The number of links tells.
+                elif not aside.exists() or _links(aside) < 2:
                     raise
-                self._create(target, self._content(state))
-            won = _run_in(target) == self._run
-            aside.unlink()
+            finally:
+                aside.unlink(missing_ok=True)
+            return _run_in(target) == self._run
         except OSError as e:
             raise failure(e, self.place.parent, kept="the records are whole") from e
-        return won
 
     @staticmethod
     def _create(target: Path, content: bytes) -> None:
@@ -186,6 +198,18 @@ class Claims:
         return self.place / f"{block}.{attempt}.json"
 
 
+def _content_of(path: Path) -> tuple[bytes, float]:
+    """Return the content of a file and when it was changed. Opening it makes an NFS client ask its server."""
+    with path.open("rb") as file:
+        return file.read(), os.fstat(file.fileno()).st_mtime
+
+
+def _links(path: Path) -> int:
+    """Return the number of links of a file. Opening it makes an NFS client ask its server."""
+    with path.open("rb") as file:
+        return os.fstat(file.fileno()).st_nlink
+
+
 def _run_in(file: Path) -> str | None:
     """Return the worker that a claim names; None if it is just being written."""
     with suppress(ValueError, KeyError):
@@ -209,8 +233,13 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
     """
     path = place / f"{block}.{attempt}.json"
     try:
-        with path.open() as file:  # opening makes an NFS client ask its server
-            data, renewed = json.load(file), os.fstat(file.fileno()).st_mtime
+        try:
+            content, renewed = _content_of(path)
+        except FileNotFoundError:
+            if not is_there(path):
+                return None
+            content, renewed = _content_of(path)
+        data = json.loads(content) if content else _UNWRITTEN
         return StoredClaim(
             claim=Claim(block, attempt, str(data["run"])),
             host=str(data["host"]),
@@ -218,8 +247,6 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
             state=ClaimState(data["state"]),
             age=max(0.0, now() - renewed),
         )
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise RecordsError(f"corrupt claim: {e}", where=str(path)) from e
 

@@ -17,7 +17,7 @@ from ..model.plan import GROWING, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
 from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
-from .disk import failure, resume_line, sync_directory, write_file
+from .disk import failure, is_there, resume_line, sync_directory, write_file
 from .json_files import json_bytes, json_object, new_directory, read_bytes, safe_name
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .node_files import LEFT_OUT, NodeFiles
@@ -166,7 +166,7 @@ class ResultsDirectory:
 
     @property
     def frozen(self) -> bool:
-        return (self.path / PLAN).exists()
+        return is_there(self.path / PLAN)
 
     def plan(self) -> PlanMeta:
         """Return the plan as frozen.
@@ -310,7 +310,7 @@ class ResultsDirectory:
 
     @property
     def closed(self) -> bool:
-        return (self.path / SUMS).exists()
+        return is_there(self.path / SUMS)
 
     def close(self) -> None:
         """Write ro-crate-metadata.json, and SHA256SUMS of all present files.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import DiskFullError, RecordsError
@@ -77,6 +78,17 @@ def write_file(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a file exists.
+
+    An NFS client remembers for up to a minute that a name exists, or that it does not. Opening the directory
+    makes it ask its server.
+    """
+    with suppress(OSError):
+        os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    return path.exists()
 
 
 def require_owner(file: Path, directory: Path, why: str = "it says what is executed") -> None:

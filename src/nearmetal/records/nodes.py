@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..model.plan import NodeState
 from ..model.record import JsonValue
+from ..model.study import Study
 from .directory import ResultsDirectory
 from .json_files import json_object, safe_name
 from .node_files import NODES
@@ -34,6 +35,17 @@ def node_state(directory: ResultsDirectory, run: str) -> NodeState | None:
     """
     file = directory.path / NODES / f"{safe_name(run)}.json"
     return _state(json_object(file)) if file.exists() else None
+
+
+def drawn_machines(directory: ResultsDirectory, study: Study) -> tuple[str, ...]:
+    """Return the names of the machines from which the blocks of a run draw theirs; () if they do not.
+
+    Raises RecordsError.
+    """
+    if study.design.nodes is None or not study.design.nodes.draw:
+        return ()
+    machines = directory.provenance.get("machines")
+    return tuple(machines) if isinstance(machines, dict) else ()
 
 
 def _state(description: Mapping[str, JsonValue]) -> NodeState:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..model.plan import NextBlock
-from .disk import failure, require_owner, write_file
+from .disk import failure, is_there, require_owner, write_file
 from .next_block import order_from, order_line
 
 _STOP = "stop"
@@ -57,7 +57,7 @@ class Orders:
 
     @property
     def stopped(self) -> bool:
-        return (self._place / _STOP).exists()
+        return is_there(self._place / _STOP)
 
     def _file(self, block: int) -> Path:
         return self._place / f"{block}.json"

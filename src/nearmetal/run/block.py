@@ -8,11 +8,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..meters.groups import GroupMeters, Window
-from ..model.plan import NextBlock, TrialSpec
+from ..model.plan import NextBlock, TrialSpec, nodes_of_block
 from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord
 from ..model.study import KernelWorkload, Mode
 from ..node.arms.running_arm import RunningArm, arm_around, running_arm
@@ -60,6 +60,7 @@ def run_block(
     A failed trial is a record like any other, with its reason. If the block is interrupted, whatever was
     running is undone, and no record of the interrupted group is yielded.
     """
+    node = _with_machines(node, order.block.number)
     trials = order.block.trials
     together = node.study.design.mode is Mode.SLICES
     groups = [trials] if together else [(t,) for t in trials]
@@ -75,6 +76,17 @@ def run_block(
             fit=None if rehearsal is None else rehearsal.fit,
         )
         yield from _run_group(group, recording, rehearsal)
+
+
+def _with_machines(node: Node, number: int) -> Node:
+    """Return the node with its machines in the order in which a block uses them."""
+    asked = node.study.design.nodes
+    if node.real is None or asked is None or not asked.draw:
+        return node
+    names = [machine.name for machine in node.real.nodes]
+    # The rehearsal is of the machines of the first block.
+    order = nodes_of_block(max(number, 1), names, node.study.design.seed)
+    return replace(node, real=node.real.arranged(order))
 
 
 def _baseline_arms(node: Node) -> set[str]:

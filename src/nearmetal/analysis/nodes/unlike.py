@@ -59,7 +59,7 @@ Rows = Mapping[tuple[str, RowName], tuple[Measured, Measured]]
 
 def unlike_nodes(folded: Folded, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
     """Return the evidence against nodes, ordered by node; empty for fewer than three nodes."""
-    return unlike_measured(_rows(folded.measured), nodes, alpha=alpha, margin=margin)
+    return unlike_measured(baseline_rows(folded.measured), nodes, alpha=alpha, margin=margin)
 
 
 def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
@@ -93,7 +93,7 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
                         others=int(np.unique(owners).size) - 1,
                         n=int(np.sum(owners == at)),
                         ratio=Interval(
-                            centre=_ratio(shift.centre), low=_ratio(shift.low), high=_ratio(shift.high)
+                            centre=ratio_of(shift.centre), low=ratio_of(shift.low), high=ratio_of(shift.high)
                         ),
                     )
                 )
@@ -103,17 +103,25 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
 def _values(first: Measured, second: Measured, nodes: Nodes) -> dict[Unlike, tuple[FloatArray, IntArray]]:
     """Return what is compared between the nodes, by kind of evidence: a value for each block, and its
     node."""
-    blocks, i, j = np.intersect1d(first.blocks, second.blocks, assume_unique=True, return_indices=True)
+    blocks, slow, differences = by_block(first, second)
     owners = nodes.nodes_of(blocks.tolist())
+    return {Unlike.SLOW: (slow, owners), Unlike.UNSTEADY: (_log_sizes(differences), owners)}
+
+
+def by_block(first: Measured, second: Measured) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the blocks in which a baseline ran twice, and for each of them how slow both runs are together,
+    and by how much they differ, as logarithms.
+
+    first, second: both runs of the baseline.
+    """
+    blocks, i, j = np.intersect1d(first.blocks, second.blocks, assume_unique=True, return_indices=True)
     a1, a2 = np.log(first.middles[i]), np.log(second.middles[j])
     sign = 1.0 if first.better is Better.LOWER else -1.0
-    return {
-        Unlike.SLOW: (sign * 0.5 * (a1 + a2), owners),
-        Unlike.UNSTEADY: (_log_sizes(a2 - a1), owners),
-    }
+    return blocks, sign * 0.5 * (a1 + a2), a2 - a1
 
 
-def _ratio(shift: float) -> float:
+def ratio_of(shift: float) -> float:
+    """Return exp(shift), or infinity on overflow."""
     return math.exp(shift) if shift < 709 else math.inf
 
 
@@ -124,7 +132,8 @@ def left_out_nodes(evidence: tuple[NodeEvidence, ...], nodes: Nodes) -> tuple[st
     return named if 2 * len(named) < len(nodes.names) else ()
 
 
-def _rows(measured: Mapping[tuple[Side, RowName], Measured]) -> Rows:
+def baseline_rows(measured: Mapping[tuple[Side, RowName], Measured]) -> Rows:
+    """Return what was measured of each baseline that ran twice, by arm and row."""
     out = {}
     for ((arm, aa), row), second in measured.items():
         first = measured.get(((arm, False), row)) if aa else None
@@ -155,7 +164,7 @@ def _exceptions(x: FloatArray, owners: IntArray, *, level: float, bound: float) 
         beyond = sum(centres[k] - centre > bound for other, centre in centres.items() if other != k)
         if 2 * beyond <= len(present) - 1:
             continue
-        shift = _shift(x[owners != k], x[owners == k], level)
+        shift = shift_of(x[owners != k], x[owners == k], level)
         if shift.low > bound:
             out[k] = shift
     return out
@@ -186,7 +195,7 @@ def _thinned(values: FloatArray) -> FloatArray:
     return values[:: -(-values.size // MOST_BLOCKS)]
 
 
-def _shift(others: FloatArray, own: FloatArray, level: float) -> Interval:
+def shift_of(others: FloatArray, own: FloatArray, level: float) -> Interval:
     """Return the shift of `own` against `others`; each end misses it with probability at most `level`."""
     own, others = _thinned(own), _thinned(others)
     differences = np.sort((own[:, None] - others[None, :]).ravel())

@@ -65,6 +65,7 @@ class RealNodes:
 
     inventory: see inventory.load_inventory().
     names: nodes of the inventory, in the order in which placements use them; () for all.
+    draw: use other nodes in each block: sets that are drawn from all of these, each node equally often.
     interface: network interface by which ranks on the nodes reach each other.
     """
 
@@ -78,6 +79,13 @@ class RealNodes:
     )
     names: tuple[str, ...] = key_or(
         (), ListOf(SOME_TEXT), "nodes of the inventory, in this order", ["node1", "node2"], usual="all"
+    )
+    draw: bool = key_or(
+        False,
+        TRUTH,
+        "draw the nodes of each round from these, so that a slow node or link shows; otherwise the first ones"
+        " in every round",
+        True,
     )
     interface: str = key_or(
         "eth0",

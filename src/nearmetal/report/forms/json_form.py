@@ -18,7 +18,7 @@ from ..tables.answer import answer
 from ..tables.cells import SYMBOLS, emulation_warnings, question_text
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
-from ..tables.nodes import alert_sentences, scope_sentence, state_sentence
+from ..tables.nodes import alert_sentences, scope_sentence, set_sentences, state_sentence
 from ..tables.trust import trust_in
 from ..text import one_line
 
@@ -126,12 +126,17 @@ def json_form(
 
 def _nodes(study: Study, analysis: Analysis) -> dict[str, JsonValue]:
     found = analysis.nodes
+    sets: dict[str, JsonValue] = {}
+    if analysis.sets:
+        evidence = [to_json(e) for e in analysis.sets]
+        sets = {"sets": {"evidence": evidence, "sentences": list(set_sentences(analysis))}}
     if found is None:
-        return {}
+        return sets
     said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
     of_run = to_json(found)
     assert isinstance(of_run, dict)
-    return {"nodes": {"meaning": NODES_MEANING, **of_run, "sentences": [text for text in said if text]}}
+    texts: list[JsonValue] = [text for text in said if text]
+    return {"nodes": {"meaning": NODES_MEANING, **of_run, "sentences": texts}, **sets}
 
 
 def _cell_nodes(found: CellNodes) -> dict[str, JsonValue]:

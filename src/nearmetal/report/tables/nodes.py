@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model.design import Estimand
-from ...model.node_results import NodeEvidence, NodeValue, RunNodes, Unlike
+from ...model.node_results import NodeEvidence, NodeValue, RunNodes, SetEvidence, Unlike
 from ...model.result import Analysis, Cell
 from ...model.study import Study
 from ...units import show_effect
@@ -37,9 +37,33 @@ def alert_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
     """Return what a reader has to know before any figure: where nodes disagree, and which node is unlike the
     others."""
     found = analysis.nodes
-    if found is None:
-        return ()
-    return (*_disagreements(study, analysis), *unlike_sentences(found))
+    sets = set_sentences(analysis)
+    return sets if found is None else (*_disagreements(study, analysis), *unlike_sentences(found), *sets)
+
+
+def set_sentences(analysis: Analysis) -> tuple[str, ...]:
+    """Return a sentence for each machine or link that is slow, with the evidence."""
+    by_name: dict[tuple[str, ...], list[SetEvidence]] = {}
+    for e in analysis.sets:
+        by_name.setdefault(e.machines, []).append(e)
+    out = []
+    for names, evidence in by_name.items():
+        worst = max(evidence, key=lambda e: e.ratio.low)
+        r = worst.ratio
+        effect = show_effect(r.centre - 1, r.low - 1, r.high - 1)
+        what, where, others = f"{one_line(names[0])} is slow", "with it", "without it"
+        if len(names) > 1:
+            what = f"The link between {enumerated([one_line(name) for name in names])} is slow"
+            where, others = "with both", "with one of them"
+        rounds = f"in {plural(worst.n, 'round')} {where} than in {plural(worst.others, 'round')} {others}"
+        out.append(f"{what}: the baseline takes {effect} longer {rounds}, in {_metrics(evidence, worst)}")
+    return tuple(out)
+
+
+def _metrics(evidence: Sequence[NodeEvidence | SetEvidence], worst: NodeEvidence | SetEvidence) -> str:
+    """Return the metric with the strongest evidence, and how many further ones there are."""
+    more = f" and {plural(len(evidence) - 1, 'further metric')}" if len(evidence) > 1 else ""
+    return f"{label_text(worst.workload, worst.metric)}{more}"
 
 
 def state_sentence(analysis: Analysis) -> str:
@@ -104,8 +128,7 @@ def unlike_sentences(found: RunNodes) -> tuple[str, ...]:
 
 def _unlike(node: str, unlike: Unlike, evidence: Sequence[NodeEvidence]) -> str:
     worst = max(evidence, key=lambda e: e.ratio.low)
-    more = plural(len(evidence) - 1, "further metric") if len(evidence) > 1 else ""
-    where = f"in {label_text(worst.workload, worst.metric)}" + (f" and {more}" if more else "")
+    where = f"in {_metrics(evidence, worst)}"
     others = f"on the {worst.others} other nodes"
     r = worst.ratio
     if unlike is Unlike.SLOW:

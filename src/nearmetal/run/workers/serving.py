@@ -21,7 +21,17 @@ from ...model.study import Study
 from ...node.machine import Machine, new_label
 from ...node.node import Node, open_node, sweep
 from ...node.progress import Progress
-from ...records import CLAIMS, COORDINATOR, LEFT_OUT, PRESENT, Claims, Orders, ResultsDirectory, last_holder
+from ...records import (
+    CLAIMS,
+    COORDINATOR,
+    LEFT_OUT,
+    PRESENT,
+    Claims,
+    Orders,
+    ResultsDirectory,
+    last_holder,
+    require_owner,
+)
 from ...workloads.build import store_tools
 from ..block import Recording
 from ..bounds.measuring import RoofMeter
@@ -63,6 +73,13 @@ class Terms:
     @property
     def name(self) -> str:
         return self.node or os.uname().nodename
+
+
+def require_own_plan(directory: ResultsDirectory) -> None:
+    """Raise RecordsError if another user wrote the study or the plan of a run. See require_owner()."""
+    for file in (directory.path / name for name in ("study.yaml", "plan.json", "provenance.json")):
+        if file.exists():
+            require_owner(file, directory.path)
 
 
 @contextmanager
@@ -167,6 +184,7 @@ def _opened(
         time.sleep(POLL)
     if orders.stopped or directory.closed:
         return None  # opening it would remove its checksums
+    require_own_plan(directory)
     study = study.with_arms(directory.plan().arms)
     node, recording = stack.enter_context(
         reopened_node(machine, study, directory, label, progress, name=terms.name)

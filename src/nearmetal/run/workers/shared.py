@@ -143,7 +143,7 @@ class SharedWorkers:
         for order in self._orders.read():
             number = order.block.number
             self._orders.withdraw(number)
-            if self._claims.find(number, order.attempt) is None:
+            if self._claims.withdraw(number, order.attempt):  # a worker may have read the order
                 unclaimed.append(number)
         return unclaimed
 
