@@ -26,7 +26,7 @@ from nearmetal.api import moving
 from nearmetal.environments import Unavailable
 from nearmetal.errors import NearmetalError
 from nearmetal.host import LocalHost
-from nearmetal.host.pages import tree
+from nearmetal.host.processes.labelled import tree
 from nearmetal.host.ssh import SshWay
 from nearmetal.lifecycle import Method
 from nearmetal.node.criu import find_criu

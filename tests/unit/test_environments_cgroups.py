@@ -331,12 +331,6 @@ def test_own_group_is_found_in_every_hierarchy(tmp_path: Path) -> None:
     assert cgroups.own_everywhere(tmp_path) == tuple(tmp_path / w for w in wanted)
 
 
-@given(st.text(st.sampled_from("a/ \t\\é"), max_size=20))
-def test_unescape_undoes_what_the_kernel_does(text: str) -> None:
-    escaped = text.translate({ord(c): f"\\{ord(c):03o}" for c in " \t\n\\"})
-    assert cgroups.unescape(escaped) == text
-
-
 def test_group_that_is_not_empty_is_kept(tmp_path: Path) -> None:
     empty, full = tmp_path / "empty", tmp_path / "full"
     empty.mkdir()

@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from nearmetal.errors import BusyError, RunError
 from nearmetal.host import leftovers, lock, namespaces, runtime
 from nearmetal.host.leftovers import Leftover, LeftoverKind
 from nearmetal.host.lock import RunInfo, machine_lock
+from nearmetal.host.mounts import own_mounts, unescape
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.processes.helper import parse_report
 
@@ -53,6 +55,19 @@ def test_process_started_during_the_scan_is_killed_too(monkeypatch: pytest.Monke
     with subprocess.Popen(["sleep", "3600"], env={processes.LABEL_VARIABLE: label}) as child:
         processes.kill_labelled(label)
         assert child.wait(600) == -signal.SIGKILL
+
+
+def test_names_of_processes_need_not_be_utf8() -> None:
+    """The kernel cuts names at 15 bytes, perhaps inside a character."""
+    program = r"open('/proc/self/comm', 'wb').write(b'nm-\xc3'); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        assert processes.descendant(os.getpid(), "nm-\ufffd") == child.pid
+        assert os.getpid() in processes.ancestors(child.pid)
+        assert lock.birth(child.pid) is not None
+        child.kill()
 
 
 def test_we_and_those_above_us_are_never_found() -> None:
@@ -127,14 +142,33 @@ def test_any_lock_file_is_read_without_an_exception(text: str) -> None:
 
 
 def test_a_run_owns_its_label_and_those_of_its_instances() -> None:
-    run = other_run("nearmetal-ab")
-    assert run.owns("nearmetal-ab") and run.owns("nearmetal-ab-0a")
-    assert not run.owns("nearmetal-abc") and not run.owns("nearmetal-abc-0a")
+    assert lock.owns("nearmetal-ab", "nearmetal-ab") and lock.owns("nearmetal-ab", "nearmetal-ab-0a")
+    assert not lock.owns("nearmetal-ab", "nearmetal-abc") and not lock.owns("nearmetal-ab", "nearmetal-abc-0")
 
 
-def test_places_of_a_mount() -> None:
-    line = r"42 27 0:3 / /run/a\040b rw shared:1 - tmpfs nearmetal-x rw"
-    assert leftovers.mount_places(line) == ("/run/a b", "nearmetal-x")
+def test_a_mount_whose_names_are_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    line = rb"42 27 0:3 / /run/a\040b" + b"\xe9" + b" rw shared:1 - tmpfs nearmetal-x rw,size=4k\n"
+    (tmp_path / "proc/self/mountinfo").write_bytes(line)
+    (mount,) = own_mounts(tmp_path)
+    assert (os.fsencode(mount.point), mount.source) == (b"/run/a b\xe9", "nearmetal-x")
+    assert (mount.device, mount.root, mount.kind) == ("0:3", "/", "tmpfs") and "size=4k" in mount.options
+
+
+@given(st.text(st.sampled_from("a/ \t\\é"), max_size=20))
+def test_unescape_undoes_what_the_kernel_does(text: str) -> None:
+    escaped = text.translate({ord(c): f"\\{ord(c):03o}" for c in " \t\n\\"})
+    assert unescape(escaped) == text
+
+
+def test_links_that_go_while_they_are_looked_for(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "NETWORK_DEVICES", machine)
+    for name, alias in (("other", b"\xff"), ("ours", b"nearmetal-unitdead-0\n")):
+        (machine / name).mkdir()
+        (machine / name / "ifalias").write_bytes(alias)
+    (machine / "gone/ifalias").mkdir(parents=True)  # cannot be read
+    (found,) = leftovers.find("nearmetal-unitdead")
+    assert (found.kind, found.detail) == (LeftoverKind.LINK, "ours")
 
 
 @pytest.fixture

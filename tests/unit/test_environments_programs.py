@@ -94,6 +94,7 @@ def test_lxc_configuration() -> None:
     mounts = [value for key, value in items if key == "lxc.mount.entry"]
     assert r"/b\040c b\040c none rbind,create=dir 0 0" in mounts
     assert "/t t none rbind,ro,create=dir 0 0" in mounts
+    assert lxc.fstab(Path("/a b\nlxc.hook")) == r"/a\040b\012lxc.hook"
 
 
 def test_first_error_of_lxc_is_reported() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 from tests.patience import one_fits
 
@@ -47,3 +48,11 @@ def test_return_code_tells_exit_signal_and_missing_program() -> None:
     assert HOST.run(["sh", "-c", "exit 3"], timeout=600).returncode == 3
     assert HOST.run(["sh", "-c", "kill -9 $$"], timeout=600).returncode == -9
     assert HOST.run(["/no/such/program"], timeout=600).returncode == 127
+
+
+def test_a_program_without_an_interpreter_cannot_be_started(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo no first line that names an interpreter\n")
+    script.chmod(0o755)
+    done = HOST.run([str(script)], timeout=600)
+    assert (done.returncode, done.failure()) == (127, "script cannot be started: Exec format error")

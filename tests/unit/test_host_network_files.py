@@ -1,5 +1,9 @@
 """Counters of /proc/net: by nstat's names; missing is None; noise parses to numbers or None."""
 
+import os
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +16,7 @@ from nearmetal.host.counters.network_files import (
     segments_sent_again,
     softnet_counters,
 )
-from nearmetal.host.counters.network_meter import grown
+from nearmetal.host.counters.network_meter import NetworkMeter, grown
 
 NETSTAT = b"""TcpExt: SyncookiesSent PruneCalled TCPTimeouts TCPLossProbes TCPBacklogDrop
 TcpExt: 0 3 21 7 0
@@ -36,6 +40,19 @@ DEV = b"""Inter-|   Receive                                                |  Tr
 SOFTNET = b"""000000ff 00000001 00000002 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 0 0
 00000100 0000000a 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000003 0 0
 """  # noqa: E501
+
+
+def test_a_file_that_the_kernel_returns_in_pages_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than some 35 devices, or the CPUs of a large machine, fill more than the page of one read."""
+    file, read = tmp_path / "dev", os.pread
+    file.write_bytes(b"".join(DEV.splitlines(True)[2].replace(b"lo", b"v%d" % n) for n in range(200)))
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: read(fd, min(size, 4096), at))
+    meter = NetworkMeter({"dev": os.open(file, os.O_RDONLY)})
+    found = meter.counters(("dev",))
+    meter.close()
+    assert found["dev.v199.rx_bytes"] == 100
 
 
 def test_protocols_by_nstats_names() -> None:

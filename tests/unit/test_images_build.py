@@ -201,9 +201,12 @@ def test_the_squashfs_of_a_sif_is_found(tmp_path: Path) -> None:
     ((argv, package),) = unpack_argvs(SourceKind.SIF, path, tmp_path, root=True)
     assert (argv[0], package) == ("unsquashfs", "squashfs-tools")
     assert argv[argv.index("-offset") + 1] == str(offset)
+    whole = path.read_bytes()
     write_sif(path, b"encrypted" + b"\0" * 4092)
-    with pytest.raises(RunError, match="holds no squashfs"):
-        sif_offset(path)
+    for content in (path.read_bytes(), whole[:100], whole[:33000]):  # encrypted, and two incomplete ones
+        path.write_bytes(content)
+        with pytest.raises(RunError, match="holds no squashfs"):
+            sif_offset(path)
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,7 @@ def test_no_connection_says_why_and_what_must_work(tmp_path: Path) -> None:
 
     class Host(FakeHost):
         def start(self, argv: Sequence[str], **_: object) -> FakeProcess:
+            assert argv[-2:] == ["--", "node7"], "no option of ssh, whatever it is called"
             said.write_text("root@node7: Permission denied (publickey).\n")
             return process
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NearmetalError, RunError, UnavailableError
-from ..host import Host, MissingValue, cgroups, namespaces
+from ..host import Host, MissingValue, namespaces
+from ..host.mounts import parse_mounts
 from ..host.runtime import outside_directory, scratch_directory
 from ..model.environments import environment as model
 from ..model.study import Storage, StorageKind
@@ -162,12 +163,10 @@ def device_user(host: Host, number: str) -> str | None:
         holders = [h.name for h in (block / "holders").iterdir()]
         if holders:
             return f"held by {', '.join(sorted(holders))}"
-    mounts = host.read("/proc/self/mountinfo")
-    if isinstance(mounts, bytes):
-        for line in mounts.decode(errors="replace").splitlines():
-            words = line.split(" ")
-            if words[2] in numbers:
-                return f"{numbers[words[2]]} is mounted on {cgroups.unescape(words[4])}"
+    text = host.read("/proc/self/mountinfo")
+    for mount in parse_mounts(text.decode(errors="replace")) if isinstance(text, bytes) else ():
+        if mount.device in numbers:
+            return f"{numbers[mount.device]} is mounted on {mount.point}"
     swaps = host.read("/proc/swaps")
     for line in swaps.decode(errors="replace").splitlines()[1:] if isinstance(swaps, bytes) else ():
         with contextlib.suppress(OSError):

@@ -16,7 +16,8 @@ from pathlib import Path
 from ..errors import RunError
 from . import cgroups, namespaces
 from .facts import devices
-from .lock import RunInfo, birth, living_runs, lock_path, owns
+from .lock import birth, living_runs, lock_path, owns
+from .mounts import own_mounts
 from .processes import labelled as processes
 from .processes.helper import wait_readable
 from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
@@ -24,6 +25,9 @@ from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
 #: The labels that nearmetal gives: those of runs, and those of checks and image builds (with a pid).
 #: A suffix names a part of the run, such as an instance.
 OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|(?:check|image)-(?P<pid>\d+))(?:-.*)?")
+
+
+NETWORK_DEVICES = Path("/sys/class/net")
 
 
 class LeftoverKind(StrEnum):
@@ -56,7 +60,16 @@ class Leftover:
 
 def wanted_names(prefix: str | None = None, spare: Sequence[str] = ()) -> Callable[[str], bool]:
     """Return a predicate: whether a name is a label that find() looks for."""
-    return _matcher(prefix, living_runs(), spare)
+    alive = (*(run.run for run in living_runs()), *spare)
+
+    def wanted(name: str) -> bool:
+        ours = OURS.fullmatch(name)
+        if not (ours if prefix is None else name.startswith(prefix)):
+            return False
+        checking = ours is not None and ours["pid"] is not None and birth(int(ours["pid"])) is not None
+        return not checking and not any(owns(run, name) for run in alive)
+
+    return wanted
 
 
 def find(prefix: str | None = None, spare: Sequence[str] = ()) -> tuple[Leftover, ...]:
@@ -106,30 +119,17 @@ def remove(leftover: Leftover) -> None:
                 devices.drop_functions(Path(leftover.detail))
             case LeftoverKind.CGROUP:
                 cgroups.remove((Path(leftover.detail),))
-            case LeftoverKind.STORAGE:
+            case LeftoverKind.STORAGE | LeftoverKind.SCRATCH:
                 shutil.rmtree(leftover.detail)
-            case LeftoverKind.SCRATCH:
-                shutil.rmtree(leftover.detail)
-                with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
-                    Path(leftover.detail).parent.rmdir()
+                if leftover.kind is LeftoverKind.SCRATCH:
+                    with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
+                        Path(leftover.detail).parent.rmdir()
             case LeftoverKind.LOCK:
                 Path(leftover.detail).unlink(missing_ok=True)
     except FileNotFoundError:
         return
     except OSError as e:
         raise RunError(f"{leftover.kind} {leftover.detail}: {e.strerror}", remedy="run it as root") from e
-
-
-def _matcher(prefix: str | None, alive: tuple[RunInfo, ...], spare: Sequence[str]) -> Callable[[str], bool]:
-    def wanted(name: str) -> bool:
-        ours = OURS.fullmatch(name)
-        if not (ours if prefix is None else name.startswith(prefix)):
-            return False
-        checking = ours is not None and ours["pid"] is not None and birth(int(ours["pid"])) is not None
-        spared = any(owns(run, name) for run in spare)
-        return not checking and not spared and not any(run.owns(name) for run in alive)
-
-    return wanted
 
 
 def _processes(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -148,8 +148,7 @@ def _end(pid: int, label: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:
-            in_group = any(part == label for part in _group_names(pid))
-            if in_group or processes.labelled(lambda other: other == label).get(pid) is not None:
+            if label in _group_names(pid) or pid in processes.labelled(lambda other: other == label):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
                 if not wait_readable(fd, 5):
                     raise RunError(f"process {pid} of {label} does not end")
@@ -169,18 +168,10 @@ def _mounts(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 
     Only mounts below the runtime directory are found; elsewhere a name does not prove that a run made it.
     """
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    for line in reversed(lines):
-        point, source = mount_places(line)
-        label = next((p for p in (*Path(point).parts, *Path(source).parts) if wanted(p)), None)
-        if label is not None and Path(point).is_relative_to(runtime_directory()):
-            yield Leftover(kind=LeftoverKind.MOUNT, name=label, detail=point)
-
-
-def mount_places(line: str) -> tuple[str, str]:
-    """Return (mount point, source) of a line of mountinfo."""
-    left, _, right = line.partition(" - ")
-    return cgroups.unescape(left.split(" ")[4]), cgroups.unescape(right.split(" ")[1])
+    for mount in reversed(own_mounts()):
+        label = next((p for p in (*Path(mount.point).parts, *Path(mount.source).parts) if wanted(p)), None)
+        if label is not None and Path(mount.point).is_relative_to(runtime_directory()):
+            yield Leftover(kind=LeftoverKind.MOUNT, name=label, detail=mount.point)
 
 
 def _network_namespaces(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -193,10 +184,11 @@ def _network_namespaces(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
     """Find links in the machine's own network namespace by their alias. Other links are removed with their
     namespace."""
-    for path in sorted(Path("/sys/class/net").glob("*/ifalias")):
-        alias = path.read_text().strip()
-        if wanted(alias):
-            yield Leftover(kind=LeftoverKind.LINK, name=alias, detail=path.parent.name)
+    for path in sorted(NETWORK_DEVICES.glob("*/ifalias")):
+        with contextlib.suppress(OSError):  # another run may have removed the link meanwhile
+            alias = path.read_text(errors="replace").strip()
+            if wanted(alias):
+                yield Leftover(kind=LeftoverKind.LINK, name=alias, detail=path.parent.name)
 
 
 def _give_devices_back(netns: str) -> None:
@@ -216,7 +208,7 @@ def _give_devices_back(netns: str) -> None:
 
 
 def _unmark(interface: str) -> None:
-    Path("/sys/class/net", interface, "ifalias").write_text("\n")
+    (NETWORK_DEVICES / interface / "ifalias").write_text("\n")
 
 
 def _functions(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -231,10 +223,11 @@ def _delete_link(interface: str) -> None:
     """Delete a link that a run has made. A device of the machine is kept and only loses its mark."""
     from pyroute2 import IPRoute
 
-    alias = Path("/sys/class/net", interface, "ifalias")
-    if alias.exists() and alias.read_text().strip().endswith(devices.TAKEN):
-        _unmark(interface)
-        return
+    with contextlib.suppress(FileNotFoundError):
+        alias = (NETWORK_DEVICES / interface / "ifalias").read_text(errors="replace")
+        if alias.strip().endswith(devices.TAKEN):
+            _unmark(interface)
+            return
     with IPRoute() as ip:
         for index in ip.link_lookup(ifname=interface):
             ip.link("del", index=index)

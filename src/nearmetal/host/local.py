@@ -46,8 +46,7 @@ class LocalProcess:
 
     def kill(self) -> None:
         if self._popen.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
+            _kill_session(self._popen)
             self._popen.wait()
         for drain in self._drains:
             drain.join(_LAST_WORDS)
@@ -90,7 +89,7 @@ class LocalHost:
                     start_new_session=True,
                     pass_fds=tuple(pass_fds),
                 )
-            except (FileNotFoundError, PermissionError, NotADirectoryError) as e:
+            except OSError as e:
                 return Completed(
                     argv=tuple(argv),
                     returncode=NOT_FOUND,

@@ -47,10 +47,6 @@ class RunInfo:
         """The line of the lock file, without its end."""
         return json.dumps(asdict(self))
 
-    def owns(self, name: str) -> bool:
-        """Return whether a name is the label of this run, or of a part of it such as an instance."""
-        return owns(self.run, name)
-
 
 def owns(run: str, name: str) -> bool:
     """Return whether a name is the label of a run, or of a part of it such as an instance. No I/O."""
@@ -61,7 +57,7 @@ def birth(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None if it does not exist or is a
     zombie."""
     try:
-        return birth_in(Path(f"/proc/{pid}/stat").read_text())
+        return birth_in(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
     except OSError:
         return None
 
@@ -108,7 +104,7 @@ def living_runs(path: Path | None = None) -> tuple[RunInfo, ...]:
     """Return the runs that measure on this machine now: the holder of the lock, and runs started with
     --force."""
     try:
-        text = (path or lock_path()).read_text()
+        text = (path or lock_path()).read_text(errors="replace")
     except OSError:
         return ()
     return tuple(run for run in parse_runs(text) if run.alive)

@@ -109,20 +109,6 @@ def _shared_maps(pid: int) -> set[tuple[str, ...]]:
     }
 
 
-def tree(pid: int) -> list[int]:
-    """Return a process and all its descendants. Those that end meanwhile may be missing."""
-    found, level = [pid], [pid]
-    while level:
-        below: list[int] = []
-        for parent in level:
-            with contextlib.suppress(OSError):
-                for thread in Path(f"/proc/{parent}/task").iterdir():
-                    below += map(int, (thread / "children").read_text().split())
-        found += below
-        level = below
-    return found
-
-
 def sample_pages(
     processes: Sequence[int],
     *,

@@ -176,23 +176,10 @@ class SshHost:
 
     def copy(self, source: Path, target: str, *, timeout: float) -> None:
         """Copy a local file to a path on the other machine. Raises RunError."""
-        config = ["-F", self._way.config] if self._way.config is not None else []
         to = self._way.destination
         where = f"scp://{to.removeprefix('ssh://')}/{target}" if to.startswith("ssh://") else f"{to}:{target}"
-        done = self._local.run(
-            [
-                "scp",
-                "-q",
-                *config,
-                "-o",
-                "BatchMode=yes",
-                "-o",
-                f"ControlPath={self._socket}",
-                str(source),
-                where,
-            ],
-            timeout=timeout,
-        )
+        _, *options = client(self._way, self._socket)
+        done = self._local.run(["scp", "-q", *options, "--", str(source), where], timeout=timeout)
         if not done.ok:
             raise RunError(f"{self.name}: {source.name} is not copied: {done.failure()}")
 
@@ -239,7 +226,7 @@ def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator
         socket, log = directory / "c", scratch / "ssh.err"
         log.unlink(missing_ok=True)
         argv = [*client(way, socket), "-M", "-N", "-o", "ControlPersist=no", "-o", "ConnectTimeout=15"]
-        argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", way.destination]
+        argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", "--", way.destination]
         master = local.start(
             ["setpriv", "--pdeathsig", "KILL", "--", *argv],
             stdout=log,

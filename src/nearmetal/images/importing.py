@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import struct
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -138,22 +140,16 @@ def sif_offset(path: Path) -> int:
 
     Raises RunError if it has none.
     """
-    with path.open("rb") as file:
-        header = _SIF_HEADER.unpack(file.read(_SIF_HEADER.size))
-        total, at = header[8], header[9]
-        file.seek(at)
-        for _ in range(min(total, 1000)):
-            raw = file.read(_SIF_DESCRIPTOR.size)
-            if len(raw) < _SIF_DESCRIPTOR.size:
-                break
-            (kind, used, *_) = _SIF_DESCRIPTOR.unpack(raw)
-            offset = int(_SIF_DESCRIPTOR.unpack(raw)[5])
-            if kind == _SIF_PARTITION and used and _magic_at(path, offset) == _SQUASHFS:
-                return offset
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        contextlib.suppress(struct.error),  # raised if the file ends early
+    ):
+        total, at = _SIF_HEADER.unpack_from(content)[8:10]
+        for number in range(min(total, 1000)):
+            place = at + number * _SIF_DESCRIPTOR.size
+            kind, used, _, _, _, offset, *_ = _SIF_DESCRIPTOR.unpack_from(content, place)
+            found = content[offset : offset + len(_SQUASHFS)] == _SQUASHFS
+            if kind == _SIF_PARTITION and used and found:
+                return int(offset)
     raise RunError("this SIF holds no squashfs", where=str(path), remedy="it may be encrypted")
-
-
-def _magic_at(path: Path, offset: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(len(_SQUASHFS))

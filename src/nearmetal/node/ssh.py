@@ -6,7 +6,8 @@ configuration is not read, and nothing is left behind.
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,10 +31,12 @@ class SshKeys:
     """Keys and programs by which mpirun reaches instances.
 
     directory: directory of both key pairs, readable by its owner only.
+    user: the user of nearmetal, as which the servers run.
     ssh, sshd: paths of the programs.
     """
 
     directory: Path
+    user: str
     ssh: str
     sshd: str
 
@@ -59,7 +62,9 @@ def make_keys(host: Host, scratch: Path) -> SshKeys:
             raise UnavailableError(f"no key pair: {done.failure()}", remedy=_REMEDY)
     kind, key, *_ = (directory / "server.pub").read_text().split()
     (directory / "known_hosts").write_text(f"{_ALIAS} {kind} {key}\n")
-    return SshKeys(directory=directory, ssh=programs["ssh"] or "", sshd=programs["sshd"] or "")
+    # Not getpass.getuser(), which trusts $LOGNAME: `su` leaves there who called it.
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return SshKeys(directory=directory, user=user, ssh=programs["ssh"] or "", sshd=programs["sshd"] or "")
 
 
 def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -> str:
@@ -73,7 +78,7 @@ def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -
         "Port": str(PORT),
         "HostKey": str(keys.directory / "server"),
         "AuthorizedKeysFile": str(keys.directory / "client.pub"),
-        "AllowUsers": getpass.getuser(),
+        "AllowUsers": keys.user,
         "PermitRootLogin": "prohibit-password",
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
@@ -95,7 +100,7 @@ def client_config(keys: SshKeys, addresses: Mapping[str, str]) -> str:
     hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in addresses.items())
     lines = {
         "Port": str(PORT),
-        "User": getpass.getuser(),
+        "User": keys.user,
         "IdentityFile": str(keys.directory / "client"),
         "IdentitiesOnly": "yes",
         "UserKnownHostsFile": str(keys.directory / "known_hosts"),

@@ -10,7 +10,8 @@ from pathlib import Path
 from ..environments import Backend, Instance, InstanceRequest
 from ..environments.storage import Volume, volume
 from ..errors import TrialFailedError
-from ..host import Host, cgroups
+from ..host import Host
+from ..host.mounts import parse_mounts
 from ..model.record import JsonValue
 from ..model.study import Environment, Storage, StorageKind
 from .node import Node
@@ -115,19 +116,11 @@ def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> Mounted
 
 def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
     """Return the mount that contains a path: the last one among those with the longest mount point."""
-    best: tuple[int, MountedStorage] | None = None
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, tail = left.split(" "), right.split(" ")
-        point = Path(cgroups.unescape(fields[4]))
-        if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
-            found = MountedStorage(
-                path=str(path), filesystem=tail[0], source=cgroups.unescape(tail[1]), device=fields[2]
-            )
-            best = (len(point.parts), found)
-    if best is None:
+    around = [mount for mount in parse_mounts(mountinfo) if path.is_relative_to(mount.point)]
+    if not around:
         raise TrialFailedError(f"storage {path}: no mount holds it")
-    return best[1]
+    found = max(reversed(around), key=lambda mount: len(Path(mount.point).parts))
+    return MountedStorage(path=str(path), filesystem=found.kind, source=found.source, device=found.device)
 
 
 def _run(host: Host, instance: Instance, *argv: str) -> str:

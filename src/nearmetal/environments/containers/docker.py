@@ -5,7 +5,6 @@ all backends run the same files."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -171,9 +170,8 @@ def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
     """Return the PID of the first process, which is no child of the client. It is read from the control
     group, or else from the daemon, which takes longer."""
     for pid in cgroups.members(cgroups.with_children(groups.values())):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text() == "nm-init\n":
-                return pid
+        if processes.name_of(pid) == "nm-init":
+            return pid
     return pid_of(host, label)
 
 

@@ -105,8 +105,8 @@ def configuration(given: Wrapped) -> str:
 
 
 def fstab(path: Path) -> str:
-    """Return a path, escaped for fstab(5)."""
-    return str(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
+    """Return a path, escaped for fstab(5). A newline would begin another item of the file."""
+    return str(path).translate({ord(c): f"\\{ord(c):03o}" for c in "\\ \t\n"})
 
 
 def container(given: Wrapped) -> list[str]:

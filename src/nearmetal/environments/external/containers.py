@@ -12,8 +12,9 @@ from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host
-from ...host.pages import own_memory, tree
+from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
+from ...host.processes.labelled import tree
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..criu import DUMP_LOG, RESTORE_LOG, runtime_options

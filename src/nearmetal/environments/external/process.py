@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ...errors import RunError, UsageError
 from ...host import Host
-from ...host.pages import own_memory, tree
+from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
-from ...host.processes.labelled import ancestors
+from ...host.processes.labelled import ancestors, tree
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..criu import PID_FILE, RESTORE_LOG, dump_argv, restore_argv

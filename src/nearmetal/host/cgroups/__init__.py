@@ -27,7 +27,6 @@ from .parents import (
     own_everywhere,
     path_for_runtime,
     path_from_top,
-    unescape,
     unified_beside_version1,
 )
 from .processes import kill_members, members, remove, remove_empty, take, unique, with_children
@@ -56,7 +55,6 @@ __all__ = [
     "remove_empty",
     "settings",
     "take",
-    "unescape",
     "unified_beside_version1",
     "unified_weight",
     "unique",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from ..base import MissingValue
 from ..counters.block_accounts import counts_blocks
+from ..mounts import Mount, own_mounts
 from .processes import write_control
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
@@ -34,71 +34,50 @@ class Parents:
     controllers: frozenset[str]
 
 
-def parse_own_groups(text: str) -> dict[str, str]:
-    """Parse /proc/self/cgroup and return our path by controller ('unified' for version 2)."""
-    groups: dict[str, str] = {}
-    for line in text.splitlines():
-        number, controllers, path = line.split(":", 2)
-        for name in controllers.split(",") if controllers else ([UNIFIED] if number == "0" else []):
-            groups[name] = path
-    return groups
+def _hierarchies(root: Path) -> dict[str, Mount]:
+    """Return the mount of control groups by controller ('unified' for version 2)."""
+    found: dict[str, Mount] = {}
+    for mount in own_mounts(root):
+        if mount.kind == "cgroup":
+            found |= {name: mount for name in CONTROLLERS if name in mount.options}
+        elif mount.kind == "cgroup2":
+            found[UNIFIED] = mount
+    return found
 
 
-def parse_mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
-    """Parse /proc/self/mountinfo and return (group at the mount's root, mount point) by controller ('unified'
-    for version 2)."""
-    mounts: dict[str, tuple[str, str]] = {}
-    for names, *place in _all_mounts(mountinfo):
-        mounts.update({name: (place[0], place[1]) for name in names if name in (*CONTROLLERS, UNIFIED)})
-    return mounts
+def _group_of(process: str, root: Path = Path("/")) -> dict[str, Path]:
+    """Return the directory of a process's group by controller ('unified' for version 2). Groups that no mount
+    shows are left out.
 
-
-def _all_mounts(mountinfo: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield (controllers, group at the mount's root, mount point) for every mount of control groups."""
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, tail = left.split(" "), right.split(" ")
-        if tail[0] in ("cgroup", "cgroup2"):
-            names = (UNIFIED,) if tail[0] == "cgroup2" else tuple(tail[2].split(","))
-            yield names, unescape(fields[3]), unescape(fields[4])
-
-
-def unescape(text: str) -> str:
-    """Undo the escapes of mountinfo, which writes space, tab, newline and backslash as \\ooo."""
-    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
-
-
-def own_directories(groups: Mapping[str, str], mounts: Mapping[str, tuple[str, str]]) -> dict[str, Path]:
-    """Return the directory of our own group by controller. Groups that no mount shows are left out."""
-    out = {}
-    for name, path in groups.items():
-        if name in mounts:
-            top, point = mounts[name]
-            inside = os.path.relpath(path, top)
-            if not inside.startswith(".."):
-                out[name] = Path(point) / inside
-    return out
+    process: name of its directory in /proc.
+    """
+    mounts, found = _hierarchies(root), {}
+    for line in (root / "proc" / process / "cgroup").read_text(errors="surrogateescape").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(",") if controllers else (UNIFIED,):
+            if name in mounts:
+                inside = os.path.relpath(path, mounts[name].root)
+                if not inside.startswith(".."):
+                    found[name] = root / mounts[name].point.lstrip("/") / inside
+    return found
 
 
 def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the directory of our own group in every mounted hierarchy, including those whose controllers we
     do not use."""
-    found = []
-    paths = {}
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths[controllers] = path
-    for line in (root / "proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        fields, (kind, _, options) = left.split(" "), right.split(" ", 2)
-        for controllers, path in paths.items():
-            of_this = (
-                set(controllers.split(",")) <= set(options.split(",")) if controllers else kind == "cgroup2"
-            )
-            if of_this and kind in ("cgroup", "cgroup2"):
-                inside = os.path.relpath(path, unescape(fields[3]))
-                found.append(root / unescape(fields[4]).lstrip("/") / inside)
-    return tuple(dict.fromkeys(found))
+    text = (root / "proc/self/cgroup").read_text(errors="surrogateescape")
+    own = [line.split(":", 2)[1:] for line in text.splitlines()]
+    found = {
+        root / mount.point.lstrip("/") / os.path.relpath(path, mount.root): None
+        for mount in own_mounts(root)
+        for controllers, path in own
+        if (
+            mount.kind == "cgroup" and mount.options.issuperset(controllers.split(","))
+            if controllers
+            else mount.kind == "cgroup2"
+        )
+    }
+    return tuple(found)
 
 
 def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
@@ -107,11 +86,9 @@ def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
     root: root of another directory tree, for tests.
     """
     try:
-        groups = parse_own_groups((root / "proc/self/cgroup").read_text())
-        mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
+        own = _group_of("self", root)
     except OSError as e:
         return MissingValue(f"{e.filename}: {e.strerror}")
-    own = {name: root / path.relative_to("/") for name, path in own_directories(groups, mounts).items()}
     version1 = {name: own[name] for name in CONTROLLERS if name in own and os.access(own[name], os.W_OK)}
     if "blkio" in version1 and not counts_blocks(version1["blkio"], root):
         del version1["blkio"]
@@ -121,7 +98,7 @@ def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
         return MissingValue("the control groups are not writable for this user")
     if UNIFIED not in own:
         return MissingValue("no control groups are mounted")
-    return _unified_parent(own[UNIFIED], root / mounts[UNIFIED][1].lstrip("/"))
+    return _unified_parent(own[UNIFIED], root / _hierarchies(root)[UNIFIED].point.lstrip("/"))
 
 
 _found_parents = lru_cache(maxsize=1)(find_parents)
@@ -148,9 +125,7 @@ def inside_own_group(root: Path = Path("/")) -> Iterator[Parents | MissingValue]
     with contextlib.ExitStack() as stack:
         parents = find_parents(root)
         if not isinstance(parents, MissingValue) and parents.unified is not None:
-            groups = parse_own_groups((root / "proc/self/cgroup").read_text())
-            mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
-            own = root / own_directories(groups, mounts)[UNIFIED].relative_to("/")
+            own = _group_of("self", root)[UNIFIED]
             if parents.unified != own:
                 parents = _with_room(own, stack)
         _within.append(parents)
@@ -193,8 +168,7 @@ def _move_all(source: Path, target: Path) -> None:
 @lru_cache(maxsize=1)
 def _mount_points() -> dict[str, Path]:
     """Return the mount points of this machine's hierarchies by controller, read only once."""
-    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
-    return {name: Path(point) for name, (_, point) in mounts.items()}
+    return {name: Path(mount.point) for name, mount in _hierarchies(Path("/")).items()}
 
 
 def _unified_parent(own: Path, mount: Path) -> Parents | MissingValue:
@@ -268,8 +242,7 @@ def path_from_top(made: Mapping[str, Path], label: str) -> str:
 
 def of_process(pid: int) -> dict[str, Path]:
     """Return the groups of a process by controller, or {'unified': ...}."""
-    mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
-    found = own_directories(parse_own_groups(Path(f"/proc/{pid}/cgroup").read_text()), mounts)
+    found = _group_of(str(pid))
     return {name: path for name, path in found.items() if name != UNIFIED or len(found) == 1}
 
 
@@ -282,5 +255,5 @@ def unified_beside_version1() -> Path | None:
 def of_every_hierarchy(label: str) -> tuple[Path, ...]:
     """Return the groups of this name at the top of every hierarchy, including hierarchies that we do not
     use."""
-    points = [point for *_, point in _all_mounts(Path("/proc/self/mountinfo").read_text())]
-    return tuple(group for point in points if (group := Path(point) / label).is_dir())
+    groups = (Path(m.point, label) for m in own_mounts() if m.kind in ("cgroup", "cgroup2"))
+    return tuple(group for group in groups if group.is_dir())

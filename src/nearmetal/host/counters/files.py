@@ -101,7 +101,7 @@ class CounterFiles:
 
     def __init__(self, host: Host, paths: Mapping[str, str], *, held: bool) -> None:
         self._host, self._paths = host, paths
-        self._held: dict[str, int] | None = _opened(paths) if held else None
+        self._held: dict[str, int] | None = opened(paths) if held else None
 
     def read(self, names: Container[str] | None = None) -> dict[str, bytes]:
         """Return the contents of the files by name. Files that cannot be read are missing.
@@ -124,7 +124,8 @@ class CounterFiles:
             os.close(self._held.popitem()[1])
 
 
-def _opened(paths: Mapping[str, str]) -> dict[str, int]:
+def opened(paths: Mapping[str, str]) -> dict[str, int]:
+    """Open files and return their descriptors by name. Those that cannot be opened are missing."""
     descriptors: dict[str, int] = {}
     for name, path in paths.items():
         with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ...model.record import Connection
 from ..namespaces import entered
+from .files import opened, whole_file
 from .netlink import (
     ROUTE,
     SOCK_DIAG,
@@ -41,8 +42,6 @@ PROTOCOLS = "protocols"  # netstat and snmp
 QDISCS = "qdisc"
 _SOCKETS = {"route": ROUTE, "diag": SOCK_DIAG}
 DESCRIPTORS = len(FILES) + len(_SOCKETS)
-_SIZE = 1 << 15
-_ROW = 1 << 12  # no line of a file is longer; a read that leaves more of its buffer free has reached the end
 _LEVELS = ("backlog",)
 
 _QDISC_REQUEST = qdisc_request()
@@ -71,12 +70,11 @@ class NetworkMeter:
     @classmethod
     def of_process(cls, pid: int) -> NetworkMeter:
         """Make a meter of another process's namespace. Without root, only its files can be opened."""
-        directory = f"/proc/{pid}/net"
         try:
             with entered(f"/proc/{pid}/ns/net"):
                 return cls(open_descriptors())
         except OSError:
-            return cls(_opened(directory, FILES))
+            return cls(opened({name: f"/proc/{pid}/net/{name}" for name in FILES}))
 
     def read(self, sources: Iterable[str]) -> Reading:
         """Return the raw counters of the given sources. Reading one takes 2 to 15 µs."""
@@ -84,7 +82,7 @@ class NetworkMeter:
         for source in sources:
             try:
                 if source in self._files:
-                    out[source] = _whole_file(self._files[source])
+                    out[source] = whole_file(self._files[source])
                 elif source == QDISCS and "route" in self._sockets:
                     out[source] = dump(self._sockets["route"], _QDISC_REQUEST)
             except OSError:
@@ -186,7 +184,7 @@ class NetworkMeter:
 def open_descriptors() -> dict[str, int]:
     """Open the files and sockets of the calling thread's network namespace and return them by name. Those
     that cannot be opened are missing."""
-    out = _opened("/proc/thread-self/net", FILES)
+    out = opened({name: f"/proc/thread-self/net/{name}" for name in FILES})
     for name, protocol in _SOCKETS.items():
         with contextlib.suppress(OSError):
             out[name] = open_netlink(protocol).detach()
@@ -229,21 +227,6 @@ def _kinds(names: tuple[str, ...]) -> tuple[tuple[str, str, bool], ...]:
             thing = name
         out.append((name, thing, name.endswith(_LEVELS)))
     return tuple(out)
-
-
-def _whole_file(fd: int) -> bytes:
-    parts = [os.pread(fd, _SIZE, 0)]
-    while len(parts[-1]) > _SIZE - _ROW:
-        parts.append(os.pread(fd, _SIZE, sum(map(len, parts))))
-    return b"".join(parts)
-
-
-def _opened(directory: str, names: Iterable[str]) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for name in names:
-        with contextlib.suppress(OSError):
-            out[name] = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    return out
 
 
 # --- handing over ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ...errors import RunError
@@ -33,37 +33,44 @@ def ancestors(pid: int) -> set[int]:
     while pid > 0 and pid not in seen:
         seen.add(pid)
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
+            pid = int(_stat(pid)[1])
         except OSError:
             break
-        pid = int(stat.rpartition(")")[2].split()[1])
     return seen
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/<pid>/stat after the name, which need not be UTF-8. Raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process (/proc/<pid>/comm); '' if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
 
 
 def descendant(pid: int, comm: str) -> int | None:
     """Return the nearest descendant of pid (or pid itself) with this name; None if there is none."""
-    level = [pid]
-    while level:
-        below: list[int] = []
-        for p in level:
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{p}/comm").read_text().rstrip("\n") == comm:
-                    return p
-                for thread in Path(f"/proc/{p}/task").iterdir():
-                    children = (thread / "children").read_text()
-                    below += [int(child) for child in children.split()]
-        level = below
-    return None
+    return next((p for p in family(pid) if name_of(p) == comm), None)
+
+
+def family(pid: int) -> Iterator[int]:
+    """Yield a process and its descendants, generation by generation. Those that end meanwhile may be
+    missing."""
+    found = [pid]
+    for parent in found:
+        yield parent
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{parent}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
 
 
 def tree(pid: int) -> list[int]:
     """Return a process and its descendants, parents before their children."""
-    found = [pid]
-    for parent in found:
-        with contextlib.suppress(OSError):
-            for thread in Path(f"/proc/{parent}/task").iterdir():
-                found += [int(child) for child in (thread / "children").read_text().split()]
-    return found
+    return list(family(pid))
 
 
 def opened(pid: int, path: str) -> bool:
@@ -122,6 +129,5 @@ def kill_younger(pids: Iterable[int], begin: float) -> None:
     tick = os.sysconf("SC_CLK_TCK")
     for pid in pids:
         with contextlib.suppress(OSError):
-            stat = Path(f"/proc/{pid}/stat").read_text()
-            if int(stat.rpartition(")")[2].split()[19]) > int(begin * tick):
+            if int(_stat(pid)[19]) > int(begin * tick):
                 os.kill(pid, signal.SIGKILL)
