@@ -25,7 +25,7 @@ from ...model.study import Arm, Study
 from ..fold.comparisons import Folded
 from ..fold.counts import TIMEOUTS, FloatArray
 from ..intervals.looks import carried_interval
-from .attribution import NOT_EXPLAINED
+from .attribution import NOT_EXPLAINED, clauses_of
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds, rto_or_least, side_of, timeout_clause
 from .suggestions import suggest
 
@@ -215,18 +215,18 @@ def find(
         shares[cause] = more / same_work
     if not shares:
         return None
-    alpha = 1 - cell.confidence
-
-    def carried(values: FloatArray) -> Interval:
-        return carried_interval(values, schedule=schedule, alpha=alpha, numbers=cell.blocks)
-
     return CauseTotals(
-        causes={c: carried(x) for c, x in shares.items()},
+        causes={c: carried(x, cell, schedule) for c, x in shares.items()},
         seconds=seconds,
-        total=carried(total),
+        total=carried(total, cell, schedule),
         extra=float(np.mean(extra)),
-        unexplained=carried(total - np.sum(list(shares.values()), axis=0)),
+        unexplained=carried(total - np.sum(list(shares.values()), axis=0), cell, schedule),
     )
+
+
+def carried(values: FloatArray, cell: Cell, schedule: Schedule) -> Interval:
+    """Return the carried interval of the centre of one value for each block of a cell, at its confidence."""
+    return carried_interval(values, schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks)
 
 
 def same_work_of(env: CountedSide, base: CountedSide) -> tuple[FloatArray, FloatArray]:
@@ -250,9 +250,8 @@ def _explained(
     *,
     schedule: Schedule,
 ) -> Cell:
-    had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
+    had, clauses = cell.attribution or Attribution(), clauses_of(cell)
     slower = cell.verdict is Verdict.SLOWER
-    clauses: list[str] = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
     proven: list[str] = []
     if found is not None and slower:
         named = [c for c in found.causes if _worth_saying(found, c) and c is not Cause.TIMEOUTS]
@@ -303,7 +302,5 @@ def _times_more(
     ours, theirs = (side.trials.timed(count.counter) / side.trials.work for side in (env, base))
     if ours.size == 0 or not bool(np.all((ours > 0) & (theirs > 0))):
         return None
-    ratio = carried_interval(
-        np.log(ours / theirs), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
-    )
+    ratio = carried(np.log(ours / theirs), cell, schedule)
     return math.exp(ratio.centre) if ratio.low > math.log(count.least) else None

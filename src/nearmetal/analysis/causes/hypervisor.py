@@ -19,9 +19,8 @@ from ...model.result import Attribution, Cell, Interval, Suggestion, Verdict
 from ...model.study import Arm, Study
 from ..fold.comparisons import Folded
 from ..fold.counts import FloatArray
-from ..intervals.looks import carried_interval
-from .attribution import NOT_EXPLAINED
-from .counted import CountedSide, same_work_of, sides_of
+from .attribution import clauses_of
+from .counted import CountedSide, carried, same_work_of, sides_of
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
 
 LEAST_EXIT = 0.5e-6
@@ -65,17 +64,12 @@ def device_threads(side: OneSide) -> FloatArray:
     return np.maximum(side.timed("cpu") - side.timed("vcpu"), 0.0)
 
 
-def exits(side: OneSide) -> FloatArray:
-    """Return how often the hypervisor interrupted the guest (exits)."""
-    return side.timed("exits")
-
-
 def _explained(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedule) -> Cell:
     clauses = []
     threads = _more(cell, env, base, device_threads, schedule)
     if threads is not None and threads[0].low > WORTH_SAYING * _extra(env, base) > 0:
         clauses.append(f"CPU time of its devices' threads: {threads[1]:.2g} s")
-    left = _more(cell, env, base, exits, schedule)
+    left = _more(cell, env, base, lambda side: side.timed("exits"), schedule)
     emulates = False
     if left is not None and LEAST_EXIT * left[0].low > WORTH_SAYING * _extra(env, base) > 0:
         reason = _main_reason(env)
@@ -83,12 +77,11 @@ def _explained(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedu
         emulates = reason == "emulated devices"
     if not clauses:
         return cell
-    had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
-    known = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
+    had = cell.attribution or Attribution()
     suggestion = had.suggestion
     if emulates and _has_emulated_card(env.arm):  # more expensive than the rest of the path of its frames
         suggestion = Suggestion(change=None, words=_WORDS)
-    sentence = "; ".join([*known, *clauses])
+    sentence = "; ".join([*clauses_of(cell), *clauses])
     return replace(cell, attribution=replace(had, sentence=sentence, suggestion=suggestion))
 
 
@@ -111,10 +104,7 @@ def _more(
     more = own * env.trials.part - other * base.trials.part * scale
     if more.size == 0 or bool(np.isnan(more / same_work).any()):
         return None
-    carried = carried_interval(
-        more / same_work, schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
-    )
-    return carried, float(np.mean(more))
+    return carried(more / same_work, cell, schedule), float(np.mean(more))
 
 
 def _extra(env: CountedSide, base: CountedSide) -> float:

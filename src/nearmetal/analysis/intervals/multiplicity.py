@@ -7,15 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...model.plan import Schedule
 from ...model.result import Verdict
+from . import FloatArray
 from .looks import nominal_shares, planned_looks
 from .signed_rank import Walsh, lower_tail
-
-FloatArray = NDArray[np.float64]
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:

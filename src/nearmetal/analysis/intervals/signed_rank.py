@@ -14,10 +14,8 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from . import FloatArray, IntArray
 
 EXACT_UP_TO = 400
 """Largest n with the exact null distribution; beyond it see `lower_tail`."""

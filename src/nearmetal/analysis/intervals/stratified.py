@@ -20,12 +20,9 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from . import FloatArray, IntArray
 from .signed_rank import EXACT_UP_TO, LIST_UP_TO, Walsh, lower_tail, null_cdf, pairs
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 FINEST_GRID, COARSEST_GRID = 4096, 256
 """Number of steps of a node's share, if the nodes have different numbers of blocks or very many."""

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy  # its modules are loaded on first use, so the first block need not wait for them
-from numpy.typing import NDArray
 
+from ..intervals import FloatArray
 from ..intervals.signed_rank import Walsh, attained, lower_tail
-
-FloatArray = NDArray[np.float64]
 
 EXACT_FROM = 8
 """Least number of nodes for the exact interval. Its smallest level is then 2^-7 = .0078."""

@@ -19,13 +19,12 @@ from ...model.plan import Schedule
 from ...model.result import Verdict
 from ..decision import Decision, decide
 from ..fold.comparisons import Paired, on_blocks
+from ..intervals import FloatArray, IntArray
 from ..intervals.looks import nominal_shares, planned_looks
 from ..intervals.signed_rank import Walsh
+from ..verdict import judge, share_of
 from .centres import EXACT_FROM, centre_of
 from .factor import Comparison, Nodes
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PERMUTATIONS = 3999
 """Number of random assignments of blocks to nodes in the test of node effects."""
@@ -145,7 +144,8 @@ def _limited(
         if not unequal or decision.verdict in (Verdict.NONE, Verdict.INCONSISTENT):
             return decision, False
         own = comparison.by_stratum(len(numbers)) or []
-        if all(_verdict_at(centre_of(values), margin) is decision.verdict for values in own):
+        centres = [centre_of(values) for values in own]
+        if all(judge(c, c, n=0, margin=margin, min_blocks=0) is decision.verdict for c in centres):
             return decision, False
         why = "the nodes disagree, and not every node alone supports a verdict"
         return replace(decision, verdict=Verdict.NONE, block=None, needed=None, reason=why), True
@@ -159,13 +159,6 @@ def _limited(
     else:
         why = f"{count} nodes: the interval reaches across {100 * margin:.3g} %; more nodes narrow it"
     return replace(decision, reason=why, needed=None), False
-
-
-def _verdict_at(theta: float, margin: float) -> Verdict:
-    delta = math.log1p(margin)
-    if theta > delta:
-        return Verdict.SLOWER
-    return Verdict.FASTER if theta < -delta else Verdict.EQUIVALENT
 
 
 def with_estimates(
@@ -240,8 +233,3 @@ def _values(d: FloatArray, numbers: Sequence[int], nodes: Nodes, alpha: float) -
             )
         )
     return tuple(out)
-
-
-def share_of(theta: float) -> float:
-    """Return exp(theta) - 1, or infinity on overflow."""
-    return math.expm1(theta) if theta < 709 else math.inf

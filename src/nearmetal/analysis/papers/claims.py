@@ -167,8 +167,8 @@ def hold(
     held, direction = _all([h for _, h in each]), _all(directions)
     missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
     untold = [why for w, why in unasked.items() if w in missing]
-    if missing and held is Held.HOLDS:
-        held = Held.OPEN
+    if missing:
+        held, direction = (Held.OPEN if h is Held.HOLDS else h for h in (held, direction))
     finite = all(o.finite for o in own)
     missing = [w for w in missing if w not in unasked]
     reason = _reason(claim, held, direction, each, missing, finite=finite)
