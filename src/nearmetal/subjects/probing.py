@@ -120,7 +120,7 @@ def await_words(process: Process, output: Path, words: str) -> None:
         if status is not None:
             raise TrialFailedError(describe_failure("nm-probe", status, text))
         if time.monotonic() > end:
-            raise TrialFailedError(f"nm-probe said nothing for {READY_SECONDS:g} s")
+            raise TrialFailedError(f"nm-probe printed nothing for {READY_SECONDS:g} s")
         time.sleep(0.005)
 
 

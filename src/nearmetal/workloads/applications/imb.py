@@ -87,7 +87,7 @@ class Imb(Application):
 
 def _missing(text: str, name: str, version: bool) -> str:
     if name.startswith("bandwidth") and not version:
-        return "the output does not tell the version of IMB, on which its MB depend"
+        return "the output does not contain the version of IMB, which determines how many bytes its MB has"
     return f"no line for it: {ending(text)}"
 
 

@@ -17,7 +17,6 @@ from .several import program_parameter, program_problem
 _LINES = {"Copy:": "copy", "Scale:": "scale", "Add:": "add", "Triad:": "triad"}
 _ELEMENTS = re.compile(r"^Array size = ([0-9]{1,18})\b", re.MULTILINE)
 _VALID, _INVALID = "Solution Validates", "Failed Validation"
-_EXPECTED = "Solution Validates"
 
 
 class McCalpinStream(Application):
@@ -50,7 +49,7 @@ class McCalpinStream(Application):
         return Parsed(
             metrics=metrics_of(self.metrics(choices), rates, lambda _: missing),
             ok=_VALID in text and _INVALID not in text,
-            expected=_EXPECTED,
-            found=_EXPECTED if _VALID in text else _INVALID if _INVALID in text else ending(text),
+            expected=_VALID,
+            found=_VALID if _VALID in text else _INVALID if _INVALID in text else ending(text),
             facts={"elements": int(elements[1]) if elements else None},
         )
