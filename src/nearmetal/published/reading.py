@@ -21,7 +21,6 @@ from ..model.published import (
     PaperClaim,
     PaperMethod,
     PrintedNumber,
-    PrintedTable,
     Published,
     PublishedFigure,
     Quantity,
@@ -130,7 +129,11 @@ class _Reader:
         return Published(
             paper=paper,
             figures=(*figures, *_shown_claims(claims)),
-            tables=tuple(t for section in top.table if (t := _laid_out(section)) is not None),
+            tables=tuple(
+                t
+                for section in top.table
+                if (t := printed_table(section, partial(_unit, section))) is not None
+            ),
             numbers=self.numbers,
             derivations=tuple(d for d in derivations if d is not None),
             significances=tuple(significances),
@@ -149,7 +152,9 @@ class _Reader:
         if table.shown is not None and table.shown.rows == "workload":
             for row in table.rows:
                 if row not in table.shown.ran:
-                    self.mistakes.append(((*path, "shown", "rows"), f'"ran" does not say what "{row}" ran'))
+                    self.mistakes.append(
+                        ((*path, "shown", "rows"), f'"ran" has no entry for the row "{row}"')
+                    )
         for name in table.units:
             if name not in names:
                 self.mistakes.append(
@@ -308,10 +313,6 @@ def _conditions(
 def _in_base(value: Decimal, unit: str) -> tuple[float, str]:
     base, factor = _BASE.get(unit, (unit, "1"))
     return float(value * Decimal(factor)), base
-
-
-def _laid_out(table: s.TableSection) -> PrintedTable | None:
-    return printed_table(table, lambda row, column: _unit(table, row, column))
 
 
 SHARE_OF = "share of "

@@ -93,9 +93,9 @@ def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str
 
 def _known_words(field: FieldInfo) -> tuple[str, ...]:
     """Return all texts that a key accepts; empty if it is not a fixed set."""
-    from .fields import Taken
+    from .fields import KeyType
 
-    return next((m.kind.words for m in field.metadata if isinstance(m, Taken)), ())
+    return next((m.kind.words for m in field.metadata if isinstance(m, KeyType)), ())
 
 
 def _wrapped(name: str, words: str, indent: str) -> list[str]:

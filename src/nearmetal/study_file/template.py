@@ -41,12 +41,6 @@ placements:
     # cpus: [0, 1] # the CPU of each rank; chosen alike on all sides if omitted
 
 workloads:
-"""
-# By kernel, so that the study also loads if the catalogue lacks one of them.
-_WORKLOADS: tuple[tuple[str, str], ...] = (
-    (
-        "stream",
-        """\
   stream-2m: # memory bandwidth, the classic size
     kernel: stream
     elements: 2 M
@@ -59,36 +53,16 @@ _WORKLOADS: tuple[tuple[str, str], ...] = (
   stream-big: # with the turns of others, at least four times the last-level cache
     kernel: stream
     elements: auto
-""",
-    ),
-    (
-        "ep",
-        """\
   ep: # pure computation
     kernel: ep
     class: S
-""",
-    ),
-    (
-        "cg",
-        """\
   cg: # irregular memory access and small messages
     kernel: cg
     class: S
     # matrix: {class: [S, W]} # instead of class: two workloads, cg-S and cg-W
-""",
-    ),
-    (
-        "is",
-        """\
   is: # integer sort, large messages
     kernel: is
     class: S
-""",
-    ),
-    (
-        "pingpong",
-        """\
   latency:
     kernel: pingpong
     bytes: 8 B
@@ -97,10 +71,6 @@ _WORKLOADS: tuple[tuple[str, str], ...] = (
     kernel: pingpong
     bytes: 4 MiB
     measure: bandwidth
-""",
-    ),
-)
-_START = """\
   start: # from the request to the first instruction inside
     subject: start
   # lammps: # a program of your own: argv, and where its output has each number
@@ -126,10 +96,5 @@ design:
 
 def template(catalog: Catalog) -> str:
     """Return the text of the study file. It loads without mistakes with this catalogue."""
-    here = [text for kernel, text in _WORKLOADS if kernel in catalog.kernels]
-    return f"{SCHEMA_LINE}\n{_HEAD}{''.join(here)}{_START}{_kernels(catalog)}{_DESIGN}"
-
-
-def _kernels(catalog: Catalog) -> str:
-    lines = ["", "  # Kernels and their parameters:", *(f"  # {line}" for line in kernel_lines(catalog))]
-    return "\n".join(lines) + "\n" if catalog.kernels else ""
+    kernels = "".join(f"  # {line}\n" for line in kernel_lines(catalog))
+    return f"{SCHEMA_LINE}\n{_HEAD}\n  # Kernels and their parameters:\n{kernels}{_DESIGN}"

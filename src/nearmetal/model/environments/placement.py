@@ -36,7 +36,7 @@ class NodeLink:
     rate: float = key_or(
         1000000000.0 / 8,
         WIRE_RATE,
-        "of each direction of each node's link",
+        "rate of each direction of each node's link",
         "1 Gbit/s",
         usual="1 Gbit/s",
         always=True,
@@ -44,7 +44,7 @@ class NodeLink:
     delay: float = key_or(
         5e-05,
         quantity(Dimension.TIME, 0, 10),
-        "one way, from node to node, beside what forwarding takes",
+        "one-way delay from node to node, in addition to the time of forwarding",
         "50 us",
         usual="50 us",
         always=True,
@@ -52,7 +52,7 @@ class NodeLink:
     queue: int = key_or(
         1 << 20,
         SIZE,
-        "what may wait at an end of a link before more is dropped",
+        "bytes that may wait at an end of a link; further packets are dropped",
         "8 kB",
         usual="1 MiB",
         always=True,

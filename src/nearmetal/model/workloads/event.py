@@ -10,15 +10,7 @@ from typing import ClassVar, Self
 from ...lifecycle import Method
 from ...units import Dimension
 from ..design import Design, Mode
-from ..keys import (
-    COUNT,
-    SIZE,
-    key_or,
-    keys_of,
-    one_of,
-    quantity,
-    whole,
-)
+from ..keys import COUNT, SIZE, key_or, keys_of, one_of, quantity, whole
 from .base import WorkloadBase
 
 #: Starts, stops or commands in a block, if the study does not state a number.
@@ -173,26 +165,18 @@ class EventSubject(WorkloadBase):
 
     @property
     def mpi(self) -> bool:
-        """Whether mpirun starts it."""
         return self.extent is Extent.JOB
 
     @property
-    def own_directory(self) -> bool:
-        return False
-
-    @property
     def subject(self) -> str:
-        """The name of the subject that measures it."""
         return self.facts.name
 
     @property
     def ran(self) -> str:
-        """The name of the event."""
         return self.facts.name
 
     @property
     def quantiles(self) -> frozenset[str]:
-        """The metrics for which quantiles are shown."""
         return self.facts.quantiles
 
     @property

@@ -118,16 +118,12 @@ class CommandWorkload(WorkloadBase):
 
     @property
     def own_directory(self) -> bool:
-        """Whether each run has a new, empty working directory instead of the directory where nearmetal was
-        started."""
         return bool(self.script is not None or self.files or self.outputs)
 
     def processes(self, ranks: int) -> int:
-        """Return the number of processes that the program starts on this many ranks."""
         return ranks if self.mpi or self.per_task else 1
 
     def limited_to(self, seconds: float) -> Self:
-        """Return the workload with this time limit for each run."""
         return replace(self, time_limit=seconds)
 
 
@@ -148,19 +144,12 @@ class ApplicationWorkload(WorkloadBase):
     time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
 
     @property
-    def mpi(self) -> bool:
-        """Whether mpirun may start it."""
-        return True
-
-    @property
     def own_directory(self) -> bool:
         return True
 
     @property
     def ran(self) -> str:
-        """The name of the application that it runs."""
         return self.application
 
     def limited_to(self, seconds: float) -> Self:
-        """Return the workload with this time limit for each run."""
         return replace(self, time_limit=seconds)
