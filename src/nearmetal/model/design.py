@@ -82,9 +82,7 @@ REHEARSED_SLICES = 4
 class Design:
     """How a study is measured and judged. Times are in seconds.
 
-    margin: a larger difference is material; a share of the time.
     target_width: half-width of the ln ratio at which the run stops.
-    primary: the metrics that a confirmatory study names in advance.
     """
 
     baselines: tuple[str, ...] = field(

@@ -37,20 +37,20 @@ def explain(catalog: Catalog | None = None) -> str:
         ("NAS benchmarks of your own", s.NpbWorkloadSection),
         ("an event of the instances", s.EventSection),
     )
+    below = {
+        "environments": ["    <name>", *_keys(s.section_of(Environment, every_settings()), "      ")],
+        "images": ["    <name>", *_keys(image_section(), "      ")],
+        "placements": ["    <name>", *_keys(s.section_of(Placement), "      ")],
+        "workloads": [
+            line
+            for words, model in workload_kinds
+            for line in (f"    <name>: {words}", *_keys(model, "      "))
+        ],
+        "design": _keys(design_section(), "    "),
+    }
     out = ["Keys"]
     for name, field in s.TopSection.model_fields.items():
-        out += _key(name, field, "  ", example=name in ("name", "question"))
-        if name == "environments":
-            out += ["    <name>", *_keys(s.section_of(Environment, every_settings()), "      ")]
-        elif name == "images":
-            out += ["    <name>", *_keys(image_section(), "      ")]
-        elif name == "placements":
-            out += ["    <name>", *_keys(s.section_of(Placement), "      ")]
-        elif name == "workloads":
-            for words, model in workload_kinds:
-                out += [f"    <name>: {words}", *_keys(model, "      ")]
-        elif name == "design":
-            out += _keys(design_section(), "    ")
+        out += [*_key(name, field, "  ", example=name not in below), *below.get(name, ())]
     out += ["", "Keys of a series file (series.yaml)", *_keys(s.section_of(SeriesFile), "  ")]
     out += ["", "Units"]
     for dimension in Dimension:

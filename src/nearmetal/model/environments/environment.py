@@ -112,12 +112,7 @@ _MODES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one instance; None if there is no limit.
-
-    cpu_quota: CPU time, as a share of one CPU.
-    cpu_shares: weight of its control group.
-    memory: bytes.
-    """
+    """Limits of one instance; None if there is no limit. The memory is in bytes."""
 
     cpu_quota: float | None = key_or(
         None,
@@ -202,10 +197,7 @@ class Storage:
 @dataclass(frozen=True, kw_only=True)
 class Companion:
     """A command that runs for as long as the trial runs, in an instance of its own with the image of the arm,
-    or in the first instance of the arm.
-
-    backend: backend of its instance; None if it runs in the first instance of the arm.
-    """
+    or in the first instance of the arm."""
 
     backend: str | None = key_or(
         None,

@@ -26,12 +26,7 @@ class NodeKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLink:
-    """Settings of the links between emulated nodes. They apply at both ends of each link.
-
-    rate: B/s in each direction.
-    delay: one-way delay in seconds, from node to node.
-    queue: capacity of the queue at each end of a link, in bytes. Further packets are dropped.
-    """
+    """Settings of the links between emulated nodes, in B/s, seconds and bytes. They apply at both ends."""
 
     rate: float = key_or(
         1000000000.0 / 8,
@@ -61,11 +56,9 @@ class NodeLink:
 
 @dataclass(frozen=True, kw_only=True)
 class RealNodes:
-    """The machines that are the nodes of the placements.
+    """The machines that are the nodes of the placements; see inventory.load_inventory().
 
-    inventory: see inventory.load_inventory().
-    names: nodes of the inventory, in the order in which placements use them; () for all.
-    interface: network interface by which ranks on the nodes reach each other.
+    names: () for all nodes of the inventory.
     """
 
     inventory: str = field(
@@ -94,10 +87,6 @@ class Placement:
 
     An emulated node is a network namespace with CPUs of its own; links connect the nodes.
 
-    instances: instances on each node.
-    tasks: MPI ranks in each instance.
-    cpus: the CPU of each rank, by rank.
-    oversubscribe: whether ranks may share CPUs. MPI then yields the CPU while it waits.
     node_kind: recorded when several nodes were made. None in a study that has not run, and in results made
         before it was recorded; several nodes were then always emulated.
     """

@@ -28,10 +28,6 @@ class MetricSpec:
 
     Exactly one of regex and json_path is set.
 
-    regex: expression with one group.
-    json_path: keys separated by dots.
-    file: name of the output file; None for the standard output.
-    scale: factor that converts the number to the unit.
     bounds: limits of the value, in the unit. A run with a value outside them is wrong.
     """
 

@@ -29,14 +29,10 @@ TIME_LIMIT = key(SECONDS, "a run longer than this is ended and counts as failed"
 class CommandWorkload(WorkloadBase):
     """A user's own program.
 
-    argv: command line, without a shell; empty if there is a script instead.
-    script: text of a script, with its interpreter on its first line.
-    mpi: whether mpirun starts it, with one rank per task.
-    per_task: whether one process is started for each task, without MPI. All start at the same moment.
-    files: files copied into its directory before each run, by path on the machine -> name there.
-    verify: checks of its output; None if every successful run counts.
-    exit_codes: exit statuses of a successful run.
-    time_limit: time limit of each run, in seconds.
+    argv: empty if there is a script instead.
+    files: names in its directory, by path on the machine.
+    verify: None if every successful run counts.
+    time_limit: in seconds.
     """
 
     program: ClassVar[bool] = True

@@ -119,11 +119,7 @@ class VerifySpec:
     """Checks of the output of a user's own program. A run counts only if they pass. At least one of regex and
     reference is set.
 
-    file: name of the output file that is checked; None for the standard output.
-    regex: searched in the output; ^ and $ match at line ends.
-    expected: text that its only group must match.
-    bounds: limits of the number in its group. Without expected and bounds, any match passes.
-    reference: file that the output must equal.
+    bounds: limits of the number in the group of the regex. Without expected and bounds, any match passes.
     """
 
     file: str | None = key_or(
