@@ -328,7 +328,7 @@ def test_one_node_says_nothing_about_nodes_like_it() -> None:
     found = analysed(study, records_of(study, 24, [0.05]), NAMES[:1])
     (cell, _) = found.cells
     assert (cell.low, cell.high) == (-1.0, math.inf) and cell.verdict is Verdict.NONE
-    assert cell.reason.startswith("one node says nothing about other nodes")
+    assert cell.reason.startswith("one node gives no information about other nodes")
     assert cell.nodes is not None
     assert cell.nodes.estimates[Estimand.THESE].verdict is Verdict.SLOWER
 

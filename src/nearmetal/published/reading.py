@@ -107,7 +107,7 @@ class _Reader:
         self.mistakes: list[tuple[Path, str]] = []
 
     def published(self) -> Published:
-        """Return what the file says. It is meaningless if there are mistakes."""
+        """Return the contents of the file. The result is meaningless if there are mistakes."""
         top = self.top
         figures: list[PublishedFigure] = []
         for at, table in enumerate(top.table):
@@ -370,7 +370,7 @@ def _shown_number(entry: s.NumberSection) -> Iterator[PublishedFigure]:
 
 
 def _shown_claims(claims: Sequence[PaperClaim]) -> Iterator[PublishedFigure]:
-    """Yield the number of each claim that a part of a study asks."""
+    """Yield the number of each claim that a part of a study tests."""
     for claim in claims:
         if claim.part and claim.printed:
             low, _, high = claim.printed.removesuffix(" %").partition(" to ")

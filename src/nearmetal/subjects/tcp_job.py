@@ -43,7 +43,7 @@ _STEPPED = '{"step"'
 def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> Iterator[Network]:
     """Build emulated nodes with one seat on each, until exit.
 
-    If the study asks for no emulated nodes, their links have no delay.
+    If the study requests no emulated nodes, their links have no delay.
     """
     node = trial.node
     label = f"{node.label}-{trial.slot}-{w.name}"

@@ -197,5 +197,5 @@ def carried_over_nodes(
 def sample_at(
     d: FloatArray, numbers: Sequence[int], nodes: Nodes | None
 ) -> Callable[[int], Sample | None] | None:
-    """Return what gives the sample of the first n blocks, for intervals.multiplicity; None for one node."""
+    """Return a function that gives the sample of the first n blocks; None for one node."""
     return None if nodes is None else Comparison(d, numbers, nodes).sample

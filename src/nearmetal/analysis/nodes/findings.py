@@ -1,5 +1,5 @@
-"""What a comparison over several nodes says beside its verdict: the other estimand, each node alone, whether
-the nodes disagree, and the result without the nodes that the rule leaves out."""
+"""Results of a comparison over several nodes in addition to its verdict: the other estimand, each node alone,
+whether the nodes disagree, and the result without the nodes that the rule leaves out."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def disagree(d: FloatArray, numbers: Sequence[int], nodes: Nodes, criteria: Crit
     """Return whether the overhead differs between the nodes.
 
     The test is repeated at every look, each time at the look's share of node_alpha, so the probability that
-    equal nodes are ever said to disagree is at most node_alpha. It is not divided among the comparisons of a
-    confirmatory study: to find more disagreement only withholds verdicts, and no p value of PERMUTATIONS
+    equal nodes are ever reported to disagree is at most node_alpha. It is not divided among the comparisons
+    of a confirmatory study: to find more disagreement only withholds verdicts, and no p value of PERMUTATIONS
     random assignments could be below such a share.
     """
     strata = nodes.strata_of(numbers)
@@ -153,7 +153,7 @@ def _limited(
         return decision, False
     count = comparison.replicates
     if count == 1:
-        why = "one node says nothing about other nodes: run rounds on at least 2, better 8"
+        why = "one node gives no information about other nodes: run rounds on at least 2, better 8"
     elif math.isinf(decision.carried.low):
         why = "there is no interval yet: it needs a round on every node"
     else:

@@ -1,4 +1,4 @@
-"""Holds the claims of a paper against our intervals."""
+"""Compares the claims of a paper with our intervals."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def hold(
     if it fails for one.
     cannot: why it cannot be checked here; '' if it can.
     unasked: workloads for which it cannot be checked here, with reasons; see unlike().
-    why: why there is no interval yet, for a claim that can be asked.
+    why: why there is no interval yet, for a claim that can be checked.
     """
     if claim.cannot or cannot:
         return _without(claim, Held.IMPOSSIBLE, claim.cannot or cannot)

@@ -15,7 +15,7 @@ from ..intervals.mean import Sample, welch
 
 @dataclass(frozen=True, kw_only=True)
 class MethodAnswer:
-    """What the method of a paper says of two samples.
+    """The result of a paper's method for two samples.
 
     differs: None if there are too few values.
     t, freedom: of the t-test, t negative if the environment is smaller; None for other methods.
@@ -33,7 +33,7 @@ class MethodAnswer:
 def answer_of(
     method: PaperMethod, baseline: Sequence[float], values: Sequence[float], better: Better
 ) -> MethodAnswer:
-    """Return what a method says of the values of an environment and of its baseline.
+    """Apply a method to the values of an environment and of its baseline.
 
     baseline, values: at least one value each.
     """
