@@ -14,13 +14,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from nearmetal.analysis.decision import Criteria
 from nearmetal.analysis.fold.pieces import Measured
 from nearmetal.analysis.intervals.looks import look_and_carry
 from nearmetal.analysis.intervals.signed_rank import Walsh
 from nearmetal.analysis.intervals.stratified import StratifiedSample
 from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
 from nearmetal.analysis.nodes.factor import Nodes, carried_over_nodes, nodes_of_run
-from nearmetal.analysis.nodes.findings import Criteria, disagree
+from nearmetal.analysis.nodes.findings import disagree
 from nearmetal.analysis.nodes.spread import largest_p
 from nearmetal.analysis.nodes.unlike import unlike_measured
 from nearmetal.model.design import Estimand

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from scipy.stats import kruskal, ranksums
 
 from nearmetal.analysis import analyse, decided
+from nearmetal.analysis.decision import Criteria
 from nearmetal.analysis.intervals.looks import look_and_carry, planned_looks, spent_levels
 from nearmetal.analysis.intervals.signed_rank import Walsh
 from nearmetal.analysis.intervals.stratified import NodeRanks, StratifiedSample
 from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
 from nearmetal.analysis.nodes.factor import Comparison, Nodes, carried_over_nodes, nodes_of_run
-from nearmetal.analysis.nodes.findings import Criteria, disagree, node_effect_p
+from nearmetal.analysis.nodes.findings import disagree, node_effect_p
 from nearmetal.analysis.nodes.spread import over_metrics, standing_out
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import load

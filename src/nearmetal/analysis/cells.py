@@ -13,7 +13,7 @@ from ..model.result import Cell, Interval, Quantiles, TimePart, Verdict
 from ..model.study import Arm, Design
 from .causes.attribution import measured_parts
 from .companions import evidence, slice_spread, totals
-from .decision import Decision, decide
+from .decision import Criteria, Decision, decide
 from .fold.attempts import Side
 from .fold.comparisons import Folded, Paired, brackets, pair
 from .fold.counts import FloatArray
@@ -25,7 +25,7 @@ from .intervals.multiplicity import e_bh, holm, smallest_alpha
 from .intervals.quantiles import median_interval, quantiles
 from .intervals.sign import sign_interval
 from .nodes.factor import Nodes, carried_over_nodes, sample_at
-from .nodes.findings import Criteria, qualified, with_estimates
+from .nodes.findings import qualified, with_estimates
 from .verdict import disagreement, share_of, smallest_material
 
 
@@ -96,34 +96,31 @@ def answer(
     paired = pair(folded, env, base, question.row)
     if paired is None:
         return None
-    alpha, margin = question.alpha, design.margin
-    schedule = own_schedule(plan.schedule, paired.left_out)
-    arms = brackets(paired) if three_arm.USED and not question.aa and nodes is None else None
-    if question.aa and nodes is not None:
-        nodes = nodes.of(Estimand.THESE)
-    decision = decide(
-        paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks, brackets=arms, nodes=nodes
-    )
-    if question.aa:
-        decision = _corrected(decision, question, paired, schedule, design, nodes)
-    found = None
+    schedule, alpha = own_schedule(plan.schedule, paired.left_out), question.alpha
     criteria = Criteria(
         schedule=schedule,
         alpha=alpha,
         node_alpha=1 - design.confidence,
-        margin=margin,
+        margin=design.margin,
         min_blocks=design.min_blocks,
     )
+    arms = brackets(paired) if three_arm.USED and not question.aa and nodes is None else None
+    if question.aa and nodes is not None:
+        nodes = nodes.of(Estimand.THESE)
+    decision = decide(paired, criteria, brackets=arms, nodes=nodes)
+    if question.aa:
+        decision = _corrected(decision, question, paired, criteria, nodes)
+    found = None
     if nodes is not None and not question.aa:
         decision, found = qualified(decision, paired, nodes, criteria)
-    cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
+    cell = _plain(question, folded, design.margin, paired, decision, block_seconds=block_seconds, ended=ended)
     cell = replace(cell, nodes=found)
     if not detail:
         return JudgedCell(cell=cell, schedule=schedule, p=None, parts=None)
     parts = measured_parts(paired, schedule=schedule, alpha=alpha)
     difference = _difference(paired, schedule, alpha, nodes)
     sign = sign_interval(paired.judged, alpha)
-    other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=margin)
+    other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=cell.margin)
     cell = replace(
         cell,
         baseline_value=median_interval(paired.base_values, design.confidence),
@@ -153,12 +150,7 @@ def _difference(paired: Paired, schedule: Schedule, alpha: float, nodes: Nodes |
 
 
 def _corrected(
-    decision: Decision,
-    question: Question,
-    paired: Paired,
-    schedule: Schedule,
-    design: Design,
-    nodes: Nodes | None,
+    decision: Decision, question: Question, paired: Paired, criteria: Criteria, nodes: Nodes | None
 ) -> Decision:
     """Correct the decision of an A/A comparison for the number of A/A comparisons.
 
@@ -167,14 +159,7 @@ def _corrected(
     """
     if decision.verdict in (Verdict.NONE, Verdict.EQUIVALENT) or question.aa_cells < 2:
         return decision
-    strict = decide(
-        paired,
-        schedule,
-        alpha=question.alpha / question.aa_cells,
-        margin=design.margin,
-        min_blocks=design.min_blocks,
-        nodes=nodes,
-    )
+    strict = decide(paired, replace(criteria, alpha=criteria.alpha / question.aa_cells), nodes=nodes)
     if strict.verdict is decision.verdict:
         return replace(decision, block=strict.block)
     why = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from ...model.design import Estimand
 from ...model.node_results import CellNodes, NodeEstimate, NodeValue
-from ...model.plan import Schedule
 from ...model.result import Verdict
-from ..decision import Decision, decide
+from ..decision import Criteria, Decision, decide
 from ..fold.comparisons import Paired, on_blocks
 from ..intervals import FloatArray, IntArray
 from ..intervals.looks import nominal_shares, planned_looks
@@ -82,24 +81,6 @@ def _statistics(ranks: FloatArray, first: IntArray, sizes: IntArray) -> tuple[Fl
 def _assignments(n: int) -> NDArray[np.int16]:
     rng = np.random.default_rng(n)
     return rng.permuted(np.tile(np.arange(n, dtype=np.int16), (PERMUTATIONS, 1)), axis=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Criteria:
-    """How the blocks of a comparison are judged.
-
-    schedule: when they are looked at.
-    alpha: error probability of the comparison.
-    node_alpha: error probability of the finding that its nodes disagree.
-    margin: largest overhead that is not material.
-    min_blocks: least number of blocks for a verdict, as the study requests it.
-    """
-
-    schedule: Schedule
-    alpha: float
-    node_alpha: float
-    margin: float
-    min_blocks: int
 
 
 def disagree(d: FloatArray, numbers: Sequence[int], nodes: Nodes, criteria: Criteria) -> bool:
@@ -195,14 +176,7 @@ def _estimates(
     out = {}
     for estimand in Estimand:
         of = nodes.of(estimand)
-        decision = decide(
-            paired,
-            criteria.schedule,
-            alpha=criteria.alpha,
-            margin=criteria.margin,
-            min_blocks=criteria.min_blocks,
-            nodes=of,
-        )
+        decision = decide(paired, criteria, nodes=of)
         decision, _ = _limited(decision, paired, of, criteria.margin, unequal=unequal)
         out[estimand] = NodeEstimate(
             nodes=count,
