@@ -1,10 +1,12 @@
-"""Describe all keys and units of a study file as text for people, from the sections and the unit tables."""
+"""Describe all keys and units of a study file as text for people, from the sections and the unit tables, and
+return the commented study file that `nearmetal init` writes."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ..model.series_file import SeriesFile
@@ -12,6 +14,7 @@ from ..model.study import Environment, Placement
 from ..units import EXAMPLES, Dimension, units_of
 from .catalog import Catalog, ParamType
 from .design import design_section
+from .dump import SCHEMA_LINE
 from .environments.backends import every_settings
 from .environments.images import image_section
 from .validate import inline, keys_of, required
@@ -145,3 +148,12 @@ def kernel_lines(catalog: Catalog) -> list[str]:
         if catalog.metrics.get(kernel):
             out += _wrapped("metrics", ", ".join(catalog.metrics[kernel]), "    ")
     return out
+
+
+def template(catalog: Catalog) -> str:
+    """Return a commented study file. It loads without mistakes with nearmetal's own catalogue, and can be run
+    as it is or changed."""
+    text = Path(__file__).with_name("first.yaml").read_text(encoding="utf-8")
+    before, heading, after = text.partition("  # Kernels and their parameters:\n")
+    kernels = "".join(f"  # {line}\n" for line in kernel_lines(catalog))
+    return f"{SCHEMA_LINE}\n{before}{heading}{kernels}{after}"
