@@ -195,7 +195,7 @@ class _Counted:
         self._range = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
     def score(self, theta: float) -> int:
-        return sum(w.at_most(theta) * self._grid // w.count for w in self._walsh)
+        return sum(w.number_at_most(theta) * self._grid // w.count for w in self._walsh)
 
     def first_above(self, k: int) -> float:
         """Return a theta that is at most the smallest at which the statistic exceeds k, by less than 1e-10 of

@@ -31,7 +31,7 @@ from ..intervals.looks import (
 )
 from ..intervals.signed_rank import attained
 from ..intervals.stratified import StratifiedSample, node_ranks
-from .centres import NodeCentres, attained_level, centre_of
+from .centres import attained_level, centre_of, sample_of_nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class Comparison:
             return None
         if self._nodes.estimand is Estimand.THESE:
             return StratifiedSample(own)
-        return NodeCentres(self._node_centres(own))
+        return sample_of_nodes(self._node_centres(own))
 
     def level(self, n: int, available: float) -> float:
         """Return the level that a look at n blocks attains within `available`, on the nodes that have a block
