@@ -14,13 +14,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from nearmetal.analysis.decision import Criteria
 from nearmetal.analysis.fold.pieces import Measured
 from nearmetal.analysis.intervals.looks import look_and_carry
 from nearmetal.analysis.intervals.signed_rank import Walsh
 from nearmetal.analysis.intervals.stratified import StratifiedSample
-from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
+from nearmetal.analysis.nodes.centres import centre_of, sample_of_nodes
 from nearmetal.analysis.nodes.factor import Nodes, carried_over_nodes, nodes_of_run
-from nearmetal.analysis.nodes.findings import Criteria, disagree
+from nearmetal.analysis.nodes.findings import disagree
 from nearmetal.analysis.nodes.spread import largest_p
 from nearmetal.analysis.nodes.unlike import unlike_measured
 from nearmetal.model.design import Estimand
@@ -74,7 +75,7 @@ def test_both_intervals_cover_and_pooled_rounds_do_not(
         missed["pooled alike"] += misses(pooled, 0)
         missed["pooled these"] += misses(pooled, mean)
         missed["these"] += misses(StratifiedSample(values).interval(ALPHA), mean)
-        missed["alike"] += misses(NodeCentres([centre_of(d) for d in values]).interval(ALPHA), 0)
+        missed["alike"] += misses(sample_of_nodes([centre_of(d) for d in values]).interval(ALPHA), 0)
     shares = {name: count / replicates for name, count in missed.items()}
     assert shares["these"] <= ALPHA + slack(replicates)
     assert shares["alike"] <= ALPHA + slack(replicates)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from nearmetal.analysis.decision import decide
+from nearmetal.analysis.decision import Criteria, decide
 from nearmetal.analysis.fold.comparisons import Paired
 from nearmetal.analysis.fold.pieces import Compared
 from nearmetal.model.plan import GROWING
@@ -49,7 +49,8 @@ def verdict(d: np.ndarray[tuple[int], np.dtype[np.float64]], alpha: float) -> Ve
         left_out=none,
         failures={},
     )
-    return decide(paired, GROWING, alpha=alpha, margin=0.03, min_blocks=0).verdict
+    criteria = Criteria(schedule=GROWING, alpha=alpha, node_alpha=alpha, margin=0.03, min_blocks=0)
+    return decide(paired, criteria).verdict
 
 
 def test_sound_machines_are_trusted() -> None:

@@ -60,11 +60,11 @@ def test_counting_bears_infinities_as_listing_does(failed: int) -> None:
     walsh = Walsh(d)
     k = critical(d.size, 0.005)
     assert walsh.lower(k + 1) == pytest.approx(listed[k], abs=1e-14)
-    assert walsh.at_most(0.1) == int(np.sum(listed <= 0.1))
+    assert walsh.number_at_most(0.1) == int(np.sum(listed <= 0.1))
     averages[opposed] = math.inf
     listed = np.sort(averages)
     assert walsh.upper(k + 1) == pytest.approx(listed[-k - 1], abs=1e-14)
-    assert walsh.below(0.1) == int(np.sum(listed < 0.1))
+    assert walsh.number_below(0.1) == int(np.sum(listed < 0.1))
     assert Walsh(finite).centre() == walsh.centre()
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.analysis.guests import Accounting, GuestCpu, GuestMemory, combined, mean_memory, node_cpu
+from nearmetal.analysis.guests import GuestCpu, GuestMemory, mean_memory, node_cpu
 
 MB = 1e6
 
@@ -39,15 +39,6 @@ def test_the_wait_printed_does_not_follow_against_idle_alone() -> None:
     wait, idle = FIRST.wait + SECOND.wait, FIRST.idle + SECOND.idle
     assert round(44 * wait / idle, 1) == 4.8
     assert round(44 * wait / (wait + idle), 1) == 4.3
-
-
-def test_blocks_are_summed_interrupts_and_switches_averaged() -> None:
-    assert combined([25.76, 25.76]).sum == pytest.approx(51.52)
-    assert combined([32.76, 32.76]).sum == pytest.approx(65.52)
-    assert combined([680.7, 723.06]).mean == pytest.approx(701.88)
-    assert combined([651.14, 681.7]).mean == pytest.approx(666.42)
-    assert combined([680.7, 723.06]).sum == pytest.approx(1403.76)
-    assert combined([651.14, 681.7]).sum == pytest.approx(1332.84)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +83,7 @@ def test_guests_that_see_no_steal_count_more_than_there_is() -> None:
 
 
 def test_figures_of_no_guest_are_refused() -> None:
-    for what in (node_cpu, mean_memory, combined):
+    for what in (node_cpu, mean_memory):
         with pytest.raises(ValueError, match="no guest"):
             what([])
 
@@ -109,8 +100,3 @@ def test_the_node_always_adds_up(rows: list[list[int]]) -> None:
     node = node_cpu(guests)
     assert node.user + node.system + node.wait + node.idle - node.excess == pytest.approx(1)
     assert min(node.wait, node.idle) >= -1e-12
-
-
-def test_accounting_ratio_compares_guest_and_host_cpu_time() -> None:
-    assert Accounting(guest=9.0, host=10.0, delay=1.0, steal=0.0).ratio == 0.9
-    assert str(Accounting(guest=9.0, host=0.0, delay=None, steal=None).ratio) == "nan"

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from scipy.stats import kruskal, ranksums
 
 from nearmetal.analysis import analyse, decided
+from nearmetal.analysis.decision import Criteria
 from nearmetal.analysis.intervals.looks import look_and_carry, planned_looks, spent_levels
 from nearmetal.analysis.intervals.signed_rank import Walsh
 from nearmetal.analysis.intervals.stratified import NodeRanks, StratifiedSample
-from nearmetal.analysis.nodes.centres import NodeCentres, centre_of
+from nearmetal.analysis.nodes.centres import centre_of, sample_of_nodes
 from nearmetal.analysis.nodes.factor import Comparison, Nodes, carried_over_nodes, nodes_of_run
-from nearmetal.analysis.nodes.findings import Criteria, disagree, node_effect_p
+from nearmetal.analysis.nodes.findings import disagree, node_effect_p
 from nearmetal.analysis.nodes.spread import over_metrics, standing_out
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import load
@@ -136,16 +137,16 @@ def test_failed_blocks_count_as_infinitely_slow() -> None:
 
 def test_few_nodes_have_students_interval() -> None:
     """1, 2, 3: mean 2, standard error 1/sqrt(3), t(2, .975) = 4.302653."""
-    found = NodeCentres([1, 2, 3])
+    found = sample_of_nodes([1, 2, 3])
     low, high = found.interval(0.05)
     assert (found.centre(), low, high) == pytest.approx((2, 2 - 2.484138, 2 + 2.484138))
     assert found.below(low) == pytest.approx(0.025) and found.above(high) == pytest.approx(0.025)
-    assert NodeCentres([1.0]).interval(0.05) == (-math.inf, math.inf), "one node says nothing of others"
-    assert NodeCentres([1, 2, math.inf]).interval(0.05) == (-math.inf, math.inf)
+    assert sample_of_nodes([1.0]).interval(0.05) == (-math.inf, math.inf), "one node says nothing of others"
+    assert sample_of_nodes([1, 2, math.inf]).interval(0.05) == (-math.inf, math.inf)
 
 
 def test_eight_nodes_have_the_exact_interval() -> None:
-    found = NodeCentres([3, 1, 2, 8, 5, 4, 7, 6])
+    found = sample_of_nodes([3, 1, 2, 8, 5, 4, 7, 6])
     assert found.interval(0.0078125) == (1, 8) and found.interval(0.0078) == (-math.inf, math.inf)
     assert found.centre() == 4.5
 
@@ -328,7 +329,7 @@ def test_one_node_says_nothing_about_nodes_like_it() -> None:
     found = analysed(study, records_of(study, 24, [0.05]), NAMES[:1])
     (cell, _) = found.cells
     assert (cell.low, cell.high) == (-1.0, math.inf) and cell.verdict is Verdict.NONE
-    assert cell.reason.startswith("one node says nothing about other nodes")
+    assert cell.reason.startswith("one node gives no information about other nodes")
     assert cell.nodes is not None
     assert cell.nodes.estimates[Estimand.THESE].verdict is Verdict.SLOWER
 

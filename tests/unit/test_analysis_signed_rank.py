@@ -55,8 +55,10 @@ def test_counting_equals_listing(kind: str, n: int) -> None:
         assert walsh.lower(rank) == pytest.approx(listed[rank - 1], rel=0, abs=exact)
     for theta in (0.0, 0.05, -0.3, 1e9, -1e9):
         # Within the grid of 2^-53 of the largest value, ties count as equal.
-        assert np.sum(listed <= theta - exact) <= walsh.at_most(theta) <= np.sum(listed <= theta + exact)
-        assert np.sum(listed < theta - exact) <= walsh.below(theta) <= np.sum(listed < theta + exact)
+        assert (
+            np.sum(listed <= theta - exact) <= walsh.number_at_most(theta) <= np.sum(listed <= theta + exact)
+        )
+        assert np.sum(listed < theta - exact) <= walsh.number_below(theta) <= np.sum(listed < theta + exact)
 
 
 @given(d=st.lists(VALUES, min_size=LIST_UP_TO + 1, max_size=LIST_UP_TO + 20).map(np.array), data=st.data())

@@ -220,6 +220,19 @@ def test_start_has_quantiles_and_others_have_none() -> None:
     assert cell(a, "box/one", "native/one").quantiles is None
 
 
+def test_starts_that_failed_count_as_longer_than_all_others() -> None:
+    records = simulated(30, {})
+    lost = {"box/one": 3, "native/one": 5}
+    for arm, count in lost.items():
+        for r in [r for r in records if r.arm == arm and not r.aa and r.block > 30 - count]:
+            records[records.index(r)] = replace(r, status=Status.FAILED, reason="no answer for 60 s", rows=())
+    start = cell(analyse(STUDY, make_plan(STUDY, blocks=30), records), "box/one", "native/one", "start")
+    found = start.quantiles
+    assert found is not None and (found.n, len(found.values), len(found.baseline_values)) == (30, 27, 25)
+    assert found.p50 is not None and found.p50.centre == sorted(found.values)[14]
+    assert found.p90 is None, "three of thirty may have taken any time"
+
+
 def test_without_detail_the_verdicts_are_the_same() -> None:
     planted: Planted = {"box/one": (0.1, 0.0), "box/two": (0.02, 0.0)}
     full, short = run(20, planted), run(20, planted, detail=False)
@@ -595,6 +608,12 @@ def test_one_boot_each_is_shown_and_never_a_verdict() -> None:
     assert "no verdict, which needs at least 4 on each side" in c.reason
     with pytest.raises(ValueError):
         compare_boots([], [1.0], Better.LOWER, 0.05)
+
+
+def test_one_boot_against_many_is_no_verdict_either() -> None:
+    """One boot against 39 attains 5 % by ranks, and says nothing about the spread of its state."""
+    shift = compare_boots([0.0], [0.5 + n / 1000 for n in range(39)], Better.LOWER, 0.05)
+    assert (shift.low, shift.high) == (-math.inf, math.inf) and shift.centre == pytest.approx(0.519)
 
 
 def test_a_slowdown_of_bare_metal_is_no_cost_of_the_others() -> None:

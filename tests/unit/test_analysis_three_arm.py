@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.unit.small_study import RATE, small_study
 
-from nearmetal.analysis import analyse, cells
-from nearmetal.analysis.cells import Statistic
+from nearmetal.analysis import analyse
 from nearmetal.analysis.fold.comparisons import brackets, fold, pair
 from nearmetal.analysis.fold.pieces import fold_request
+from nearmetal.analysis.intervals import three_arm
 from nearmetal.analysis.intervals.looks import look_and_carry
 from nearmetal.analysis.intervals.signed_rank import (
     EXACT_UP_TO,
@@ -193,7 +193,7 @@ def test_no_second_baseline_run_no_brackets() -> None:
 def test_the_statistic_is_a_constant_of_the_code(monkeypatch: pytest.MonkeyPatch, overhead: float) -> None:
     told = records(overhead)
     (by_signs,) = analyse(STUDY, PLAN, told).cells
-    monkeypatch.setattr(cells, "STATISTIC", Statistic.THREE_ARM)
+    monkeypatch.setattr(three_arm, "USED", True)
     analysis = analyse(STUDY, PLAN, told)
     (cell,) = analysis.cells
     expected = Verdict.SLOWER if overhead else Verdict.EQUIVALENT

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearmetal.analysis import analyse
-from nearmetal.analysis.companions import discoveries, evidence
+from nearmetal.analysis.companions import evidence
 from nearmetal.analysis.intervals.sign import log_e_value
 from nearmetal.model.result import Cell
 from nearmetal.model.study import Better, Design, Environment, KernelWorkload, Placement, Study
@@ -62,4 +62,3 @@ def test_a_difference_is_discovered_and_none_is_not() -> None:
     found = cells(Spread(instance=0.02, run=0.01))
     assert found["slow"].discovered is True and found["same"].discovered is False
     assert (found["slow"].e or 0) > 1 / 0.05
-    assert discoveries((), 0.05) == ()

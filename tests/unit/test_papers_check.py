@@ -356,10 +356,10 @@ u = 6
 
 @pytest.mark.parametrize("text", [*map(text_of, PAPERS), ODD], ids=[*PAPERS, "odd"])
 def test_every_value_is_found_at_its_place(text: str) -> None:
-    values = Positions(text).values
+    positions = Positions(text)
     lines = text.split("\n")
     for path, value in leaves(tomllib.loads(text, parse_float=Decimal)):
-        line, column = values[path]
+        line, column = positions.of(path)
         rest = lines[line - 1][column - 1 :]
         if isinstance(value, bool):
             assert rest.startswith(str(value).lower())

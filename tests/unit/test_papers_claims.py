@@ -156,7 +156,7 @@ def test_a_claim_on_several_workloads_is_one_on_each() -> None:
     assert (one.held, one.reason) == (FAILS, "holds for cg, ft; does not hold for is")
     assert answer(*slow[:2], own(-0.2, 0.1, "is")).reason == "holds for cg, ft; no verdict yet for is"
     part = answer(*slow[:2])
-    assert (part.held, part.reason) == (OPEN, "not measured: is")
+    assert (part.held, part.direction, part.reason) == (OPEN, OPEN, "not measured: is")
     assert answer(own(-0.2, -0.1)).held is FAILS, "one is enough"
     assert hold(asked, (), why="stopped").reason == "stopped"
 

@@ -8,6 +8,8 @@ from nearmetal.model.record import RankPlace, Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 from nearmetal.subjects.launches.copies import CopyOutput, rows_of_copies
 from nearmetal.subjects.launches.reports import instance_walls
+from nearmetal.subjects.program import merged_rounds
+from nearmetal.workloads.command import ResourceUse, parse, used_rows
 from nearmetal.workloads.protocol import RankReport
 
 TOOK = MetricSpec(name="took", unit="s", better=Better.LOWER, regex=r"took (\d+)")
@@ -65,3 +67,27 @@ def test_metric_fails_if_one_copy_fails() -> None:
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_every_instance_has_a_time(tasks: int) -> None:
     assert len(instance_walls(REPORTS, tasks)) == len(REPORTS) // tasks
+
+
+def test_rounds_of_a_program_keep_the_parts_that_every_round_has() -> None:
+    """Threads took more CPU time than wall time in the second round, so it has no parts."""
+    took = [
+        ResourceUse(wall=2.0, user=1.0, parts={"user": 1.0, "wait": 1.0}),
+        ResourceUse(wall=3.0, user=4.0, parts=None),
+        ResourceUse(wall=2.5, user=1.5, parts={"user": 1.5, "wait": 1.0}),
+    ]
+    every = [used_rows("w", used) for used in took]
+    wall, user = merged_rounds(every)
+    assert (wall.metric, wall.values, wall.parts) == ("wall", (2.0, 3.0, 2.5), {})
+    assert (user.metric, user.values) == ("user", (1.0, 4.0, 1.5))
+    (alike, _) = merged_rounds([every[0], every[2]])
+    assert alike.parts == {"user": (1.0, 1.5), "wait": (1.0, 1.0)}
+
+
+def test_a_metric_of_rounds_fails_if_one_round_fails() -> None:
+    workload = CommandWorkload(name="w", argv=("p",), metrics=(TOOK,))
+    every = [parse(workload, text, ResourceUse(wall=1.0)) for text in ("took 1", "lost", "took 3")]
+    rows = {r.metric: r for r in merged_rounds(every)}
+    assert rows["wall"].status is Status.OK and rows["wall"].values == (1.0, 1.0, 1.0)
+    assert rows["took"].status is Status.FAILED and rows["took"].values == (1.0, 3.0)
+    assert rows["took"].reason == every[1][-1].reason

@@ -181,11 +181,11 @@ def test_every_figure_of_the_summary_in_base_units() -> None:
         ("    0 tests completed and failed", "    1 tests completed and failed", "PTRANS: 5 tests passed, 1"),
         ("    0 tests skipped", "    2 tests skipped", "2 were skipped"),
         ("Access_ErrorsFraction=0\n", "Access_ErrorsFraction=0.02\n", "2 % of the table is wrong"),
-        ("Access_ErrorsFraction=0\n", "Access_ErrorsFraction=nan\n", "does not tell its errors"),
+        ("Access_ErrorsFraction=0\n", "Access_ErrorsFraction=nan\n", "does not report its errors"),
         ("MPIFFT_maxErr=1.29948e-15", "MPIFFT_maxErr=1e-12", "MPIFFT: an error of 1e-12"),
-        ("Solution Validates", "Failed Validation", "STREAM does not say"),
+        ("Solution Validates", "Failed Validation", "STREAM does not report"),
         ("Success=1", "Success=0", "does not report success"),
-        ("Begin of StarDGEMM", "Begin of DGEMM", "StarDGEMM does not tell"),
+        ("Begin of StarDGEMM", "Begin of DGEMM", "StarDGEMM does not report"),
     ],
 )
 def test_a_wrong_result_is_not_verified(old: str, new: str, words: str) -> None:

@@ -17,11 +17,12 @@ from .causes.attribution import attribute
 from .causes.counted import Each, with_causes
 from .causes.hypervisor import with_hypervisor
 from .causes.network_trouble import with_network
-from .cells import JudgedCell, Question, answer, uses_three_arms, with_discoveries, with_holm
+from .cells import JudgedCell, Question, answer, with_discoveries, with_holm
 from .fold.attempts import RunTimes
 from .fold.comparisons import Folded, fold
 from .fold.pieces import FoldRequest, fold_request
 from .fold.slices import RowName
+from .intervals import three_arm
 from .nodes.factor import Nodes, nodes_of_run
 from .nodes.sets import unlike_sets
 from .nodes.unlike import baseline_rows, left_out_nodes, unlike_nodes
@@ -42,7 +43,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
 
 def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
     """Return which values fold() has to keep for conclude()."""
-    return fold_request(study, detail=detail, three_arms=uses_three_arms())
+    return fold_request(study, detail=detail, three_arms=three_arm.USED)
 
 
 def conclude(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 import numpy as np
 
@@ -14,39 +12,21 @@ from ..model.plan import ExpectedLooks, Plan, Schedule
 from ..model.result import Cell, Interval, Quantiles, TimePart, Verdict
 from ..model.study import Arm, Design
 from .causes.attribution import measured_parts
-from .companions import discoveries, evidence, slice_spread, totals
-from .decision import Decision, decide
+from .companions import evidence, slice_spread, totals
+from .decision import Criteria, Decision, decide
 from .fold.attempts import Side
 from .fold.comparisons import Folded, Paired, brackets, pair
 from .fold.counts import FloatArray
 from .fold.slices import RowName
+from .intervals import three_arm
 from .intervals.looks import carried_interval, own_schedule
 from .intervals.mean import anytime_mean
-from .intervals.multiplicity import holm, smallest_alpha
+from .intervals.multiplicity import e_bh, holm, smallest_alpha
 from .intervals.quantiles import median_interval, quantiles
 from .intervals.sign import sign_interval
 from .nodes.factor import Nodes, carried_over_nodes, sample_at
-from .nodes.findings import Criteria, qualified, share_of, with_estimates
-from .verdict import disagreement, smallest_material
-
-
-class Statistic(Enum):
-    """The statistic behind the primary interval.
-
-    SIGNED_RANK: signed ranks of d, which compares the environment with the first run of its baseline.
-    THREE_ARM: the three-arm test, which also uses the second run of the first baseline.
-    """
-
-    SIGNED_RANK = auto()
-    THREE_ARM = auto()
-
-
-STATISTIC = Statistic.SIGNED_RANK
-"""The statistic of all studies, chosen by simulation and by recorded runs. The figures are in docs/method.md
-and in tests/statistical/test_three_arm.py.
-
-Three cases always use the signed ranks: the baseline against itself, cells whose baseline has no second run,
-and Holm's column."""
+from .nodes.findings import qualified, with_estimates
+from .verdict import disagreement, share_of, smallest_material
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,34 +96,31 @@ def answer(
     paired = pair(folded, env, base, question.row)
     if paired is None:
         return None
-    alpha, margin = question.alpha, design.margin
-    schedule = own_schedule(plan.schedule, paired.left_out)
-    arms = brackets(paired) if _has_three_arms(question) and nodes is None else None
-    if question.aa and nodes is not None:
-        nodes = nodes.of(Estimand.THESE)
-    decision = decide(
-        paired, schedule, alpha=alpha, margin=margin, min_blocks=design.min_blocks, brackets=arms, nodes=nodes
-    )
-    if question.aa:
-        decision = _corrected(decision, question, paired, schedule, design, nodes)
-    found = None
+    schedule, alpha = own_schedule(plan.schedule, paired.left_out), question.alpha
     criteria = Criteria(
         schedule=schedule,
         alpha=alpha,
         node_alpha=1 - design.confidence,
-        margin=margin,
+        margin=design.margin,
         min_blocks=design.min_blocks,
     )
+    arms = brackets(paired) if three_arm.USED and not question.aa and nodes is None else None
+    if question.aa and nodes is not None:
+        nodes = nodes.of(Estimand.THESE)
+    decision = decide(paired, criteria, brackets=arms, nodes=nodes)
+    if question.aa:
+        decision = _corrected(decision, question, paired, criteria, nodes)
+    found = None
     if nodes is not None and not question.aa:
         decision, found = qualified(decision, paired, nodes, criteria)
-    cell = _plain(question, folded, margin, paired, decision, block_seconds=block_seconds, ended=ended)
+    cell = _plain(question, folded, design.margin, paired, decision, block_seconds=block_seconds, ended=ended)
     cell = replace(cell, nodes=found)
     if not detail:
         return JudgedCell(cell=cell, schedule=schedule, p=None, parts=None)
     parts = measured_parts(paired, schedule=schedule, alpha=alpha)
     difference = _difference(paired, schedule, alpha, nodes)
     sign = sign_interval(paired.judged, alpha)
-    other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=margin)
+    other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=cell.margin)
     cell = replace(
         cell,
         baseline_value=median_interval(paired.base_values, design.confidence),
@@ -152,7 +129,7 @@ def answer(
         reason=f"{cell.reason}; {other}" if other else cell.reason,
         sign=sign,
         mean=_mean(paired.d, alpha, schedule),
-        quantiles=_quantiles(question, folded, design) if question.quantiles else None,
+        quantiles=_quantiles(question, folded, paired, design) if question.quantiles else None,
         total=totals(paired, cell.better, design.confidence),
         spread=slice_spread(paired, block_seconds),
         e=min(evidence(paired.d), evidence(paired.judged)),
@@ -164,15 +141,6 @@ def answer(
     return JudgedCell(cell=cell, schedule=schedule, p=p, parts=parts)
 
 
-def uses_three_arms() -> bool:
-    """Return whether fold() has to keep the values that the three-arm test needs."""
-    return STATISTIC is Statistic.THREE_ARM
-
-
-def _has_three_arms(question: Question) -> bool:
-    return uses_three_arms() and not question.aa
-
-
 def _difference(paired: Paired, schedule: Schedule, alpha: float, nodes: Nodes | None) -> Interval:
     """Return the paired difference in base units with its carried interval."""
     x, numbers = paired.both.difference, paired.blocks.tolist()
@@ -182,12 +150,7 @@ def _difference(paired: Paired, schedule: Schedule, alpha: float, nodes: Nodes |
 
 
 def _corrected(
-    decision: Decision,
-    question: Question,
-    paired: Paired,
-    schedule: Schedule,
-    design: Design,
-    nodes: Nodes | None,
+    decision: Decision, question: Question, paired: Paired, criteria: Criteria, nodes: Nodes | None
 ) -> Decision:
     """Correct the decision of an A/A comparison for the number of A/A comparisons.
 
@@ -196,14 +159,7 @@ def _corrected(
     """
     if decision.verdict in (Verdict.NONE, Verdict.EQUIVALENT) or question.aa_cells < 2:
         return decision
-    strict = decide(
-        paired,
-        schedule,
-        alpha=question.alpha / question.aa_cells,
-        margin=design.margin,
-        min_blocks=design.min_blocks,
-        nodes=nodes,
-    )
+    strict = decide(paired, replace(criteria, alpha=criteria.alpha / question.aa_cells), nodes=nodes)
     if strict.verdict is decision.verdict:
         return replace(decision, block=strict.block)
     why = (
@@ -270,8 +226,8 @@ def _plain(
         failed=len(paired.failed),
         failed_blocks=tuple(sorted(paired.env_failed)),
         baseline_failed_blocks=tuple(sorted(paired.base_failed)),
-        baseline_value=_open(float(np.median(paired.base_values))),
-        value=_open(float(np.median(paired.env_values))),
+        baseline_value=Interval.unbounded(float(np.median(paired.base_values))),
+        value=Interval.unbounded(float(np.median(paired.env_values))),
         overhead=share_of(carried.centre),
         low=share_of(carried.low),
         high=share_of(carried.high),
@@ -285,9 +241,9 @@ def _plain(
         smallest_material=smallest_material(carried.low, carried.high, margin),
         blocks_needed=needed,
         seconds_needed=needed * block_seconds if needed is not None and block_seconds > 0 else None,
-        difference=_open(float(np.median(paired.env_values - paired.base_values))),
-        sign=_open(float(np.median(paired.d))),
-        mean=_open(float(np.mean(paired.d))),
+        difference=Interval.unbounded(float(np.median(paired.env_values - paired.base_values))),
+        sign=Interval.unbounded(float(np.median(paired.d))),
+        mean=Interval.unbounded(float(np.mean(paired.d))),
         p_holm=None,
         looks=carried.looks,
         blocks=tuple(paired.blocks.tolist()),
@@ -315,21 +271,18 @@ def with_holm(cells: tuple[Cell, ...], p: Mapping[str, float | None]) -> tuple[C
 
 def with_discoveries(cells: tuple[Cell, ...], alpha: float) -> tuple[Cell, ...]:
     """Mark the cells that e-BH counts as differences, among all cells of the study."""
-    differs = discoveries([c.e or 0.0 for c in cells], alpha)
+    differs = e_bh([c.e or 0.0 for c in cells], alpha)
     return tuple(replace(c, discovered=yes) for c, yes in zip(cells, differs, strict=True))
 
 
-def _quantiles(question: Question, folded: Folded, design: Design) -> Quantiles:
-    """Return the quantiles of the arm and of its baseline."""
+def _quantiles(question: Question, folded: Folded, paired: Paired, design: Design) -> Quantiles:
+    """Return the quantiles of the arm. Of a failed trial it is known only that it took longer than any other
+    (right-censored): without these trials, the quantiles of starts that hang would be too short."""
     env, base = (folded.measured[side, question.row].drawn for side in question.sides)
-    return quantiles(env, base, design.confidence)
+    return quantiles(env, base, design.confidence, failed=len(paired.env_failed))
 
 
 def _mean(d: FloatArray, alpha: float, schedule: Schedule) -> Interval:
     if isinstance(schedule, ExpectedLooks):
         return anytime_mean(d, alpha=alpha, expected=schedule.expected)
     return anytime_mean(d, alpha=alpha)
-
-
-def _open(centre: float) -> Interval:
-    return Interval(centre=centre, low=-math.inf, high=math.inf)

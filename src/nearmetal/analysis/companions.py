@@ -4,7 +4,6 @@ spread within and between blocks, and the evidence against "no difference at all
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from ..model.study import Better
 from .fold.comparisons import Paired
 from .fold.counts import FloatArray
 from .intervals.fieller import fieller
-from .intervals.multiplicity import e_bh
 from .intervals.sign import log_e_value
 from .intervals.variance_components import components_of_moments
 
@@ -70,9 +68,3 @@ def evidence(d: FloatArray) -> float:
     nearest = min(max(n // 2, below), at_most)
     log_e = log_e_value(n, nearest)
     return math.exp(log_e) if log_e < 700 else math.inf
-
-
-def discoveries(e: Sequence[float], alpha: float) -> tuple[bool, ...]:
-    """Return which comparisons differ from 0 by e-BH: at most a share alpha of them is expected to be
-    wrong."""
-    return e_bh(e, alpha) if e else ()

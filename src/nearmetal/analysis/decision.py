@@ -39,25 +39,37 @@ class Decision:
     least: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Criteria:
+    """How the blocks of a comparison are judged.
+
+    schedule: when they are looked at.
+    alpha: error probability of the comparison.
+    node_alpha: error probability of the finding that its nodes disagree.
+    margin: largest overhead that is not material.
+    min_blocks: least number of blocks for a verdict, as the study requests it.
+    """
+
+    schedule: Schedule
+    alpha: float
+    node_alpha: float
+    margin: float
+    min_blocks: int
+
+
 def decide(
-    paired: Paired,
-    schedule: Schedule,
-    *,
-    alpha: float,
-    margin: float,
-    min_blocks: int,
-    brackets: Brackets | None = None,
-    nodes: Nodes | None = None,
+    paired: Paired, criteria: Criteria, *, brackets: Brackets | None = None, nodes: Nodes | None = None
 ) -> Decision:
-    """Judge the blocks of a comparison at level alpha.
+    """Judge the blocks of a comparison.
 
     brackets: the brackets of its judged blocks, for the three-arm interval; None for the signed ranks. They
         are not used with several nodes.
     nodes: the nodes of the blocks, if there is more than one.
     """
     numbers = paired.judged_blocks.tolist()
-    carried = _carried(paired.judged, numbers, schedule, alpha=alpha, brackets=brackets, nodes=nodes)
-    least, n = least_blocks(schedule, min_blocks), len(numbers)
+    margin = criteria.margin
+    carried = _carried(paired.judged, numbers, criteria, brackets, nodes)
+    least, n = least_blocks(criteria.schedule, criteria.min_blocks), len(numbers)
     own = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=least)
     needed = None
     if not paired.failed:
@@ -72,7 +84,7 @@ def decide(
             least=least,
         )
     finite = None if brackets is None else brackets.of(np.isfinite(paired.judged))
-    without = _carried(paired.d, paired.blocks.tolist(), schedule, alpha=alpha, brackets=finite, nodes=nodes)
+    without = _carried(paired.d, paired.blocks.tolist(), criteria, finite, nodes)
     history = _History(paired, carried.looks, without.looks)
     failures = history.failures(history.blocks[-1])
     verdict = judge_failures(own, failures, n=n, margin=margin, least=least)
@@ -98,12 +110,11 @@ def decide(
 def _carried(
     d: FloatArray,
     numbers: Sequence[int],
-    schedule: Schedule,
-    *,
-    alpha: float,
+    criteria: Criteria,
     brackets: Brackets | None,
     nodes: Nodes | None,
 ) -> Carried:
+    schedule, alpha = criteria.schedule, criteria.alpha
     if nodes is not None:
         return carried_over_nodes(d, numbers, nodes, schedule=schedule, alpha=alpha)
     return look_and_carry(d, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets)

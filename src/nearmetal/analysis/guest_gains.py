@@ -1,4 +1,4 @@
-"""Asks of a guest that beats bare metal, or a bound of it, whether its clock explains that. No I/O.
+"""Checks whether the clock of a guest explains why the guest beats bare metal, or an upper bound. No I/O.
 
 A guest measures its programs by its own clock. If this clock is slow, every time is too short and every rate
 too high.
@@ -15,7 +15,7 @@ from .instances import InstanceFigures
 
 
 class ClockAnswer(StrEnum):
-    """What the clock of a guest says about a gain.
+    """Whether the clock of a guest explains a gain.
 
     EXPLAINS: it is slow by as much as the guest is faster.
     UNSURE: it may be slow by as much; its rate is not known well enough.

@@ -1,5 +1,5 @@
-"""Combines the resource use of several instances into figures of their node, without I/O. docs/method.md
-names the study whose formulas these are."""
+"""Combines the CPU time and memory of several instances into figures of their node, without I/O.
+docs/method.md names the study whose formulas these are."""
 
 from __future__ import annotations
 
@@ -105,47 +105,3 @@ def mean_memory(guests: Sequence[GuestMemory]) -> GuestMemory:
         active=math.fsum(g.active for g in guests) / n,
         swap=math.fsum(g.swap for g in guests) / n,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Both:
-    """Sum and mean over guests of a rate that each guest counts for itself (blocks, interrupts, context
-    switches).
-
-    sum: sum over the guests of the node, per second; the paper gives the sum of blocks.
-    mean: mean of one guest, per second; the paper gives the mean of the other quantities.
-    """
-
-    sum: float
-    mean: float
-
-
-def combined(rates: Sequence[float]) -> Both:
-    """Return the sum and the mean of the rates of the guests. Raises ValueError if there is no rate."""
-    if not rates:
-        raise ValueError("no guest")
-    total = math.fsum(rates)
-    return Both(sum=total, mean=total / len(rates))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accounting:
-    """CPU time of a guest as counted by its own kernel and by the host, in seconds.
-
-    guest: time that the guest's kernel counts as busy.
-    host: time that the vCPU threads of the guest ran.
-    delay: time that these threads waited for a CPU; None if unknown. A guest without a paravirtual clock does
-        not see it as steal.
-    steal: steal time counted by the guest; None if unknown.
-    """
-
-    guest: float
-    host: float
-    delay: float | None
-    steal: float | None
-
-    @property
-    def ratio(self) -> float:
-        """Return the CPU time counted by the guest divided by that counted by the host; nan if the host
-        counted none."""
-        return self.guest / self.host if self.host > 0 else math.nan

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from ..model.record import TrialRecord
 from ..model.scope import GUEST, INSTANCE, Scope
 from ..model.study import Arm
-from .guests import Accounting, GuestCpu, GuestMemory, combined, mean_memory, node_cpu
+from .guests import GuestCpu, GuestMemory, mean_memory, node_cpu
 
 Counters = Mapping[str, float | None]
 
@@ -128,19 +128,17 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
     each = arm.placement.instances
     nodes = [range(n, n + each) for n in range(0, len(own), each)]
     memory = [m for c in guests if (m := memory_of(c)) is not None]
-    accounts = [_accounting(g, i) for g, i in zip(guests, groups, strict=False)]
     rates = [rates_of(c) for c in own]
-    known = [name for name in RATES if all(name in r for r in rates)]
-    both = {name: combined([r[name] for r in rates]) for name in known}
+    known = {name: [r[name] for r in rates] for name in RATES if all(name in r for r in rates)}
     whole = mean_memory(memory) if memory and len(memory) == len(guests) else None
     return _Trial(
         instances=[s for s in shares if s],
         node=_medians([_node([shares[i] for i in node if i < len(own)], arm) for node in nodes]),
         memory={"committed": whole.committed, **whole.shares()} if whole is not None else {},
-        rates={name: b.sum / len(nodes) for name, b in both.items()},
-        mean_rates={name: b.mean for name, b in both.items()},
-        run_delay=_mean([_delay(a) for a in accounts]),
-        accounting=_mean([a.ratio if a is not None and a.host > 0 else None for a in accounts]),
+        rates={name: sum(each) / len(nodes) for name, each in known.items()},
+        mean_rates={name: fmean(each) for name, each in known.items()},
+        run_delay=_mean([_delay(c) for c in groups]),
+        accounting=_mean([_accounting(g, c) for g, c in zip(guests, groups, strict=False)]),
         clocks={
             name: max(values, key=abs)
             for name in ("clock_ahead", "clock_error", "clock_drift")
@@ -231,18 +229,17 @@ def rates_of(c: Counters) -> dict[str, float]:
     }
 
 
-def _accounting(guest: Counters, machine: Counters) -> Accounting | None:
-    busy, host = guest.get("busy"), machine.get("vcpu")
-    if busy is None or host is None:
-        return None
-    return Accounting(guest=busy, host=host, delay=machine.get("vcpu_delay"), steal=guest.get("steal"))
+def _accounting(guest: Counters, machine: Counters) -> float | None:
+    """Return the time that a guest's kernel counts as busy as a multiple of the time that its vCPUs ran."""
+    busy, ran = guest.get("busy"), machine.get("vcpu")
+    return busy / ran if busy is not None and ran else None
 
 
-def _delay(a: Accounting | None) -> float | None:
-    """Return the time that the vCPUs waited for a CPU as a share of the time that they ran or waited."""
-    if a is None or a.delay is None or a.host + a.delay <= 0:
-        return None
-    return a.delay / (a.host + a.delay)
+def _delay(machine: Counters) -> float | None:
+    """Return the time that the vCPUs waited for a CPU as a share of the time that they ran or waited. A guest
+    without a paravirtual clock does not see this time as steal."""
+    ran, waited = machine.get("vcpu"), machine.get("vcpu_delay")
+    return waited / (ran + waited) if ran is not None and waited is not None and ran + waited > 0 else None
 
 
 def _sum(c: Counters, *names: str) -> float | None:

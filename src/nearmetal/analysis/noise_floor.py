@@ -7,13 +7,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..model.result import DIFFERENT, Cell, NoiseFloor, Verdict, deciding_cells
 from ..model.study import Study
-from .fold.counts import Counts, joined
-
-FloatArray = NDArray[np.float64]
+from .fold.counts import Counts, FloatArray, joined
 
 CLEAR_TREND = 3.0
 """Number of standard errors of Kendall's tau above which a drift is reported."""

@@ -12,13 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-import numpy as np
-
 from ..model.result import Analysis, Cell, Interval, Verdict
 from ..model.study import Better
-from .intervals.mean import welch
-from .intervals.rank_sum import attained, least_size, rank_sum
-from .verdict import judge
+from .intervals.mean import Sample, welch
+from .intervals.rank_sum import least_size, rank_sum
+from .verdict import judge, share_of
 
 
 class StateQuantity(StrEnum):
@@ -105,14 +103,17 @@ def compare_boots(before: Sequence[float], after: Sequence[float], better: Bette
     before, after: mean natural logarithms, one number per boot.
     level: error probability of the interval.
 
-    The ends are infinite if there are too few boots for the level. Raises ValueError if a side has no boot.
+    The ends are infinite if there are too few boots for the level, and always if a side has a single boot,
+    because its spread is not known. Raises ValueError if a side has no boot.
     """
     sign = 1 if better is Better.LOWER else -1
     old, new = ([sign * x for x in side] for side in (before, after))
     exact = rank_sum(old, new, level)
     if math.isinf(exact.low):
         return exact
-    mean = welch(np.asarray(new), np.asarray(old), 1 - level).interval
+    if min(len(old), len(new)) < 2:
+        return Interval.unbounded(exact.centre)
+    mean = welch(Sample.of(old), Sample.of(new), 1 - level).interval
     return replace(exact, low=min(exact.low, mean.low), high=max(exact.high, mean.high))
 
 
@@ -238,14 +239,14 @@ def _cell(
         after=math.expm1(means[1]) if cost else math.exp(means[1]),
         overhead=math.expm1(theta.centre),
         low=math.expm1(theta.low),
-        high=math.expm1(theta.high) if theta.high < 709 else math.inf,
+        high=share_of(theta.high),
         margin=margin,
         confidence=confidence,
         family=family,
         deciding=deciding,
         verdict=verdict,
         alone=alone,
-        reason=_reason(len(left), len(right), alone, alpha, family, chance=chance),
+        reason=_reason(theta, len(left), len(right), alone, alpha, family, chance=chance),
         guest=next((m.guest for m in (*after, *before) if m.guest), ""),
     )
 
@@ -303,11 +304,13 @@ def _key(cell: Cell, arm: str, baseline: str, quantity: StateQuantity) -> _Key:
     )
 
 
-def _reason(before: int, after: int, alone: Verdict, alpha: float, family: int, *, chance: bool) -> str:
+def _reason(
+    theta: Interval, before: int, after: int, alone: Verdict, alpha: float, family: int, *, chance: bool
+) -> str:
     boots = f"{before} against {after} boot{'s' if after != 1 else ''}"
     if alpha == 0:
         return "a boot is on both sides: no verdict"
-    if attained(before, after, alpha) == 0:
+    if math.isinf(theta.low):
         return f"{boots}: no verdict, which needs at least {least_size(alpha)} on each side"
     if chance:
         return f"{boots}: {alone.value} by itself, but among {family} comparisons that may be chance"

@@ -34,6 +34,11 @@ def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) ->
     return Verdict.NONE
 
 
+def share_of(theta: float) -> float:
+    """Return the overhead exp(theta) - 1, or infinity on overflow."""
+    return math.expm1(theta) if theta < 709 else math.inf
+
+
 MOST_FAILED = 0.05
 """Largest share of failed blocks with which a comparison may still be called equivalent."""
 

@@ -28,10 +28,6 @@ Misfits = Iterator[tuple[KeyPath, str]]
 """The keys of an environment that the backend does not support, and what to write instead."""
 
 
-def _no_misfits(_environment: Environment, _given: Collection[KeyPath]) -> Misfits:
-    return iter(())
-
-
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What a backend can do.
@@ -65,7 +61,7 @@ class Capabilities:
     not_of_guest: Mapping[str, str] = field(default_factory=dict)
     steps: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
-    misfits: Callable[[Environment, Collection[KeyPath]], Misfits] = _no_misfits
+    misfits: Callable[[Environment, Collection[KeyPath]], Misfits] = lambda _environment, _given: iter(())
 
     @property
     def bare(self) -> bool:

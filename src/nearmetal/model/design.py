@@ -82,15 +82,13 @@ REHEARSED_SLICES = 4
 class Design:
     """How a study is measured and judged. Times are in seconds.
 
-    margin: a larger difference is material; a share of the time.
     target_width: half-width of the ln ratio at which the run stops.
-    primary: the metrics that a confirmatory study names in advance.
     """
 
     baselines: tuple[str, ...] = field(
         metadata=key(
             ListOf(NAME, least=1),
-            "several of them instead; the further ones are compared with environments of the same transport",
+            "several baselines instead; further ones are compared with environments of the same transport",
             ["native", "native-tcp"],
             optional=True,
         )
@@ -103,7 +101,11 @@ class Design:
         always=True,
     )
     confidence: float = key_or(
-        CONFIDENCE, quantity(Dimension.SHARE, 0.5, 0.9999), "of every interval", "95 %", always=True
+        CONFIDENCE,
+        quantity(Dimension.SHARE, 0.5, 0.9999),
+        "confidence of every interval",
+        "95 %",
+        always=True,
     )
     mode: Mode = key_or(
         Mode.SLICES,
@@ -125,7 +127,7 @@ class Design:
     )
     max_blocks: int = key_or(1000, COUNT, "stop after so many rounds", 200, always=True)
     max_time: float | None = key_or(
-        None, SECONDS, "stop after so much time; without end if omitted", "90 s", "1h30m"
+        None, SECONDS, "stop after this time; no limit if omitted", "90 s", "1h30m"
     )
     target_width: float | None = key_or(
         None,
@@ -141,7 +143,7 @@ class Design:
             optional=True,
         )
     )
-    warm_up: int = key_or(1, COUNT_OR_NONE, "runs thrown away at the start of each instance", 1, always=True)
+    warm_up: int = key_or(1, COUNT_OR_NONE, "runs discarded at the start of each instance", 1, always=True)
     runs: int = key_or(1, COUNT, "runs per instance, in mode plain", 1, always=True)
     slices: int | None = key_or(
         None,
@@ -161,15 +163,15 @@ class Design:
     profile: bool = key_or(
         False,
         TRUTH,
-        "have every MPI rank say where its time went and what it sent to whom",
+        "record for every MPI rank where its time went, and how much it sent to which rank",
         True,
         always=True,
     )
     perf_events: bool = key_or(
         True,
         TRUTH,
-        "have every rank count cycles, instructions, cache and TLB misses, where the kernel lets"
-        " those of every environment",
+        "count cycles, instructions, cache and TLB misses of every rank, if the kernel permits it in every"
+        " environment",
         False,
         always=True,
     )
@@ -183,7 +185,7 @@ class Design:
     instance_counters: bool = key_or(
         False,
         TRUTH,
-        "keep what every instance counts over the timed runs of programs, a guest by its own"
+        "record the counters of every instance over the timed runs of programs, those of a guest by its own"
         " kernel: CPU time by kind, memory, blocks, interrupts, context switches",
         True,
         always=True,
@@ -191,7 +193,7 @@ class Design:
     mpi: Mpi | None = key_or(
         None,
         one_of(Mpi),
-        "which MPI starts the ranks, the kernels compiled for it; the one that mpirun is if omitted",
+        "MPI that starts the ranks, and for which kernels are compiled; that of mpirun if omitted",
         "openmpi",
         "mpich",
     )

@@ -214,10 +214,10 @@ def whole(low: int, high: int) -> ValueType:
         text = scalar(value).strip()
         if not _WHOLE.fullmatch(text):
             raise ValueMistake(f'"{text[:40]}" is not a whole number')
-        number = int(text, 16) if text.startswith("0x") else int(text)
-        if not low <= number <= high:
-            raise ValueMistake(f"{number} is not between {low} and {high}")
-        return number
+        found = int(text, 16) if text.startswith("0x") else int(text)
+        if not low <= found <= high:
+            raise ValueMistake(f"{found} is not between {low} and {high}")
+        return found
 
     return ValueType(read, {"type": "integer", "minimum": low, "maximum": high})
 
@@ -231,14 +231,14 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
     def read(value: object) -> float:
         text = scalar(value)
         try:
-            number = parse_size(text) if dimension is Dimension.SIZE else parse(text, dimension)
+            found = parse_size(text) if dimension is Dimension.SIZE else parse(text, dimension)
         except UnitError as e:
             raise ValueMistake(str(e)) from e
-        inside = low < number < high if open_ends else low <= number <= high
+        inside = low < found < high if open_ends else low <= found <= high
         if not inside:
             limits = f"{exact(low, dimension)} and {exact(high, dimension)}"
             raise ValueMistake(f'"{text[:40]}" is not between {limits}')
-        return number
+        return found
 
     def write(value: float) -> str:
         return exact(value, dimension)
@@ -246,34 +246,27 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
     return ValueType(read, {"type": "string", "pattern": pattern(dimension)}, write, unit=True)
 
 
-def real(value: object) -> float:
-    """Read a number without a unit.
+def number(value: object, low: float = -math.inf, high: float = math.inf) -> float:
+    """Read a finite number without a unit between two limits.
 
     Raises ValueMistake.
     """
     text = scalar(value)
     try:
-        number = float(text)
+        found = float(text)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
+        found = math.nan
+    if not math.isfinite(found):
         raise ValueMistake(f'"{text[:40]}" is not a plain number, such as 0.5 or -1e-6')
-    return number
-
-
-def factor(value: object, low: float, high: float) -> float:
-    """Read a number without a unit between two limits.
-
-    Raises ValueMistake.
-    """
-    text = scalar(value)
-    try:
-        number = float(text)
-    except ValueError as e:
-        raise ValueMistake(f'"{text[:40]}" is not a plain number, such as 1e6') from e
-    if not low <= number <= high:
+    if not low <= found <= high:
         raise ValueMistake(f'"{text[:40]}" is not between {low:g} and {high:g}')
-    return number
+    return found
+
+
+def number_between(low: float, high: float) -> ValueType:
+    """Return the type of a key whose value is a number without a unit between two limits."""
+    schema = {"type": "number", "minimum": low, "maximum": high}
+    return ValueType(lambda value: number(value, low, high), schema, repr)
 
 
 def one_of(words: type[StrEnum]) -> ValueType:
@@ -319,7 +312,7 @@ TEXTS = ValueType(
 )
 NAME = matching(NAME_PATTERN, "a name: letters, digits, - and _, not starting with -", numbers=True)
 TRUTH = either("true", "false", {"type": "boolean"})
-REAL = ValueType(real, {"type": "number"}, repr)
+REAL = ValueType(number, {"type": "number"}, repr)
 SWITCH = either("on", "off", {"enum": ["on", "off"]})
 COUNT = whole(1, 100_000)
 COUNT_OR_NONE = whole(0, 100_000)

@@ -227,7 +227,7 @@ class Bound(StrEnum):
 class PaperClaim:
     """A statement of a paper that a measurement can support or contradict.
 
-    part: part of the study that asks it; '' if no study does.
+    part: part of the study that tests it; '' if no study does.
     workloads: every one of them is meant.
     metric: metric of the workload, if it is not the workload as a whole.
     low, high: range of the quantity as a fraction, widened by the rounding of the paper; None if only the
@@ -236,7 +236,7 @@ class PaperClaim:
     bound: AT_MOST and AT_LEAST leave one end of the range open.
     above: workloads that the claim says are affected less than `workloads`.
     printed: the number as text.
-    cannot: why no study of one run can ask it; '' if one can.
+    cannot: why no study of one run can test it; '' if one can.
     """
 
     what: str
@@ -368,5 +368,5 @@ class Published:
         return tuple(t for t in self.tables if t.part == part)
 
     def claims_of(self, part: str) -> tuple[PaperClaim, ...]:
-        """Return the claims that one part of a study asks."""
+        """Return the claims that one part of a study tests."""
         return tuple(c for c in self.claims if c.part == part)

@@ -3,6 +3,7 @@ theta."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,6 +43,11 @@ class Interval:
         contradict each other (low > high), the centre stays."""
         return cls(centre=min(max(centre, low), high) if low <= high else centre, low=low, high=high)
 
+    @classmethod
+    def unbounded(cls, centre: float) -> Interval:
+        """Return the interval of a centre about which nothing else is known."""
+        return cls(centre=centre, low=-math.inf, high=math.inf)
+
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
@@ -59,9 +65,10 @@ class Look:
 @dataclass(frozen=True, kw_only=True)
 class Quantiles:
     """Order-statistic intervals of one arm's values. One value of each block is used, drawn at random without
-    regard to the values. None = cannot be estimated from this number of blocks.
+    regard to the values. None = cannot be estimated from this number of blocks, or because of failed ones.
 
-    values, baseline_values: values of the arm and of its baseline, in the order of blocks.
+    n: number of blocks, including those in which the arm failed: they count as longer than all others.
+    values, baseline_values: values of the arm and of its baseline, in the order of blocks, without failures.
     """
 
     n: int
@@ -118,9 +125,9 @@ class Attribution:
     unexplained: overhead not covered by the causes; None if nothing was counted.
     """
 
-    parts: tuple[TimePart, ...]
-    residual: Interval | None
-    sentence: str
+    parts: tuple[TimePart, ...] = ()
+    residual: Interval | None = None
+    sentence: str = ""
     causes: tuple[TimePart, ...] = ()
     unexplained: Interval | None = None
     suggestion: Suggestion | None = None

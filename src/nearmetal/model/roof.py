@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+
+import msgspec
 
 from .record import JsonValue
 from .workloads.metric import Better
@@ -122,46 +125,13 @@ def best_of(roofs: Iterable[MeasuredRoof]) -> tuple[MeasuredRoof, ...]:
 
 def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
     """Return the bound in the form used in the provenance and in the cache."""
-    return {
-        "name": roof.name,
-        "ranks": roof.ranks,
-        "transport": roof.transport,
-        "value": roof.value,
-        "unit": roof.unit,
-        "better": roof.better.value,
-        "measured": roof.measured,
-        "how": roof.how,
-        "place": roof.place,
-        "rounds": roof.rounds,
-    }
+    return asdict(roof)
 
 
 def read_roofs(found: JsonValue) -> tuple[MeasuredRoof, ...]:
     """Return the upper bounds of a provenance; entries that are not valid are left out."""
     out: list[MeasuredRoof] = []
     for item in found if isinstance(found, list) else []:
-        roof = _read_roof(item) if isinstance(item, dict) else None
-        if roof is not None:
-            out.append(roof)
+        with suppress(msgspec.ValidationError):
+            out.append(msgspec.convert(item, MeasuredRoof))
     return tuple(out)
-
-
-def _read_roof(item: Mapping[str, JsonValue]) -> MeasuredRoof | None:
-    ranks, value, measured = item.get("ranks"), item.get("value"), item.get("measured")
-    better = item.get("better")
-    if not isinstance(value, int | float) or not isinstance(measured, int | float):
-        return None
-    if better not in (Better.HIGHER.value, Better.LOWER.value):
-        return None
-    return MeasuredRoof(
-        name=str(item.get("name", "")),
-        ranks=ranks if isinstance(ranks, int) else None,
-        transport=str(item.get("transport", "")),
-        value=float(value),
-        unit=str(item.get("unit", "")),
-        better=Better(str(better)),
-        measured=float(measured),
-        how=str(item.get("how", "")),
-        place=str(item.get("place", "")),
-        rounds=rounds if isinstance(rounds := item.get("rounds"), int) else 1,
-    )

@@ -91,7 +91,7 @@ def sweeps(study: Study) -> tuple[Sweep, ...]:
             name = workloads[0].name
         at = {w.name: tuple(numbers[k] for k in keys) for w, numbers in family}
         sweep = Sweep(name=name, workloads=workloads, keys=keys, at=at)
-        # How moves went is told at each point, on a curve or not.
+        # Reports describe how moves went at each point, even without a curve.
         if keys and (sweep.curved or workloads[0].event):
             found.append(sweep)
     return tuple(found)

@@ -32,7 +32,7 @@ def mistakes_of(table: s.TableSection, shown: s.ShownTable) -> Iterator[tuple[tu
                 yield (key,), f'no such name: "{name}"{did_you_mean(name, known)}'
     for row in table.rows:
         if row not in shown.metrics:
-            yield ("metrics",), f'"metrics" does not say what metric "{row}" is'
+            yield ("metrics",), f'"metrics" names no metric for the row "{row}"'
     for name, fact in shown.facts.items():
         if len(fact.printed) != len(table.columns):
             words = f"{len(fact.printed)} texts for {len(table.columns)} columns"

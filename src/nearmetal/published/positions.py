@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..errors import Mark
 from ..study_file.problems import Path
@@ -30,11 +30,6 @@ class Positions:
         self._values: dict[Path, int] = {}
         self._lengths: dict[Path, int] = {}
         self._read()
-
-    @property
-    def values(self) -> Mapping[Path, Mark]:
-        """The position of every value, by path."""
-        return {path: self._mark(at) for path, at in self._values.items()}
 
     def of(self, path: Sequence[str | int], *, key: bool = False) -> Mark:
         """Return the position of the value at a path, or that of the nearest value around it.

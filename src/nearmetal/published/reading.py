@@ -21,7 +21,6 @@ from ..model.published import (
     PaperClaim,
     PaperMethod,
     PrintedNumber,
-    PrintedTable,
     Published,
     PublishedFigure,
     Quantity,
@@ -108,7 +107,7 @@ class _Reader:
         self.mistakes: list[tuple[Path, str]] = []
 
     def published(self) -> Published:
-        """Return what the file says. It is meaningless if there are mistakes."""
+        """Return the contents of the file. The result is meaningless if there are mistakes."""
         top = self.top
         figures: list[PublishedFigure] = []
         for at, table in enumerate(top.table):
@@ -130,7 +129,11 @@ class _Reader:
         return Published(
             paper=paper,
             figures=(*figures, *_shown_claims(claims)),
-            tables=tuple(t for section in top.table if (t := _laid_out(section)) is not None),
+            tables=tuple(
+                t
+                for section in top.table
+                if (t := printed_table(section, partial(_unit, section))) is not None
+            ),
             numbers=self.numbers,
             derivations=tuple(d for d in derivations if d is not None),
             significances=tuple(significances),
@@ -149,7 +152,9 @@ class _Reader:
         if table.shown is not None and table.shown.rows == "workload":
             for row in table.rows:
                 if row not in table.shown.ran:
-                    self.mistakes.append(((*path, "shown", "rows"), f'"ran" does not say what "{row}" ran'))
+                    self.mistakes.append(
+                        ((*path, "shown", "rows"), f'"ran" has no entry for the row "{row}"')
+                    )
         for name in table.units:
             if name not in names:
                 self.mistakes.append(
@@ -310,10 +315,6 @@ def _in_base(value: Decimal, unit: str) -> tuple[float, str]:
     return float(value * Decimal(factor)), base
 
 
-def _laid_out(table: s.TableSection) -> PrintedTable | None:
-    return printed_table(table, lambda row, column: _unit(table, row, column))
-
-
 SHARE_OF = "share of "
 """Beginning of the names of columns with shares of the time, which end with the name of a phase."""
 
@@ -369,7 +370,7 @@ def _shown_number(entry: s.NumberSection) -> Iterator[PublishedFigure]:
 
 
 def _shown_claims(claims: Sequence[PaperClaim]) -> Iterator[PublishedFigure]:
-    """Yield the number of each claim that a part of a study asks."""
+    """Yield the number of each claim that a part of a study tests."""
     for claim in claims:
         if claim.part and claim.printed:
             low, _, high = claim.printed.removesuffix(" %").partition(" to ")

@@ -277,7 +277,7 @@ class ClaimSection(PaperFileSection):
     quantity: Literal[Quantity.OVERHEAD, Quantity.LOSS, Quantity.GAIN] = Quantity.OVERHEAD
     number: str = Field(default="", description="name of the number that the claim gives, in percent")
     bound: Bound = Bound.ABOUT
-    part: str = Field(default="", description="part of a study that asks it")
+    part: str = Field(default="", description="part of a study that tests it")
     workloads: tuple[Text, ...] = Field(
         default=(), description="kernels or applications, or single workloads of the part by their names"
     )
@@ -287,7 +287,7 @@ class ClaimSection(PaperFileSection):
     baseline: str = ""
     above: tuple[Text, ...] = Field(default=(), description="workloads that are affected less")
     differs: str = ""
-    cannot: str = Field(default="", description="why no study of one run can ask it")
+    cannot: str = Field(default="", description="why no study of one run can test it")
     conditions: ConditionsSection = Field(default_factory=ConditionsSection)
 
 

@@ -6,10 +6,9 @@ The package is cheap to import: pydantic and ruamel are imported only when a fil
 
 from .catalog import COMMAND, Catalog
 from .dump import SCHEMA_LINE, dump_study
-from .explain import explain
+from .explain import explain, template
 from .load import load_study, load_text
 from .schema import SCHEMA_NAME, json_schema
-from .template import template
 
 __all__ = [
     "COMMAND",

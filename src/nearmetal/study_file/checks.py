@@ -40,7 +40,7 @@ def usable(section: Environment, place: Placement) -> bool:
     is reached by ssh has one instance (check_placement).
     """
     if place.real:
-        return _joins_machines(section) and runs_on_nodes(section)
+        return usable_on_machines(section)
     if place.nodes > 1:
         bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
         return bare or section.attachment.across_nodes(section.network.mode)
@@ -65,16 +65,13 @@ BETWEEN_MACHINES = (
 NETWORK_OF_MACHINES = ("subnet", "mtu", "rto_min", "congestion_control")
 
 
-def _joins_machines(section: Environment) -> bool:
-    """Return whether instances on several machines reach each other by the attachment of an environment."""
-    return section.attachment is Attachment.HOST or section.attachment in BETWEEN_MACHINES
-
-
-def runs_on_nodes(section: Environment) -> bool:
-    """Return whether instances of an environment can be started on a machine that is reached by ssh."""
+def usable_on_machines(section: Environment) -> bool:
+    """Return whether instances of an environment can be started on machines that are reached by ssh, and can
+    reach each other there by its attachment."""
     can = capabilities_of(section.backend)
-    able = can is None or can.stands_inside or is_bare(section.backend)
-    return able and section.image == HOST and section.inside is None and section.guest is None
+    able = can is None or can.stands_inside or can.bare
+    joined = section.attachment in (Attachment.HOST, *BETWEEN_MACHINES)
+    return able and joined and section.image == HOST and section.inside is None and section.guest is None
 
 
 def check_real_nodes(
@@ -88,39 +85,37 @@ def check_real_nodes(
     if design.nodes is None:
         return
     if design.reach is Reach.SSH:
-        at: Path = ("design", "reach")
-        top.mistake(at, "the instances on machines are reached by an agent only")
+        top.mistake(("design", "reach"), "the instances on machines are reached by an agent only")
     if design.instance_counters:
-        at = ("design", "instance_counters")
-        top.mistake(at, "no counters are read on machines that are reached by ssh")
+        what = "no counters are read on machines that are reached by ssh"
+        top.mistake(("design", "instance_counters"), what)
     for key, found in top.each("placements"):
         if placements[key] is not None and "link" in found.entries:
             found.mistake(("link",), "machines have links of their own", key=True)
     for key, section in environments.items():
         if section is None:
             continue
-        at = ("environments", key)
-        if not runs_on_nodes(section) or not _joins_machines(section):
+        at: Path = ("environments", key)
+        what = ""
+        if not usable_on_machines(section):
             bare = " or ".join(backends_that(lambda c: c.stands_inside))
             what = (
-                f"on machines, an environment has image: host, and backend native with attachment: host, or "
+                f"has image: host, and backend native with attachment: host, or "
                 f"{bare} with attachment: host, {', '.join(BETWEEN_MACHINES)}"
             )
-            top.mistake(at, what, key=True)
         elif unknown := sorted(set(section.network.requested()) - set(NETWORK_OF_MACHINES)):
-            what = f"on machines, a network has {', '.join(NETWORK_OF_MACHINES)} only, not {unknown[0]}"
-            top.mistake((*at, "network"), what, key=True)
+            only = f"on machines, a network has {', '.join(NETWORK_OF_MACHINES)} only, not {unknown[0]}"
+            top.mistake((*at, "network"), only, key=True)
         elif section.beside is not None or section.storage is not None or section.movable:
-            what = "on machines, an environment has neither beside nor storage nor movable"
-            top.mistake(at, what, key=True)
+            what = "has neither beside nor storage nor movable"
         elif section.limits != Limits() or section.share:
-            what = "on machines, an environment has neither limits nor share"
-            top.mistake(at, what, key=True)
+            what = "has neither limits nor share"
+        if what:
+            top.mistake(at, f"on machines, an environment {what}", key=True)
     for key, workload in workloads.items():
         if workload is not None and (workload.event or workload.own_directory):
-            at = ("workloads", key)
             what = "on machines, only kernels, and programs without a directory of their own, are measured"
-            top.mistake(at, what, key=True)
+            top.mistake(("workloads", key), what, key=True)
 
 
 def reach_memory(section: Environment, place: Placement) -> bool:
@@ -254,7 +249,7 @@ def check_beside(section: Environment, found: Located, mode: Mode, catalog: Cata
 
 def _check_lodger(section: Companion, found: Located) -> None:
     """Check that a companion in an instance of the arm has no limits and CPUs, which are the instance's."""
-    for key, given in (("limits", section.limits != Limits()), ("cpus", bool(section.cpus))):
+    for key, given in (("limits", section.limits != Limits()), ("cpus", section.cpus)):
         if given:
             what = "without a backend of its own it runs in the environment's first instance; write backend"
             found.mistake(("beside", key), what, key=True)

@@ -54,10 +54,10 @@ def read_design(found: Located, seed: int | None) -> Design | None:
         found.mistake((), "no seed; write seed: 1, or let the command draw one")
     names = tuple(several) if several is not None else () if one is None else (one,)
     out: Design = made(section, baselines=names, seed=own if own is not None else seed or 0)
-    return out if out.nodes is None else replace(out, nodes=_anywhere(out.nodes))
+    return out if out.nodes is None else replace(out, nodes=_with_absolute_path(out.nodes))
 
 
-def _anywhere(nodes: RealNodes) -> RealNodes:
+def _with_absolute_path(nodes: RealNodes) -> RealNodes:
     """Return the machines of a study with the absolute path of their inventory, if that is a file. A run may
     be resumed from another directory."""
     file = FilePath(nodes.inventory)

@@ -13,11 +13,11 @@ from ..errors import UsageError
 from ..model.environments.environment import BackendSettings
 from ..model.keys import KeyKind, ListOf, Named, Pairs, ValueType, keys_of, usual
 from ..model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
-from .catalog import Catalog
+from .catalog import Catalog, ParamType
 from .problems import MAX_BYTES
 from .tree import MAX_TEXT
 from .workloads.entries import SUBJECT
-from .workloads.kernels import Known, write_number
+from .workloads.kernels import Known
 
 #: First line of every study file that is written, so that editors complete and check it.
 SCHEMA_LINE = "# yaml-language-server: $schema=./nearmetal.schema.json"
@@ -115,10 +115,14 @@ def _with_params(w: Workload, params: Mapping[str, str | int | float], known: Kn
 
 
 def _params(params: Mapping[str, str | int | float], known: Known) -> dict[str, str]:
-    return {
-        name: _text(value) if isinstance(value, str) else write_number(name, value, known)
-        for name, value in params.items()
-    }
+    """Return parameters as texts that read back as the same values with or without the catalogue."""
+    out = {}
+    for name, value in params.items():
+        if isinstance(value, str):
+            out[name] = _text(value)
+        else:
+            out[name] = ParamType.of(known[name][0]).write(value) if name in known else repr(value)
+    return out
 
 
 def _lines(tree: Tree, indent: str) -> list[str]:

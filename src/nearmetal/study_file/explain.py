@@ -1,10 +1,12 @@
-"""Describe all keys and units of a study file as text for people, from the sections and the unit tables."""
+"""Describe all keys and units of a study file as text for people, from the sections and the unit tables, and
+return the commented study file that `nearmetal init` writes."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ..model.series_file import SeriesFile
@@ -12,6 +14,7 @@ from ..model.study import Environment, Placement
 from ..units import EXAMPLES, Dimension, units_of
 from .catalog import Catalog, ParamType
 from .design import design_section
+from .dump import SCHEMA_LINE
 from .environments.backends import every_settings
 from .environments.images import image_section
 from .validate import inline, keys_of, required
@@ -37,20 +40,20 @@ def explain(catalog: Catalog | None = None) -> str:
         ("NAS benchmarks of your own", s.NpbWorkloadSection),
         ("an event of the instances", s.EventSection),
     )
+    below = {
+        "environments": ["    <name>", *_keys(s.section_of(Environment, every_settings()), "      ")],
+        "images": ["    <name>", *_keys(image_section(), "      ")],
+        "placements": ["    <name>", *_keys(s.section_of(Placement), "      ")],
+        "workloads": [
+            line
+            for words, model in workload_kinds
+            for line in (f"    <name>: {words}", *_keys(model, "      "))
+        ],
+        "design": _keys(design_section(), "    "),
+    }
     out = ["Keys"]
     for name, field in s.TopSection.model_fields.items():
-        out += _key(name, field, "  ", example=name in ("name", "question"))
-        if name == "environments":
-            out += ["    <name>", *_keys(s.section_of(Environment, every_settings()), "      ")]
-        elif name == "images":
-            out += ["    <name>", *_keys(image_section(), "      ")]
-        elif name == "placements":
-            out += ["    <name>", *_keys(s.section_of(Placement), "      ")]
-        elif name == "workloads":
-            for words, model in workload_kinds:
-                out += [f"    <name>: {words}", *_keys(model, "      ")]
-        elif name == "design":
-            out += _keys(design_section(), "    ")
+        out += [*_key(name, field, "  ", example=name not in below), *below.get(name, ())]
     out += ["", "Keys of a series file (series.yaml)", *_keys(s.section_of(SeriesFile), "  ")]
     out += ["", "Units"]
     for dimension in Dimension:
@@ -93,9 +96,9 @@ def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str
 
 def _known_words(field: FieldInfo) -> tuple[str, ...]:
     """Return all texts that a key accepts; empty if it is not a fixed set."""
-    from .fields import Taken
+    from .fields import KeyType
 
-    return next((m.kind.words for m in field.metadata if isinstance(m, Taken)), ())
+    return next((m.kind.words for m in field.metadata if isinstance(m, KeyType)), ())
 
 
 def _wrapped(name: str, words: str, indent: str) -> list[str]:
@@ -145,3 +148,12 @@ def kernel_lines(catalog: Catalog) -> list[str]:
         if catalog.metrics.get(kernel):
             out += _wrapped("metrics", ", ".join(catalog.metrics[kernel]), "    ")
     return out
+
+
+def template(catalog: Catalog) -> str:
+    """Return a commented study file. It loads without mistakes with nearmetal's own catalogue, and can be run
+    as it is or changed."""
+    text = Path(__file__).with_name("first.yaml").read_text(encoding="utf-8")
+    before, heading, after = text.partition("  # Kernels and their parameters:\n")
+    kernels = "".join(f"  # {line}\n" for line in kernel_lines(catalog))
+    return f"{SCHEMA_LINE}\n{before}{heading}{kernels}{after}"

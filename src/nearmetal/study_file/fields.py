@@ -16,7 +16,7 @@ from ..model.keys import NAME, TEXT, ValueType
 
 
 @dataclass(frozen=True, eq=False)  # an annotation must be hashable, so compare by identity
-class Taken:
+class KeyType:
     """A pydantic annotation with the kind that reads and describes the value."""
 
     kind: ValueType
@@ -30,5 +30,5 @@ class Taken:
         return dict(self.kind.schema)
 
 
-Text = Annotated[str, Taken(TEXT)]
-Name = Annotated[str, Taken(NAME)]
+Text = Annotated[str, KeyType(TEXT)]
+Name = Annotated[str, KeyType(NAME)]

@@ -3,12 +3,12 @@ started."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ..lifecycle import Method
-from ..model.study import Environment, Placement, Study
+from ..model.study import Design, Environment, Placement, Study
 from .catalog import Catalog
 from .checks import (
     check_beside,
@@ -17,16 +17,17 @@ from .checks import (
     check_placement,
     check_real_nodes,
     on_machines,
+    reach_memory,
+    usable,
 )
 from .design import check_arms, check_design, read_design
 from .environments.images import check_images, read_images
 from .environments.inside import check_inside
 from .environments.own_settings import check_own, move_keys, settings_for
 from .environments.storage import check_storage_references
-from .made import frame_of
 from .problems import Problems, read_text
 from .tree import Located, MapNode, read_tree
-from .validate import read, validate
+from .validate import Kind, read, validate
 from .workloads.applications import check_applications
 from .workloads.entries import check_programs, read_workload, workload_pieces
 from .workloads.methods import by_method, check_methods
@@ -73,33 +74,33 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     programs: dict[str, NasProgram] = {}
     methods: dict[str, tuple[Method, ...]] = {}
     workloads = {p.name: read_workload(p, catalog, programs, methods) for p in pieces}
-    _check_sections(top, placements, environments, catalog)
+    for place, found in _read_entries(top, "placements", placements):
+        check_placement(place, found)
+    for environment, found in _read_entries(top, "environments", environments):
+        check_environment(environment, found, placements, catalog)
+        if catalog is None or environment.backend in catalog.backends:
+            check_own(environment, found)
     check_images(top, environments, images, catalog)
     writers = frozenset[str]() if catalog is None else catalog.writers
-    for key, found in top.each("environments"):
-        environment = environments[key]
-        if environment is not None:
-            check_named_workloads(environment, found, tuple(workloads))
-            check_storage_references(environment, found, workloads.values(), writers)
+    for environment, found in _read_entries(top, "environments", environments):
+        check_named_workloads(environment, found, tuple(workloads))
+        check_storage_references(environment, found, workloads.values(), writers)
     design_entry = top.get("design")
     design = None
     if design_entry is not None and isinstance(design_entry.node, MapNode):
         design = read_design(design_entry, seed)
     if design is not None and design_entry is not None:
-        for key, found in top.each("environments"):
-            environment = environments[key]
-            if environment is not None:
-                check_beside(environment, found, design.mode, catalog)
+        for environment, found in _read_entries(top, "environments", environments):
+            check_beside(environment, found, design.mode, catalog)
         check_design(design, design_entry, environments, workloads, catalog)
         check_real_nodes(design, top, placements, environments, workloads)
-    frame = frame_of(top, head.name if head else "", placements, environments, design)
+    frame = _frame_of(top, head.name if head else "", placements, environments, design)
     known = tuple(w for w in workloads.values() if w is not None)
-    if frame is not None and catalog is not None:
-        check_arms(frame, by_method(replace(frame, workloads=known), methods), top)
     if frame is not None:
+        if catalog is not None:
+            check_arms(frame, by_method(replace(frame, workloads=known), methods), top)
+            check_applications(frame, pieces, workloads, catalog)
         check_programs(frame, pieces, programs)
-    if frame is not None and catalog is not None:
-        check_applications(frame, pieces, workloads, catalog)
     if problems.found or frame is None or head is None:
         raise problems.error()
     study = Study(
@@ -116,19 +117,50 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     return by_method(study, methods)
 
 
-def _check_sections(
+def _read_entries(
+    top: Located, section: str, values: Mapping[str, Kind | None]
+) -> Iterator[tuple[Kind, Located]]:
+    """Yield the entries of a section that could be read, each with its value.
+
+    values: of all entries, by key; None if an entry could not be read.
+    """
+    for key, found in top.each(section):
+        value = values[key]
+        if value is not None:
+            yield value, found
+
+
+def _frame_of(
     top: Located,
+    name: str,
     placements: Mapping[str, Placement | None],
     environments: Mapping[str, Environment | None],
-    catalog: Catalog | None,
-) -> None:
-    for key, found in top.each("placements"):
-        place = placements[key]
-        if place is not None:
-            check_placement(place, found)
-    for key, found in top.each("environments"):
-        environment = environments[key]
-        if environment is not None:
-            check_environment(environment, found, placements, catalog)
-            if catalog is None or environment.backend in catalog.backends:
-                check_own(environment, found)
+    design: Design | None,
+) -> Study | None:
+    """Return the study without its workloads; None if a part has mistakes or a name in it is unknown."""
+    known = {k: v for k, v in placements.items() if v is not None}
+    sound = {k: v for k, v in environments.items() if v is not None}
+    complete = len(known) == len(placements) and len(sound) == len(environments) and known and sound
+    if design is None or not complete:
+        return None
+    if not design.baselines or any(n not in sound for n in design.baselines):
+        return None
+    built = []
+    for key, section in sound.items():
+        usual = tuple(n for n, p in known.items() if usable(section, p) and reach_memory(section, p))
+        used = section.placements or usual
+        if not used:
+            what = f"attachment {section.attachment} can serve no placement; write attachment: veth-bridge"
+            top.mistake(("environments", key), what, key=True)
+        if not used or any(n not in known for n in used):
+            return None
+        around = section if section.inside is None else sound.get(section.inside, section)
+        built.append(replace(section, image=around.image, guest=around.guest, placements=used))
+    return Study(
+        name=name,
+        question="",
+        environments=tuple(built),
+        placements=tuple(known.values()),
+        workloads=(),
+        design=design,
+    )

@@ -122,7 +122,8 @@ class Located:
 
     def each(self, section: str) -> Iterator[tuple[str, Located]]:
         """Yield the entries of a section by their keys; none if the section is missing."""
-        for key, (_, node) in entries_of(self.node, section).items():
+        found = self.get(section)
+        for key, (_, node) in (found.entries if found is not None else {}).items():
             yield key, Located(node=node, path=(*self.path, section, key), problems=self.problems)
 
     def unread(self, *at: str | int) -> bool:
@@ -299,10 +300,3 @@ class _Open:
                     value = Scalar(mark=key.mark, text="", plain=True)  # ruamel's mark is the next token's
                 entries[key.text] = (key.mark, value)
         return MapNode(mark=self.mark, entries=entries)
-
-
-def entries_of(root: Node, section: str) -> Mapping[str, tuple[Mark, Node]]:
-    """Return the entries of a section of the file, with the positions of their keys. They are empty if the
-    section is missing."""
-    node = root.get(section) if isinstance(root, MapNode) else None
-    return node.entries if isinstance(node, MapNode) else {}

@@ -52,7 +52,7 @@ def validate_data(
     except ValidationError as e:
         errors = e.errors(include_url=False, include_input=False)
     for error in errors:
-        _tell(error, model, locate, path, problems)
+        _add(error, model, locate, path, problems)
     bad = {error["loc"][0] for error in errors if error["loc"]}
     if not isinstance(data, dict) or not bad:
         return None
@@ -91,17 +91,19 @@ def required(annotation: Any) -> Any:
     return others[0] if len(others) == 1 and len(get_args(annotation)) == 2 else annotation
 
 
-def _tell(
+def _add(
     error: Mapping[str, Any], model: type[BaseModel], locate: Locate, path: Path, problems: Problems
 ) -> None:
     loc: Path = tuple(error["loc"])
     kind = str(error["type"])
     on_key = kind == "extra_forbidden" or loc[-1:] == ("[key]",)
     loc = loc[:-1] if loc[-1:] == ("[key]",) else loc
-    problems.add(locate(loc, key=on_key), path + loc, _words(kind, error, model, loc, problems))
+    problems.add(locate(loc, key=on_key), path + loc, _message(kind, error, model, loc, problems))
 
 
-def _words(kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, problems: Problems) -> str:
+def _message(
+    kind: str, error: Mapping[str, Any], model: type[BaseModel], loc: Path, problems: Problems
+) -> str:
     if kind == "value_error":
         return str(error["ctx"]["error"])
     if kind == "extra_forbidden":

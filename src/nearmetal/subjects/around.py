@@ -1,5 +1,4 @@
-"""What else happens when an instance is checkpointed and restored: it may leave a place on a network for
-another one."""
+"""Further steps of a checkpoint and restore: the instance may move from one network address to another."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Around:
         """The instance is going to be stopped at the source."""
 
     def stay(self) -> None:
-        """It goes on at the source after a failure."""
+        """The instance continues at the source after a failure."""
 
     def ended(self, restored: Instance) -> None:
         """The program has verified itself in the restored instance, and still runs.

@@ -99,8 +99,8 @@ class Subject:
 
     @classmethod
     def methods(cls, backend: Backend) -> tuple[Method, ...]:
-        """Return the methods by which it can measure the instances of a backend, the usual one first; none if
-        it knows no methods."""
+        """Return the methods by which it can measure the instances of a backend, the usual one first; none
+        for a subject without methods."""
         del backend
         return ()
 
@@ -115,14 +115,14 @@ class Subject:
         cls, workload: Any, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
         """Return why a workload cannot measure the instances of an environment on this machine; None if it
-        can. It is asked only if unable() gives no reason."""
+        can. Called only if unable() returns None."""
         del workload, environment, backend, host
         return None
 
     @classmethod
     def cost(cls, workloads: Sequence[Any], arm: Arm, design: Design) -> Cost:
         """Estimate the time of these workloads for one arm in one block, before anything is measured."""
-        raise NotImplementedError(f"{cls.__name__} does not say what it costs")
+        raise NotImplementedError(f"{cls.__name__} does not define cost()")
 
     def before_start(self) -> None:
         """Called before the instances of the group are started."""
@@ -143,7 +143,7 @@ class Subject:
 def stays_because(backend: Backend) -> str:
     """Return why the instances of a backend can be neither checkpointed nor moved, and what helps.
 
-    It begins with a colon; empty if the backend does not say.
+    It begins with a colon; empty if the backend gives no reason.
     """
     return f": {backend.stays.reason}; use {backend.stays.remedy}" if isinstance(backend, Stays) else ""
 

@@ -26,7 +26,7 @@ from .verified import LEAST_PASSES, Restored, VerifiedProgram, require_right
 LIMIT = 120.0
 """Seconds after which a step of an event has failed."""
 _ENDED, _GOES_ON = 5.0, 2.0
-"""Seconds for the end of processes, and for a step of a job that may still run."""
+"""Seconds to wait for the end of processes, and for a step of a job that may still run."""
 _LOOK_AGAIN = 0.002
 LAUNCH, RESTART = "launch", "restart"
 """Names of the output of a job, before and after its restart."""
@@ -40,9 +40,10 @@ class RestartEvent:
     here, there: requests for the instances at the source and at the destination.
     images: an empty directory, which both instances see. DMTCP finds the copies only at the path where it has
         written the files.
-    program: the job, and mpi: which MPI it belongs to.
+    program: the job.
+    mpi: the MPI that the job is linked with.
     scratch: directory for files of DMTCP and of MPI, which both instances see.
-    log: directory for the output of the programs of DMTCP.
+    log: directory for the output of DMTCP's programs.
     notify: called at the begin of each phase.
     """
 
@@ -132,7 +133,7 @@ class RestartEvent:
         end = time.monotonic() + LIMIT
         while (port := read_pid(file)) is None:
             if (status := process.poll()) is not None or time.monotonic() > end:
-                what = describe_failure("dmtcp_coordinator", status, self._said(name))
+                what = describe_failure("dmtcp_coordinator", status, self._printed(name))
                 raise TrialFailedError(f"DMTCP does not start: {what}", where=str(self.log))
             time.sleep(_LOOK_AGAIN)
         return port
@@ -154,10 +155,10 @@ class RestartEvent:
             raise RunError(f"no checkpoint: {done.failure()}", where=str(self.log))
         status, end = source.command(self.dmtcp.status(port)), time.monotonic() + LIMIT
         while processes_in(self.host.run(status, timeout=LIMIT, cwd=Path("/")).stdout) != 0:
-            if (why := failure_in(self._said(LAUNCH))) or time.monotonic() > end:
+            if (why := failure_in(self._printed(LAUNCH))) or time.monotonic() > end:
                 raise RunError(f"no checkpoint: {why or f'the job has not ended after {LIMIT:g} s'}")
             time.sleep(_LOOK_AGAIN)
-        why = failure_in(self._said(LAUNCH))
+        why = failure_in(self._printed(LAUNCH))
         if why or len(list(self._files.glob(IMAGES))) <= len(self.program.records):
             raise RunError(f"no checkpoint: {why or 'DMTCP has not written all processes'}")
 
@@ -200,16 +201,16 @@ class RestartEvent:
 
     def _trouble(self, job: Process, name: str, *, late: bool) -> str:
         """Return why the job does not go on; empty if it may."""
-        said, status = self._said(name), job.poll()
+        printed, status = self._printed(name), job.poll()
         ended = status is not None and (status != 0 or name == LAUNCH)
-        if (why := failure_in(said)) or not (ended or late):
+        if (why := failure_in(printed)) or not (ended or late):
             return why
-        return describe_failure("mpirun", status, said) if ended else f"not within {LIMIT:g} s"
+        return describe_failure("mpirun", status, printed) if ended else f"not within {LIMIT:g} s"
 
     def _output(self, name: str) -> Path:
         return self.log / f"dmtcp.{self.here.scratch.name}.{name}.txt"  # of this event alone
 
-    def _said(self, name: str) -> str:
+    def _printed(self, name: str) -> str:
         output = self._output(name)
         return output.read_text(errors="replace") if output.exists() else ""
 

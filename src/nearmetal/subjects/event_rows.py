@@ -8,6 +8,7 @@ from ..lifecycle import PhaseTimes
 from ..model.change import replace
 from ..model.record import STEP, Row, Status
 from ..model.study import Better, EventSubject
+from ..workloads.command import value_row
 
 START_SECONDS = 0.004
 """Estimated seconds of one start of an instance, on a machine of the early 2020s."""
@@ -39,16 +40,7 @@ def measured_row(
 
     why: the reason in that case.
     """
-    known = value is not None and value > 0
-    return Row(
-        workload=subject.name,
-        metric=metric,
-        unit=unit,
-        better=better,
-        values=(value,) if known and value is not None else (),
-        status=Status.OK if known else Status.FAILED,
-        reason="" if known else why,
-    )
+    return value_row(subject.name, metric, unit, better, value if value and value > 0 else None, why)
 
 
 def slowdown_rows(subject: EventSubject, behind: Sequence[float | None]) -> list[Row]:

@@ -82,7 +82,7 @@ def _first_instruction(arm: RunningArm) -> float:
         try:
             if not wait_readable(descriptor, COMMAND_LIMIT):
                 raise TrialFailedError(
-                    f"a command in the instance said nothing for {COMMAND_LIMIT:g} s", where=where
+                    f"a command in the instance did not report for {COMMAND_LIMIT:g} s", where=where
                 )
             first: int = json.loads(os.read(descriptor, 4096))["first"]
             process.wait(COMMAND_LIMIT)

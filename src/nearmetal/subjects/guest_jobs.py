@@ -68,8 +68,8 @@ class GuestJob:
         Raises TrialFailedError if the job has ended, RunError if a guest does not answer.
         """
         if (status := self.process.poll()) is not None:
-            said = self.output.read_text(errors="replace")
-            raise TrialFailedError(f"the job broke: {describe_failure('mpirun', status, said)}")
+            printed = self.output.read_text(errors="replace")
+            raise TrialFailedError(f"the job ended: {describe_failure('mpirun', status, printed)}")
         for guest, record in zip(self.guests, self.program.records, strict=True):
             assert isinstance(guest, RemoteInstance)
             guest.copy_out([record])

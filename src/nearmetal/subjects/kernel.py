@@ -230,7 +230,7 @@ class Kernels(Subject):
             work = group.fit(workload, [jobs[t.id] for t in trials if t.id in jobs])
         for t in sound(first):
             # The first slice counted must not be cold: without a verification before it, at least one slice
-            # is discarded, whatever the study asks for.
+            # is discarded, whatever the study requests.
             for _ in range(max(group.design.warm_up, t.id not in verified)):
                 with jobs[t.id].guard:
                     jobs[t.id].slice(workload, work[t.arm.placement.ranks])

@@ -83,7 +83,7 @@ def marked(output: Path) -> Mark:
 
 
 def written_pages(output: Path) -> int:
-    """Return how many pages nm-probe dirty had written when it last said so."""
+    """Return how many pages nm-probe dirty had written at its last progress line."""
     return max(_progress(output), default=0)
 
 

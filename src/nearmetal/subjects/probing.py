@@ -56,7 +56,7 @@ class Probe:
         return seen
 
     def begin(self, period: float, seconds: float = MOST_SECONDS) -> Client:
-        """Start to ask, for some seconds or until end()."""
+        """Start a client that sends requests for some seconds, or until end()."""
         number = f"{time.monotonic_ns()}"
         out, output = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
         argv = [self.tools / "nm-probe", "ask", "--address", self.address, "--port", str(PORT)]
@@ -79,7 +79,7 @@ def responder(tools: Tools) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """A client that asks."""
+    """A client that sends requests."""
 
     process: Process
     out: Path
@@ -87,9 +87,9 @@ class Client:
     seconds: float
 
     def end(self, *, early: bool) -> ProbeLog:
-        """Wait until it has ended, and return what it saw.
+        """Wait until it has ended, and return its log.
 
-        early: end it now, instead of after its time.
+        early: whether to end it now, instead of after its time.
         """
         try:
             if early:
@@ -105,7 +105,7 @@ class Client:
 
 
 def interrupt(process: Process) -> None:
-    """Ask a program to end, with what it has."""
+    """Ask a program to write its results and end."""
     os.kill(process.pid, signal.SIGTERM)
 
 
@@ -120,7 +120,7 @@ def await_words(process: Process, output: Path, words: str) -> None:
         if status is not None:
             raise TrialFailedError(describe_failure("nm-probe", status, text))
         if time.monotonic() > end:
-            raise TrialFailedError(f"nm-probe said nothing for {READY_SECONDS:g} s")
+            raise TrialFailedError(f"nm-probe printed nothing for {READY_SECONDS:g} s")
         time.sleep(0.005)
 
 

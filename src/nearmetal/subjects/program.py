@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..meters.groups import MeteredArm
+from ..model.change import replace
 from ..model.record import Row, Status
 from ..model.study import ApplicationWorkload, Arm, CommandWorkload, Design, Transport
 from ..workloads.applications.registry import application, choices
@@ -57,7 +58,7 @@ class Programs(Subject):
             with arms[t.id].running.guard(), arms[t.id].timed_run(workload.name):
                 ran[t.id].append(_run_once(arms[t.id], workload))
         for t in trials:
-            t.found.rows += _merge_rounds(ran[t.id])
+            t.found.rows += merged_rounds(ran[t.id])
 
 
 def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float:
@@ -84,29 +85,27 @@ def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorklo
     return run_application(metered, workload)
 
 
-def _merge_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
+def merged_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
+    """Return the rows of all rounds together. A metric fails if it failed in one round.
+
+    A metric, or a part of the time, that a round did not measure is left out: a program with threads, for
+    example, has parts only in rounds in which it took less CPU time than wall time.
+    """
     if len(rounds) == 1:
         return list(rounds[0])
     out: list[Row] = []
     by_name = [{r.metric: r for r in run} for run in rounds]
     for metric in by_name[0] if by_name else ():
         same = [run[metric] for run in by_name if metric in run]
-        if len(same) < len(rounds):  # a metric may be missing, for example if a run wrote nothing
+        if len(same) < len(rounds):
             continue
         failed = next((r for r in same if r.status is Status.FAILED), None)
-        values = tuple(v for r in same for v in r.values)
-        first = failed or same[0]
+        kinds = [kind for kind in same[0].parts if all(kind in r.parts for r in same)]
         out.append(
-            Row(
-                workload=first.workload,
-                metric=first.metric,
-                unit=first.unit,
-                better=first.better,
-                values=values,
-                status=first.status,
-                reason=first.reason,
-                parts={kind: tuple(v for r in same for v in r.parts[kind]) for kind in first.parts},
-                verification=first.verification,
+            replace(
+                failed or same[0],
+                values=tuple(v for r in same for v in r.values),
+                parts={kind: tuple(v for r in same for v in r.parts[kind]) for kind in kinds},
             )
         )
     return out

@@ -1,4 +1,5 @@
-"""How far the program is that verifies its memory in an instance that is checkpointed (kernels/keeper)."""
+"""Progress of nm-keeper, the program that verifies its memory in an instance that is checkpointed
+(kernels/keeper)."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ _RECORD = struct.Struct("=5Q")
 class ProgramProgress:
     """The record of nm-keeper.
 
-    passes: how often it has verified all its memory.
-    wrong: pages whose content was wrong.
+    passes: number of times that it has verified all its memory.
+    wrong: number of pages whose content was wrong.
     gap: longest time between two steps, in seconds.
-    strange: how often somebody else had written its record.
+    strange: number of times that another process had written its record.
     """
 
     steps: int = 0

@@ -206,11 +206,7 @@ class GuestRankMoves:
         downtimes = [m.downtime for m in moves if m.downtime]
         return [
             _with_job(replace(total, verification=dict(self.memory)), self.views),
-            *(
-                [event_row(w, "stopped", "s", stopped)]
-                if (stopped := [m.stopped for m in moves if m.stopped])
-                else []
-            ),
+            *([event_row(w, "stopped", "s", stopped)] if stopped else []),
             *([event_row(w, "downtime", "s", downtimes)] if downtimes else []),
             *_job_rows(w, self.views),
             event_row(w, "sent", "B", [float(m.sent) for m in moves]),

@@ -54,10 +54,10 @@ def without_unable(
     An environment that has nothing left to run is removed, and one with a method that has nothing left to run
     by it. The baseline is then the next environment that differs only in its method.
     backends: by name.
-    host: this machine; None if only what holds on every machine is asked.
+    host: this machine; None to apply only the rules that hold on every machine.
     Raises UnavailableError if the first baseline has nothing left to run.
     """
-    said: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     left: dict[str, tuple[str, ...]] = {}
     for e in study.environments:
         taken = [w for w in study.workloads if e.takes(w.name)]
@@ -71,14 +71,14 @@ def without_unable(
         if able and not (moved and moved <= unable.keys()):
             left[e.name] = able if unable else e.workloads
             if unable:
-                said[e.name] = "; ".join(f"does not run {name}: {why}" for name, why in unable.items())
+                reasons[e.name] = "; ".join(f"does not run {name}: {why}" for name, why in unable.items())
         else:
-            said[e.name] = "; ".join(dict.fromkeys(unable.values()))
+            reasons[e.name] = "; ".join(dict.fromkeys(unable.values()))
     arms = [arm.name for arm in study.arms() if arm.environment.name in left]
     first = study.design.baselines[0]
     alone = replace(study, design=replace(study.design, baselines=(first,))).with_arms(arms)
     if not alone.design.baselines:
-        raise UnavailableError(f"the baseline {first} has nothing to run: {said[first]}")
+        raise UnavailableError(f"the baseline {first} has nothing to run: {reasons[first]}")
     kept = study.with_arms(arms)
     environments = tuple(replace(e, workloads=left[e.name]) for e in kept.environments)
-    return replace(kept, environments=environments), said
+    return replace(kept, environments=environments), reasons

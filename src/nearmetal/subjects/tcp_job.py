@@ -32,9 +32,9 @@ FLOOR_SECONDS = 1.0
 FLOOR_STEPS = 100
 """Steps of the job in that time at least, so that its pace is known."""
 STEP = 1e-3
-"""Seconds of a step at least: a shorter silence cannot be told apart."""
+"""Shortest step of the job, in seconds. A shorter silence cannot be distinguished from a step."""
 LIMIT = 120.0
-"""Seconds after which a rank has not gone on, or does not end."""
+"""Seconds after which a job that takes no step, or a rank that does not end, has failed."""
 _LOOK_AGAIN = 0.01
 _STEPPED = '{"step"'
 
@@ -43,7 +43,7 @@ _STEPPED = '{"step"'
 def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> Iterator[Network]:
     """Build emulated nodes with one seat on each, until exit.
 
-    If the study asks for no emulated nodes, their links have no delay.
+    If the study requests no emulated nodes, their links have no delay.
     """
     node = trial.node
     label = f"{node.label}-{trial.slot}-{w.name}"
@@ -89,16 +89,16 @@ class AttachedRank:
     output: Path
 
     def steps(self) -> int:
-        """Return the number of steps that it has last told."""
-        told = [line for line in self._text().splitlines(keepends=True) if line.startswith(_STEPPED)]
-        whole = [line for line in told if line.endswith("\n")]
+        """Return the number of steps in its last complete progress line; 0 if there is none."""
+        lines = [line for line in self._text().splitlines(keepends=True) if line.startswith(_STEPPED)]
+        whole = [line for line in lines if line.endswith("\n")]
         return int(json.loads(whole[-1])["step"]) if whole else 0
 
     def check(self) -> None:
-        """Raises TrialFailedError if it has ended."""
+        """Raise TrialFailedError if it has ended."""
         status = self.process.poll()
         if status is not None:
-            raise TrialFailedError(f"the job broke: {describe_failure('nm-keeper', status, self._text())}")
+            raise self._failure(status)
 
     def end(self) -> RankSteps:
         """Wait for its end. It has been interrupted.
@@ -110,7 +110,7 @@ class AttachedRank:
         except TimeoutError as e:
             raise TrialFailedError("a rank of the job does not end") from e
         if status != 0:
-            raise TrialFailedError(f"the job broke: {describe_failure('nm-keeper', status, self._text())}")
+            raise self._failure(status)
         try:
             found = read_steps(self._text())
         except ValueError as e:
@@ -119,6 +119,9 @@ class AttachedRank:
             return found
         ahead = self.instance.on_host(round(found.ends[0] * 1e9)) / 1e9 - found.ends[0]
         return read_steps(self._text(), ahead)
+
+    def _failure(self, status: int) -> TrialFailedError:
+        return TrialFailedError(f"the job ended: {describe_failure('nm-keeper', status, self._text())}")
 
     def _text(self) -> str:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
@@ -180,7 +183,7 @@ class TcpJob:
             time.sleep(_LOOK_AGAIN)
 
     def check(self) -> None:
-        """Raises TrialFailedError if a rank has ended."""
+        """Raise TrialFailedError if a rank has ended."""
         for rank in self.attached:
             rank.check()
 
@@ -195,7 +198,10 @@ class TcpJob:
         found = [rank.end() for rank in self.attached]
         wrong, strange = sum(r.wrong for r in found), sum(r.strange for r in found)
         if wrong or strange:
-            raise TrialFailedError(f"the job came to a wrong answer: {wrong} wrong pages, {strange} records")
+            raise TrialFailedError(
+                f"the job came to a wrong answer: {wrong} pages are wrong, and {strange} times another"
+                " process had written a rank's record"
+            )
         return found
 
 

@@ -1,5 +1,4 @@
-"""Programs that verify whether they go on as they were after their instance has been restored or moved
-(kernels/keeper)."""
+"""Programs that verify their own memory after their instance has been restored or moved (kernels/keeper)."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from ..lifecycle import CopyRound, PhaseTimes
 from .progress import ProgramProgress, read_progress
 
 LEAST_PASSES = 2
-"""How often a program verifies all its memory after a restore."""
+"""Number of times that a program must verify all its memory after a restore."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +22,10 @@ class Restored:
     stopped: seconds from the stop at the source to the next step of the program.
     size: bytes of the files from which it was restored.
     sent: bytes that went from the source to the destination, in files or over a connection.
-    rounds: how often memory was written while the program ran.
+    rounds: number of times that memory was copied while the program ran.
     copied: these rounds.
     behind: seconds by which the program is behind its own pace; None if its pace is not known.
-    passes: how often it has verified all its memory afterwards.
+    passes: number of times that it has verified all its memory afterwards.
     node: name of the other emulated node to which it went; empty if it stayed at its place.
     """
 

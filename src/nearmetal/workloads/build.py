@@ -119,7 +119,7 @@ def build_tools(
     parts = (tools.gcc, tools.compiler, tools.mpicc, tools.mpi)
     digest = _digest(source, parts, _cpu(host), flags)
     if _recorded(cache / digest) is None:
-        _build(host, cache, source, tools, digest, progress or (lambda _: None), flags, cpu_digest(host))
+        _build(host, cache, source, tools, digest, progress, flags, cpu_digest(host))
     return replace(_whole(cache / digest), cpu=cpu_digest(host))  # builds of older versions do not name it
 
 
@@ -145,8 +145,7 @@ def build_tools_in(
     if _recorded(cache / digest) is None:
         with inside((source, cache)) as builder:
             tools = _toolchain(builder, lambda gcc, mpicc: _ask_versions(builder, gcc, mpicc), mpicc)
-            report = progress or (lambda _: None)
-            _build(builder, cache, source, tools, digest, report, flags, cpu_digest(host))
+            _build(builder, cache, source, tools, digest, progress, flags, cpu_digest(host))
     return _whole(cache / digest)
 
 
@@ -154,8 +153,7 @@ def store_tools(built: BuiltTools, place: Path) -> None:
     """Copy a build to `place`/<digest>, so that machines without a compiler can run its programs."""
     target = place / built.digest
     if _recorded(target) is None:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=place, ignore_cleanup_errors=True) as aside:
+        with _aside(place) as aside:
             made = Path(aside) / "made"
             shutil.copytree(built.directory.parent, made)
             _write_record(built, made)
@@ -178,8 +176,7 @@ def stored_tools(host: Host, cache: Path, stored: Path) -> BuiltTools | None:
     if not all(_own(path) for path in (stored.parent, stored, *stored.rglob("*"))):
         return None
     if (own := _recorded(cache / built.digest)) is None:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
+        with _aside(cache) as aside:
             shutil.copytree(stored, Path(aside) / "made")
             _move_in(Path(aside) / "made", cache / built.digest)
         own = _whole(cache / built.digest)
@@ -313,19 +310,20 @@ def _build(
     source: Path,
     tools: _Toolchain,
     digest: str,
-    progress: Callable[[str], None],
+    progress: Callable[[str], None] | None,
     flags: str,
     cpu: str,
 ) -> None:
     """Build in a temporary directory and rename it, so that the cache never contains an incomplete build."""
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=cache, ignore_cleanup_errors=True) as aside:
+    with _aside(cache) as aside:
         work, made = Path(aside) / "work", Path(aside) / "made"
         configure = [
             *(tools.cmake, "-S", str(source), "-B", str(work), "-G", "Unix Makefiles"),
             *(f"-DCMAKE_C_COMPILER={tools.gcc}", f"-DMPI_C_COMPILER={tools.mpicc}"),
             *(f"-DNEARMETAL_FLAGS={flags}", "-DNEARMETAL_WERROR=OFF", "-DBUILD_TESTING=OFF"),
         ]
-        progress(f"compiling the kernels for {tools.mpi} (once)")
+        if progress is not None:
+            progress(f"compiling the kernels for {tools.mpi} (once)")
         _step(host, configure)
         _step(host, [tools.cmake, "--build", str(work), "--parallel", str(len(host.cpus()))])
         made.mkdir()
@@ -356,6 +354,12 @@ def _step(host: Builder, argv: list[str]) -> None:
         raise RunError(
             f"the kernels do not build ({argv[0]}: exit status {done.returncode})\n{output}", remedy=REMEDY
         )
+
+
+def _aside(place: Path) -> tempfile.TemporaryDirectory[str]:
+    """Make a temporary directory from which a finished build can be moved into the same file system."""
+    place.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=".build-", dir=place, ignore_cleanup_errors=True)
 
 
 def _move_in(made: Path, target: Path) -> None:

@@ -181,9 +181,8 @@ def _value(metric: MetricSpec, texts: Mapping[str | None, str]) -> float | str:
 
 
 def _own_row(workload: str, metric: MetricSpec, value: float | str) -> Row:
-    if isinstance(value, str):
-        return value_row(workload, metric.name, metric.unit, metric.better, None, value)
-    return value_row(workload, metric.name, metric.unit, metric.better, value)
+    found, reason = (None, value) if isinstance(value, str) else (value, "")
+    return value_row(workload, metric.name, metric.unit, metric.better, found, reason)
 
 
 def value_row(
@@ -207,6 +206,6 @@ def value_row(
         better=better,
         values=() if value is None else (float(value),),
         status=Status.FAILED if value is None else Status.OK,
-        reason=reason,
+        reason="" if value is not None else reason,
         parts={} if value is None or not parts else {kind: (part,) for kind, part in parts.items()},
     )

@@ -186,10 +186,7 @@ def parse_report(text: str) -> RankReport:
 
     Raises TrialFailedError.
     """
-    try:
-        found = _decoded(_reports, text)
-    except ValueError as e:
-        raise _unreadable("nm-rank", e, text) from e
+    found = _of_rank(_reports, text)
     values = {name: getattr(found, name) for name in found.__struct_fields__}
     return RankReport(**{**values, "place": found.place.place()})
 
@@ -199,8 +196,12 @@ def parse_offered(text: str) -> dict[str, str]:
 
     Raises TrialFailedError.
     """
+    return _of_rank(_texts, text)
+
+
+def _of_rank(decoder: msgspec.json.Decoder[T], text: str) -> T:
     try:
-        return _decoded(_texts, text)
+        return _decoded(decoder, text)
     except ValueError as e:
         raise _unreadable("nm-rank", e, text) from e
 

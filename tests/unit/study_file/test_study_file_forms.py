@@ -142,14 +142,6 @@ def test_the_program_in_the_template_needs_only_its_comment_marks_removed(catalo
     assert "lammps" in [w.name for w in load_text(text, "first.yaml", catalog, seed=1).workloads]
 
 
-def test_the_template_leaves_out_kernels_that_are_not_there(catalog: Catalog) -> None:
-    small = replace(catalog, kernels={"ep": catalog.kernels["ep"]})
-    assert [w.name for w in load_text(template(small), "first.yaml", small, seed=1).workloads] == [
-        "ep",
-        "start",
-    ]
-
-
 def test_the_explanation_holds_every_key_and_unit(catalog: Catalog) -> None:
     text = explain()
     words = set(text.split())

@@ -231,7 +231,7 @@ MISTAKES = [
     ("json_path: a.0.b, ", "json_path: a.0.b, regex: (a), ", "26:7  workloads.lammps.metrics.rate: one of regex and json_path finds the number; both are given"),
     ("json_path: a.0.b", "json_path: a..b", '26:25  workloads.lammps.metrics.rate.json_path: "a..b" is not a dotted path'),
     ("better: higher", "better: more", '26:51  workloads.lammps.metrics.rate.better: unknown value "more"; known: lower, higher'),
-    ("better: higher", "better: higher, scale: many", '26:66  workloads.lammps.metrics.rate.scale: "many" is not a plain number, such as 1e6'),
+    ("better: higher", "better: higher, scale: many", '26:66  workloads.lammps.metrics.rate.scale: "many" is not a plain number, such as 0.5 or -1e-6'),
     ("better: higher", "better: higher, scale: -1", '26:66  workloads.lammps.metrics.rate.scale: "-1" is not between 1e-30 and 1e+30'),
     ("    mpi: true\n", "    mpi: true\n    verify: {regex: 'a('}\n", "22:21  workloads.lammps.verify.regex: not a regular expression: missing )"),
     ("    mpi: true\n", "    mpi: true\n    verify: {regex: a, expected: b}\n", "22:21  workloads.lammps.verify.regex: 0 groups; one group ( ) must hold what is expected"),

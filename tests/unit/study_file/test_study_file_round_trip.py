@@ -178,9 +178,10 @@ def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
     }
     assert values.keys() >= facts.keys, "every key of a subject comes back"
     given = {name: draw(st.none() | values[name]) for name in sorted(facts.keys)}
-    if given.get("of") in (None, Extent.INSTANCE):
-        given.pop("ranks", None)  # only a job has ranks
-    return EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), **given)
+    found = EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), **given)
+    while found.misfit is not None:  # no file can hold a key that contradicts another one
+        found = replace(found, **{found.misfit[0]: None})
+    return found
 
 
 @st.composite

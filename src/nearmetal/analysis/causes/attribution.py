@@ -43,6 +43,12 @@ MAIN_SHARE = 2 / 3
 """A part explains an overhead if its whole interval exceeds this share of the total."""
 
 
+def clauses_of(cell: Cell) -> list[str]:
+    """Return the explanation of a cell so far, as a list of clauses; empty if there is none."""
+    sentence = "" if cell.attribution is None else cell.attribution.sentence
+    return [] if sentence in ("", NOT_EXPLAINED) else [sentence]
+
+
 def measured_parts(
     paired: Paired, *, schedule: Schedule, alpha: float
 ) -> tuple[tuple[TimePart, ...], Interval] | None:

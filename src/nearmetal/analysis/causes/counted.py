@@ -21,11 +21,11 @@ import numpy as np
 
 from ...model.plan import Schedule
 from ...model.result import Attribution, Cell, Interval, TimePart, Verdict
-from ...model.study import Arm, Study
+from ...model.study import Arm, Study, Workload
 from ..fold.comparisons import Folded
 from ..fold.counts import TIMEOUTS, FloatArray
 from ..intervals.looks import carried_interval
-from .attribution import NOT_EXPLAINED
+from .attribution import NOT_EXPLAINED, clauses_of
 from .network_trouble import WORTH_SAYING, OneSide, extra_seconds, rto_or_least, side_of, timeout_clause
 from .suggestions import suggest
 
@@ -145,6 +145,43 @@ class CauseTotals:
     unexplained: Interval
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountedCell:
+    """A cell with the counters of both sides.
+
+    schedule: schedule of its looks.
+    """
+
+    cell: Cell
+    workload: Workload
+    env: CountedSide
+    base: CountedSide
+    schedule: Schedule
+
+    @property
+    def same_work(self) -> FloatArray:
+        """The baseline's seconds for the work of the environment, by trial; nan if unknown."""
+        return self.base.trials.seconds * self._scale
+
+    @property
+    def extra(self) -> FloatArray:
+        """The seconds by which the environment takes longer for the same work, by trial; nan if unknown."""
+        return extra_seconds(self.env.trials, self.base.trials)
+
+    def more(self, ours: FloatArray, theirs: FloatArray) -> FloatArray:
+        """Return by how much a count in the timed part exceeds the baseline's for the same work, by trial."""
+        return ours * self.env.trials.part - theirs * self.base.trials.part * self._scale
+
+    def carried(self, values: FloatArray) -> Interval:
+        """Return the carried interval of one value for each block, at the confidence of the cell."""
+        alpha = 1 - self.cell.confidence
+        return carried_interval(values, schedule=self.schedule, alpha=alpha, numbers=self.cell.blocks)
+
+    @property
+    def _scale(self) -> FloatArray:
+        return self.env.trials.work / self.base.trials.work
+
+
 def with_causes(
     study: Study,
     cells: Sequence[Cell],
@@ -165,23 +202,19 @@ def with_causes(
         material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
         if cell.attribution is None and not material:
             return cell
-        env, base = sides_of(study, arms, folded, cell)
-        if env is None or base is None:
-            return cell
-        schedule = schedules[cell.key]
-        found = find(study, cell, env, base, schedule=schedule)
-        return _explained(study, cell, env, base, found, schedule=schedule)
+        counted = counted_cell(study, arms, folded, cell, schedules[cell.key])
+        return cell if counted is None else _explained(counted, find(counted))
 
     return tuple(each(explained, cells))
 
 
-def sides_of(
-    study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell
-) -> tuple[CountedSide | None, CountedSide | None]:
-    """Both sides of a cell. Both are None if the workload starts no processes of its own."""
+def counted_cell(
+    study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell, schedule: Schedule
+) -> CountedCell | None:
+    """Return a cell with its counters; None if the workload starts no processes of its own."""
     workload = next((w for w in study.workloads if w.name == cell.workload), None)
     if workload is None or workload.event:
-        return None, None
+        return None
 
     def one(name: str) -> CountedSide:
         trials = side_of(folded, (name, False), cell)
@@ -189,73 +222,48 @@ def sides_of(
         processes = workload.processes(arms[name].placement.ranks)
         return CountedSide(arm=arms[name], trials=trials, rto=rto, processes=processes)
 
-    return one(cell.arm), one(cell.baseline)
+    env, base = one(cell.arm), one(cell.baseline)
+    return CountedCell(cell=cell, workload=workload, env=env, base=base, schedule=schedule)
 
 
-def find(
-    study: Study, cell: Cell, env: CountedSide, base: CountedSide, *, schedule: Schedule
-) -> CauseTotals | None:
+def find(counted: CountedCell) -> CauseTotals | None:
     """Return the costs of the causes; None if the timed seconds of a block are unknown or without
     counters."""
-    if cell.metric in ("user", "system") and not _sliced(study, cell.workload):
+    if counted.cell.metric in ("user", "system") and not counted.workload.sliced:
         return None  # CPU time; none of the causes here is part of it
-    extra = extra_seconds(env.trials, base.trials)
+    extra, same_work = counted.extra, counted.same_work
     if extra.size == 0 or bool(np.isnan(extra).any()):
         return None
-    scale, same_work = same_work_of(env, base)
-    total = extra / same_work
     shares: dict[Cause, FloatArray] = {}
     seconds: dict[Cause, float] = {}
     for cause, spent in SECONDS.items():
-        ours, theirs = spent(env), spent(base)
-        more = ours * env.trials.part - theirs * base.trials.part * scale
+        ours, theirs = spent(counted.env), spent(counted.base)
+        more = counted.more(ours, theirs)
         if bool(np.isnan(more).any()) or not bool(np.any(ours) or np.any(theirs)):
             continue
         seconds[cause] = float(np.mean(more))
         shares[cause] = more / same_work
     if not shares:
         return None
-    alpha = 1 - cell.confidence
-
-    def carried(values: FloatArray) -> Interval:
-        return carried_interval(values, schedule=schedule, alpha=alpha, numbers=cell.blocks)
-
+    total = extra / same_work
     return CauseTotals(
-        causes={c: carried(x) for c, x in shares.items()},
+        causes={c: counted.carried(x) for c, x in shares.items()},
         seconds=seconds,
-        total=carried(total),
+        total=counted.carried(total),
         extra=float(np.mean(extra)),
-        unexplained=carried(total - np.sum(list(shares.values()), axis=0)),
+        unexplained=counted.carried(total - np.sum(list(shares.values()), axis=0)),
     )
 
 
-def same_work_of(env: CountedSide, base: CountedSide) -> tuple[FloatArray, FloatArray]:
-    """Return the environment's work as a multiple of the baseline's, and the baseline's seconds for it, by
-    trial.
-    """
-    scale = env.trials.work / base.trials.work
-    return scale, base.trials.seconds * scale
-
-
-def _sliced(study: Study, workload: str) -> bool:
-    return any(w.name == workload and w.sliced for w in study.workloads)
-
-
-def _explained(
-    study: Study,
-    cell: Cell,
-    env: CountedSide,
-    base: CountedSide,
-    found: CauseTotals | None,
-    *,
-    schedule: Schedule,
-) -> Cell:
-    had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
+def _explained(counted: CountedCell, found: CauseTotals | None) -> Cell:
+    cell, arms = counted.cell, (counted.env.arm, counted.base.arm)
+    had, clauses = cell.attribution or Attribution(), clauses_of(cell)
     slower = cell.verdict is Verdict.SLOWER
-    clauses: list[str] = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
     proven: list[str] = []
     if found is not None and slower:
-        named = [c for c in found.causes if _worth_saying(found, c) and c is not Cause.TIMEOUTS]
+        # The whole interval of its extra time must exceed this share of all extra time.
+        least = WORTH_SAYING * found.total.centre
+        named = [c for c, i in found.causes.items() if i.low > least > 0 and c is not Cause.TIMEOUTS]
         named.sort(key=lambda c: -found.seconds[c])
         clauses += [f"{c.value}: {found.seconds[c]:.2g} s of {found.extra:.2g} s" for c in named]
         proven += [c.name for c in named]
@@ -263,47 +271,34 @@ def _explained(
         proven.insert(0, Cause.TIMEOUTS.name)
     for cause, count in COUNTS.items() if slower else ():
         if had.sentence.split(";")[0] in count.beside:
-            times = _times_more(cell, env, base, count, schedule=schedule)
+            times = _times_more(counted, count)
             if times is not None:
                 clauses.append(f"{cause.value} ×{times:.2g}")
                 proven.append(cause.name)
     if found is None and cell.attribution is None and not clauses:
         return cell
     sentence = "; ".join(clauses) or (NOT_EXPLAINED if slower else had.sentence)
-    workload = next(w for w in study.workloads if w.name == cell.workload)
-    suggestion = suggest(proven, sentence, env.arm, base.arm, workload) if slower else None
-    causes = tuple(TimePart(name=c.value, overhead=i) for c, i in found.causes.items()) if found else ()
+    causes: Mapping[Cause, Interval] = {} if found is None else found.causes
     return replace(
         cell,
         attribution=replace(
             had,
             sentence=sentence,
-            causes=causes,
+            causes=tuple(TimePart(name=c.value, overhead=i) for c, i in causes.items()),
             unexplained=found.unexplained if found else None,
-            suggestion=suggestion,
+            suggestion=suggest(proven, sentence, *arms, counted.workload) if slower else None,
         ),
     )
 
 
-def _worth_saying(found: CauseTotals, cause: Cause) -> bool:
-    """Return whether a cause is large enough to report.
-
-    The whole interval of its extra time must exceed the share WORTH_SAYING of all extra time.
-    """
-    return found.causes[cause].low > WORTH_SAYING * found.total.centre > 0
-
-
-def _times_more(
-    cell: Cell, env: CountedSide, base: CountedSide, count: Count, *, schedule: Schedule
-) -> float | None:
+def _times_more(counted: CountedCell, count: Count) -> float | None:
     """Return a count as a multiple of the baseline's count for the same work.
 
     Returns None if it is unknown or not clearly larger.
     """
-    ours, theirs = (side.trials.timed(count.counter) / side.trials.work for side in (env, base))
+    sides = counted.env.trials, counted.base.trials
+    ours, theirs = (side.timed(count.counter) / side.work for side in sides)
     if ours.size == 0 or not bool(np.all((ours > 0) & (theirs > 0))):
         return None
-    ratio = carried_interval(
-        np.log(ours / theirs), schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
-    )
+    ratio = counted.carried(np.log(ours / theirs))
     return math.exp(ratio.centre) if ratio.low > math.log(count.least) else None

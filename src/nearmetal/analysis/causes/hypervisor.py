@@ -19,10 +19,9 @@ from ...model.result import Attribution, Cell, Interval, Suggestion, Verdict
 from ...model.study import Arm, Study
 from ..fold.comparisons import Folded
 from ..fold.counts import FloatArray
-from ..intervals.looks import carried_interval
-from .attribution import NOT_EXPLAINED
-from .counted import CountedSide, same_work_of, sides_of
-from .network_trouble import WORTH_SAYING, OneSide, extra_seconds
+from .attribution import clauses_of
+from .counted import CountedCell, CountedSide, counted_cell
+from .network_trouble import WORTH_SAYING, OneSide
 
 LEAST_EXIT = 0.5e-6
 """Shortest duration of an exit and its return on present processors, in seconds: a thousand cycles or more.
@@ -38,8 +37,6 @@ REASONS: Mapping[str, tuple[str, ...]] = {
 EMULATED = frozenset((Nic.E1000, Nic.RTL8139))
 _WORDS = "a card that needs fewer exits (guest: nic: virtio)"
 
-Read = Callable[[OneSide], FloatArray]
-
 
 def with_hypervisor(
     study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
@@ -51,11 +48,10 @@ def with_hypervisor(
     arms = {arm.name: arm for arm in study.arms()}
 
     def explained(cell: Cell) -> Cell:
-        arm = arms[cell.arm]
-        if arm.environment.guest is None or cell.verdict is not Verdict.SLOWER:
+        if arms[cell.arm].environment.guest is None or cell.verdict is not Verdict.SLOWER:
             return cell
-        env, base = sides_of(study, arms, folded, cell)
-        return cell if env is None or base is None else _explained(cell, env, base, schedules[cell.key])
+        counted = counted_cell(study, arms, folded, cell, schedules[cell.key])
+        return cell if counted is None else _explained(counted)
 
     return tuple(explained(c) for c in cells)
 
@@ -65,30 +61,25 @@ def device_threads(side: OneSide) -> FloatArray:
     return np.maximum(side.timed("cpu") - side.timed("vcpu"), 0.0)
 
 
-def exits(side: OneSide) -> FloatArray:
-    """Return how often the hypervisor interrupted the guest (exits)."""
-    return side.timed("exits")
-
-
-def _explained(cell: Cell, env: CountedSide, base: CountedSide, schedule: Schedule) -> Cell:
-    clauses = []
-    threads = _more(cell, env, base, device_threads, schedule)
-    if threads is not None and threads[0].low > WORTH_SAYING * _extra(env, base) > 0:
+def _explained(counted: CountedCell) -> Cell:
+    cell, clauses = counted.cell, []
+    least = WORTH_SAYING * _extra(counted)
+    threads = _more(counted, device_threads)
+    if threads is not None and threads[0].low > least > 0:
         clauses.append(f"CPU time of its devices' threads: {threads[1]:.2g} s")
-    left = _more(cell, env, base, exits, schedule)
+    left = _more(counted, lambda side: side.timed("exits"))
     emulates = False
-    if left is not None and LEAST_EXIT * left[0].low > WORTH_SAYING * _extra(env, base) > 0:
-        reason = _main_reason(env)
+    if left is not None and LEAST_EXIT * left[0].low > least > 0:
+        reason = _main_reason(counted.env)
         clauses.append(f"exits from the guest: {left[1]:.2g}{f', most for {reason}' if reason else ''}")
         emulates = reason == "emulated devices"
     if not clauses:
         return cell
-    had = cell.attribution or Attribution(parts=(), residual=None, sentence="")
-    known = [] if had.sentence in ("", NOT_EXPLAINED) else [had.sentence]
+    had = cell.attribution or Attribution()
     suggestion = had.suggestion
-    if emulates and _has_emulated_card(env.arm):  # more expensive than the rest of the path of its frames
+    if emulates and _has_emulated_card(counted.env.arm):  # more expensive than the rest of its frames' path
         suggestion = Suggestion(change=None, words=_WORDS)
-    sentence = "; ".join([*known, *clauses])
+    sentence = "; ".join([*clauses_of(cell), *clauses])
     return replace(cell, attribution=replace(had, sentence=sentence, suggestion=suggestion))
 
 
@@ -97,29 +88,24 @@ def _has_emulated_card(arm: Arm) -> bool:
     return guest is not None and arm.environment.attachment.seated and guest.nic in EMULATED
 
 
-def _more(
-    cell: Cell, env: CountedSide, base: CountedSide, read: Read, schedule: Schedule
-) -> tuple[Interval, float] | None:
+def _more(counted: CountedCell, read: Callable[[OneSide], FloatArray]) -> tuple[Interval, float] | None:
     """Return a quantity of a guest minus that of its baseline for the same work, per second of the baseline.
 
     The first result is an interval over blocks, the second is the mean. The quantity is 0 for the bare
     machine and for containers on it. Returns None if the quantity is unknown in a block.
     """
-    own = read(env.trials)
-    other = np.zeros(own.size) if base.arm.environment.guest is None else read(base.trials)
-    scale, same_work = same_work_of(env, base)
-    more = own * env.trials.part - other * base.trials.part * scale
-    if more.size == 0 or bool(np.isnan(more / same_work).any()):
+    own = read(counted.env.trials)
+    guest = counted.base.arm.environment.guest
+    more = counted.more(own, np.zeros(own.size) if guest is None else read(counted.base.trials))
+    shares = more / counted.same_work
+    if more.size == 0 or bool(np.isnan(shares).any()):
         return None
-    carried = carried_interval(
-        more / same_work, schedule=schedule, alpha=1 - cell.confidence, numbers=cell.blocks
-    )
-    return carried, float(np.mean(more))
+    return counted.carried(shares), float(np.mean(more))
 
 
-def _extra(env: CountedSide, base: CountedSide) -> float:
+def _extra(counted: CountedCell) -> float:
     """Return all extra time, as a share of the baseline's time for the same work, mean over blocks."""
-    shares = extra_seconds(env.trials, base.trials) / same_work_of(env, base)[1]
+    shares = counted.extra / counted.same_work
     known = shares[~np.isnan(shares)]
     return float(np.mean(known)) if known.size else 0.0
 

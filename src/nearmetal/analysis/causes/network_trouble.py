@@ -29,7 +29,7 @@ from ..fold.counts import (
     IntArray,
     least,
 )
-from .attribution import MAIN_SHARE, NOT_EXPLAINED
+from .attribution import MAIN_SHARE, clauses_of
 
 LEAST_RTO = 0.2
 """Linux's smallest RTO (TCP_RTO_MIN) in seconds, for kernels that do not report that of a connection."""
@@ -114,9 +114,8 @@ def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
     clause = timeout_clause(trouble) if cell.verdict is Verdict.SLOWER else None
     attribution = cell.attribution
     if clause is not None:
-        earlier = attribution or Attribution(parts=(), residual=None, sentence="")
-        before = () if earlier.sentence in ("", NOT_EXPLAINED) else (earlier.sentence,)
-        attribution = replace(earlier, sentence="; ".join((*before, clause)))
+        sentence = "; ".join([*clauses_of(cell), clause])
+        attribution = replace(attribution or Attribution(), sentence=sentence)
     return replace(cell, network=trouble, attribution=attribution)
 
 

@@ -60,18 +60,6 @@ def _loose(arm: Arm, _: Arm, __: Workload) -> bool:
     return arm.placement.pinning is not Pinning.RANK and not arm.placement.oversubscribe
 
 
-def _oversubscribed(arm: Arm, _: Arm, __: Workload) -> bool:
-    return arm.placement.oversubscribe
-
-
-def _in_company(arm: Arm, _: Arm, __: Workload) -> bool:
-    return arm.environment.beside is not None
-
-
-def _always(_: Arm, __: Arm, ___: Workload) -> bool:
-    return True
-
-
 def _small_pages(_: Arm, __: Arm, workload: Workload) -> bool:
     return isinstance(workload, KernelWorkload) and workload.pages is Pages.SMALL
 
@@ -99,9 +87,19 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "DELAY", _own_limit("cpu_shares"), Change.CPU_SHARES, "give it the usual weight (limits: cpu_shares)"
     ),
-    Remedy("DELAY", _in_company, None, "other CPUs for its companion (beside: cpus)"),
+    Remedy(
+        "DELAY",
+        lambda arm, *_: arm.environment.beside is not None,
+        None,
+        "other CPUs for its companion (beside: cpus)",
+    ),
     Remedy("DELAY", _loose, Change.PINNING, "a CPU of its own for each rank (pinning: rank)"),
-    Remedy("DELAY", _oversubscribed, None, "no more ranks than CPUs (oversubscribe: false)"),
+    Remedy(
+        "DELAY",
+        lambda arm, *_: arm.placement.oversubscribe,
+        None,
+        "no more ranks than CPUs (oversubscribe: false)",
+    ),
     Remedy("MEMORY", _own_limit("memory"), Change.MEMORY, "take the memory limit out (limits: memory)"),
     Remedy("DISK", _slow_storage, Change.STORAGE, "a directory of the machine for its files (storage: bind)"),
     Remedy("TLB", _small_pages, None, "huge pages (pages: huge)"),
@@ -121,7 +119,7 @@ REMEDIES: tuple[Remedy, ...] = (
         Change.ATTACHMENT,
         f"a shorter way through the kernel (attachment: {CHEAPER.value})",
     ),
-    Remedy("DELAY", _always, None, "find out who else uses its CPUs"),
+    Remedy("DELAY", lambda *_: True, None, "find out who else uses its CPUs"),
 )
 
 

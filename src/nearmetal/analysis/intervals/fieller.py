@@ -8,12 +8,10 @@ import math
 
 import numpy as np
 import scipy  # its modules are loaded on first use, so the first block need not wait for them
-from numpy.typing import NDArray
 
 from ...model.result import Interval
+from . import FloatArray
 from .mean import variance
-
-FloatArray = NDArray[np.float64]
 
 
 def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -> Interval:
@@ -34,7 +32,7 @@ def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -
     a, b, c = my**2 - q * vy, mx * my - q * cxy, mx**2 - q * vx
     centre = mx / my if my != 0 else math.nan
     if a <= 0:
-        return Interval(centre=centre, low=-math.inf, high=math.inf)
+        return Interval.unbounded(centre)
     # With a > 0 the discriminant is negative only because of rounding.
     root = math.sqrt(max(b * b - a * c, 0.0))
     return Interval(centre=centre, low=(b - root) / a, high=(b + root) / a)

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...model.looks import look_schedule, next_looks
 from ...model.plan import ExpectedLooks, GrowingLooks, Schedule
 from ...model.result import Interval, Look
+from . import FloatArray
 from .signed_rank import Walsh, attained
 from .three_arm import Brackets, most_attained, three_arm_interval
-
-FloatArray = NDArray[np.float64]
 
 CLOSING_SHARE = 0.5
 """Share of the unspent alpha that a closing look may spend."""
@@ -190,33 +188,50 @@ def look_and_carry(
     Takes O(n log n) time and O(n) memory. Raises ValueError if d has no finite value, or alpha is outside (0,
     1).
     """
-    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
-        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+    check_sample(d, alpha)
     size = int(d.size)
     planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
     levels = (signed_rank_levels if brackets is None else three_arm_levels)(schedule, planned, alpha)
+    whole = Walsh(d)
+
+    def interval(n: int, level: float) -> tuple[float, float]:
+        if brackets is not None:
+            return three_arm_interval(brackets.of(slice(n)), level)
+        return (whole if n == size else Walsh(d[:n])).interval(level)
+
+    ahead = _ahead(schedule, planned, size, alpha)
+    return carry(planned, levels, interval, centre=whole.centre(), step=whole.step(), ahead=ahead)
+
+
+def check_sample(d: FloatArray, alpha: float) -> None:
+    """Raise ValueError if d has no finite value, or alpha is outside (0, 1)."""
+    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
+        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+
+
+def carry(
+    planned: Iterable[PlannedLook],
+    levels: Iterable[float],
+    interval: Callable[[int, float], tuple[float, float]],
+    *,
+    centre: float,
+    step: float,
+    ahead: tuple[tuple[int, float], ...],
+) -> Carried:
+    """Return the intersection of the intervals of all looks.
+
+    levels: of each look.
+    interval: returns the interval of the first n blocks at a level.
+    centre, step, ahead: as in Carried; the centre is moved into the interval.
+    """
     low, high = -math.inf, math.inf
     looks: list[Look] = []
-    walsh: Walsh | None = None
     for look, level in zip(planned, levels, strict=True):
-        if brackets is None:
-            walsh = Walsh(d[: look.n])
-            lower, upper = walsh.interval(level)
-        else:
-            lower, upper = three_arm_interval(brackets.of(slice(look.n)), level)
+        lower, upper = interval(look.n, level)
         low, high = max(low, lower), min(high, upper)
         looks.append(Look(n=look.n, low=low, high=high))
-    if walsh is None or walsh.n != size:
-        walsh = Walsh(d)
-    centre = Interval.around(walsh.centre(), low, high).centre
-    return Carried(
-        looks=tuple(looks),
-        low=low,
-        high=high,
-        centre=centre,
-        step=walsh.step(),
-        ahead=_ahead(schedule, planned, size, alpha),
-    )
+    centre = Interval.around(centre, low, high).centre
+    return Carried(looks=tuple(looks), low=low, high=high, centre=centre, step=step, ahead=ahead)
 
 
 def carried_interval(
@@ -227,8 +242,7 @@ def carried_interval(
     The last look, which is nearly always the narrowest, is computed first. The other looks are computed only
     if a count shows that they narrow the interval.
     """
-    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
-        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+    check_sample(d, alpha)
     size = int(d.size)
     planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
     levels = signed_rank_levels(schedule, planned, alpha)

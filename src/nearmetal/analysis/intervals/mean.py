@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy  # its modules are loaded on first use, so the first block need not wait for them
-from numpy.typing import NDArray
 
 from ...model.result import Interval
+from . import FloatArray
 
-FloatArray = NDArray[np.float64]
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Number, mean and standard deviation of independent values."""
+
+    n: float
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Sample:
+        """Return the sample of at least one value. The deviation of a single value is NaN."""
+        deviation = math.sqrt(variance(np.asarray(values, dtype=np.float64)))
+        return cls(n=len(values), mean=math.fsum(values) / len(values), deviation=deviation)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TTest:
-    """A t-test of the null 'difference of means = 0' with its interval."""
+    """A t-test of the null 'difference of means = 0' with the interval of the difference.
+
+    df: degrees of freedom.
+    limit: the least magnitude of t that is significant.
+    """
 
     t: float
     df: float
-    p: float
+    limit: float
     interval: Interval
 
 
@@ -62,27 +80,18 @@ def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -
     return Interval.around(float(np.mean(x)) + anchor, low, high)
 
 
-def welch(a: FloatArray, b: FloatArray, confidence: float) -> TTest:
-    """Return Welch's t of mean(a) - mean(b), with unequal variances.
+def welch(a: Sample, b: Sample, confidence: float) -> TTest:
+    """Return Welch's test of mean(b) - mean(a), with unequal variances.
 
-    Raises ValueError for a side with fewer than two values.
+    Raises ValueError for a sample with fewer than two values.
     """
-    if min(a.size, b.size) < 2:
+    if min(a.n, b.n) < 2:
         raise ValueError("Welch's test needs at least two values on each side")
-    va, vb = variance(a) / a.size, variance(b) / b.size
-    difference, total = float(np.mean(a) - np.mean(b)), va + vb
-    if total == 0:
-        return _t_test(difference, 0.0, float(a.size + b.size - 2), confidence)
-    df = total**2 / (va**2 / (a.size - 1) + vb**2 / (b.size - 1))
-    return _t_test(difference, math.sqrt(total), df, confidence)
-
-
-def _t_test(mean: float, error: float, df: float, confidence: float) -> TTest:
-    if error == 0:
-        t = 0.0 if mean == 0 else math.copysign(math.inf, mean)
-        p = 1.0 if mean == 0 else 0.0
-    else:
-        t = mean / error
-        p = 2 * float(scipy.special.stdtr(df, -abs(t)))
-    half = float(scipy.special.stdtrit(df, 0.5 + confidence / 2)) * error
-    return TTest(t=t, df=df, p=p, interval=Interval(centre=mean, low=mean - half, high=mean + half))
+    va, vb = a.deviation**2 / a.n, b.deviation**2 / b.n
+    difference, error = b.mean - a.mean, math.sqrt(va + vb)
+    df = (va + vb) ** 2 / (va**2 / (a.n - 1) + vb**2 / (b.n - 1)) if error else a.n + b.n - 2
+    t = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
+    limit = float(scipy.special.stdtrit(df, 0.5 + confidence / 2))
+    half = limit * error
+    interval = Interval(centre=difference, low=difference - half, high=difference + half)
+    return TTest(t=t, df=df, limit=limit, interval=interval)

@@ -7,15 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...model.plan import Schedule
 from ...model.result import Verdict
+from . import FloatArray
 from .looks import nominal_shares, planned_looks
-from .signed_rank import Walsh, lower_tail
-
-FloatArray = NDArray[np.float64]
+from .signed_rank import Walsh
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:
@@ -50,17 +46,6 @@ class Tails(Protocol):
     def above(self, theta: float) -> float: ...
 
 
-class _SignedRank:
-    def __init__(self, d: FloatArray) -> None:
-        self._n, self._walsh = int(d.size), Walsh(d)
-
-    def below(self, theta: float) -> float:
-        return lower_tail(self._n, self._walsh.at_most(theta))
-
-    def above(self, theta: float) -> float:
-        return lower_tail(self._n, self._walsh.count - self._walsh.below(theta))
-
-
 def smallest_alpha(
     d: FloatArray,
     *,
@@ -92,7 +77,7 @@ def smallest_alpha(
     looked = False
     planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers)
     for look, share in zip(planned, nominal_shares(planned), strict=True):
-        tails = _SignedRank(d[: look.n]) if sample_at is None else sample_at(look.n)
+        tails = Walsh(d[: look.n]) if sample_at is None else sample_at(look.n)
         if tails is None:
             continue
         looked = True

@@ -7,11 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 import scipy  # its modules are loaded on first use, so the first block need not wait for them
-from numpy.typing import NDArray
 
 from ...model.result import Interval, Quantiles
-
-FloatArray = NDArray[np.float64]
+from . import FloatArray
 
 
 @lru_cache(maxsize=1024)
@@ -63,15 +61,22 @@ def median_interval(values: FloatArray, confidence: float) -> Interval:
     centre = float(np.median(values))
     interval = quantile_interval(values, 0.5, confidence)
     if interval is None:
-        return Interval(centre=centre, low=-math.inf, high=math.inf)
+        return Interval.unbounded(centre)
     return Interval(centre=centre, low=interval.low, high=interval.high)
 
 
-def quantiles(values: FloatArray, baseline: FloatArray, confidence: float) -> Quantiles:
-    """Return p50, p90, p95 and p99 of independent values of one arm, and those of the baseline."""
-    p50, p90, p95, p99 = (quantile_interval(values, q, confidence) for q in (0.5, 0.9, 0.95, 0.99))
+def quantiles(values: FloatArray, baseline: FloatArray, confidence: float, *, failed: int = 0) -> Quantiles:
+    """Return p50, p90, p95 and p99 of independent times of one arm.
+
+    baseline: times of its baseline, which are passed on.
+    failed: number of further trials of the arm that failed. Their times count as infinite. A quantile whose
+        interval would reach them is None.
+    """
+    every = np.append(values, np.full(failed, math.inf))
+    found = [quantile_interval(every, q, confidence) for q in (0.5, 0.9, 0.95, 0.99)]
+    p50, p90, p95, p99 = (i if i is not None and math.isfinite(i.high) else None for i in found)
     return Quantiles(
-        n=int(values.size),
+        n=int(every.size),
         p50=p50,
         p90=p90,
         p95=p95,

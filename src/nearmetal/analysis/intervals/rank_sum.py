@@ -13,11 +13,9 @@ from functools import lru_cache
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...model.result import Interval
-
-FloatArray = NDArray[np.float64]
+from . import FloatArray
 
 
 @lru_cache(maxsize=32)
@@ -72,5 +70,5 @@ def rank_sum(before: Sequence[float], after: Sequence[float], level: float) -> I
     centre = median(differences)
     k = critical(len(before), len(after), level / 2)
     if k < 0:
-        return Interval(centre=centre, low=-math.inf, high=math.inf)
+        return Interval.unbounded(centre)
     return Interval(centre=centre, low=differences[k], high=differences[-1 - k])

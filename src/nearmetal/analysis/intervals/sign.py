@@ -12,11 +12,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...model.result import Interval
-
-FloatArray = NDArray[np.float64]
+from . import FloatArray, IntArray
 
 
 def log_e_value(n: int, k: int) -> float:
@@ -67,7 +65,7 @@ def sign_interval(d: FloatArray, alpha: float) -> Interval:
     return Interval.around(float(np.median(finite)), low, high)
 
 
-def _running_max(values: FloatArray, ranks: NDArray[np.int64]) -> float:
+def _running_max(values: FloatArray, ranks: IntArray) -> float:
     """Return the largest over n of the k_n-th smallest of the first n values; -inf if every k_n is 0.
 
     It is at least v if and only if, for some n, fewer than k_n of the first n values are below v. This

@@ -14,10 +14,8 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from . import FloatArray, IntArray
 
 EXACT_UP_TO = 400
 """Largest n with the exact null distribution; beyond it see `lower_tail`."""
@@ -169,19 +167,28 @@ class Walsh:
         """
         return self._from_lowest(self.count - rank + 1 - self._lowest)
 
-    def at_most(self, theta: float) -> int:
+    def number_at_most(self, theta: float) -> int:
         """Return the number of Walsh averages <= theta, a finite number. A pair of +inf and -inf counts as
         -inf.
         """
         return self._lowest + self._opposed + self._finite_at_most(theta)
 
-    def below(self, theta: float) -> int:
+    def number_below(self, theta: float) -> int:
         """Return the number of Walsh averages < theta, a finite number. A pair of +inf and -inf counts as
         +inf.
         """
         if self._listed is not None:
             return self._lowest + int(np.searchsorted(self._listed, theta, side="left"))
         return self._lowest + int(np.sum(self._width(math.ceil(self._bound(theta)) - 1)))
+
+    def below(self, theta: float) -> float:
+        """Return the p value of the hypothesis that the centre is at most theta: small if the values lie
+        above it."""
+        return lower_tail(self.n, self.number_at_most(theta))
+
+    def above(self, theta: float) -> float:
+        """Return the p value of the hypothesis that the centre is at least theta."""
+        return lower_tail(self.n, self.count - self.number_below(theta))
 
     def centre(self) -> float:
         """Return the Hodges-Lehmann estimate of the finite values: the median of their Walsh averages.
@@ -218,9 +225,9 @@ class Walsh:
         k = critical(self.n, alpha / 2)
         if k < 0:
             return low, high
-        if low == -math.inf or self.at_most(low) <= k:
+        if low == -math.inf or self.number_at_most(low) <= k:
             low = max(low, self.lower(k + 1))
-        if high == math.inf or self.count - self.below(high) <= k:
+        if high == math.inf or self.count - self.number_below(high) <= k:
             high = min(high, self.upper(k + 1))
         return low, high
 

@@ -20,12 +20,9 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from . import FloatArray, IntArray
 from .signed_rank import EXACT_UP_TO, LIST_UP_TO, Walsh, lower_tail, null_cdf, pairs
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 FINEST_GRID, COARSEST_GRID = 4096, 256
 """Number of steps of a node's share, if the nodes have different numbers of blocks or very many."""
@@ -198,7 +195,7 @@ class _Counted:
         self._range = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
     def score(self, theta: float) -> int:
-        return sum(w.at_most(theta) * self._grid // w.count for w in self._walsh)
+        return sum(w.number_at_most(theta) * self._grid // w.count for w in self._walsh)
 
     def first_above(self, k: int) -> float:
         """Return a theta that is at most the smallest at which the statistic exceeds k, by less than 1e-10 of

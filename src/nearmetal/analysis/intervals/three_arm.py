@@ -21,11 +21,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from . import FloatArray, IntArray
 from .signed_rank import criticals
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+USED = False
+"""Whether the intervals and verdicts of all studies use this statistic. Signed ranks of d, which compare the
+environment with the first run of its baseline only, were chosen instead, by simulation and by recorded runs
+(docs/method.md, tests/statistical/test_three_arm.py).
 
+Three cases always use signed ranks: the baseline against itself, cells whose baseline has no second run, and
+Holm's column."""
 HALVINGS = 60
 """Number of steps in which an end is narrowed down between two breakpoints, to the last bits of a float."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from . import FloatArray, IntArray
 
 
-def group_moments(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+def group_moments(values: FloatArray, lengths: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return the mean and unbiased variance of each group; the variance is nan for fewer than two values.
 
     values: shape (groups, longest); entries after the end of a group are ignored, and no bit of the result
@@ -24,9 +23,7 @@ def group_moments(values: FloatArray, lengths: NDArray[np.int64]) -> tuple[Float
     return means, squares / np.where(lengths > 1, lengths - 1.0, np.nan)
 
 
-def components_of_moments(
-    means: FloatArray, variances: FloatArray, lengths: NDArray[np.int64]
-) -> tuple[float, float]:
+def components_of_moments(means: FloatArray, variances: FloatArray, lengths: IntArray) -> tuple[float, float]:
     """Return the unbiased variance within groups and between groups, for groups of unequal lengths.
 
     The variance between groups is negative if chance made it so. It is the variance of the groups' means

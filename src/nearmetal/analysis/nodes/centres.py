@@ -10,11 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy  # its modules are loaded on first use, so the first block need not wait for them
-from numpy.typing import NDArray
 
-from ..intervals.signed_rank import Walsh, attained, lower_tail
-
-FloatArray = NDArray[np.float64]
+from ..intervals import FloatArray
+from ..intervals.signed_rank import Walsh, attained
 
 EXACT_FROM = 8
 """Least number of nodes for the exact interval. Its smallest level is then 2^-7 = .0078."""
@@ -33,24 +31,27 @@ def centre_of(d: FloatArray) -> float:
     return high if math.isfinite(low) else low
 
 
-class NodeCentres:
-    """A sample of nodes, each with its centre; not approximate from EXACT_FROM nodes on."""
+class ExactCentres(Walsh):
+    """A sample of EXACT_FROM nodes or more, each with its centre, which may be infinite."""
+
+    def step(self) -> float:
+        """Return nan: more rounds on the same nodes narrow the interval only a little."""
+        return math.nan
+
+
+class StudentCentres:
+    """A sample of fewer nodes, whose centres are assumed to be normal."""
 
     def __init__(self, centres: Sequence[float]) -> None:
         """centres: one for each node; they may be infinite."""
-        self._centres: FloatArray = np.array(centres, dtype=np.float64)
-        self._n = len(centres)
-        self._walsh = Walsh(self._centres) if self._n >= EXACT_FROM else None
-        finite = bool(np.isfinite(self._centres).all())
-        spread = self._n > 1 and finite
-        self._error = float(np.std(self._centres, ddof=1)) / math.sqrt(self._n) if spread else math.inf
-        self._mean = float(np.mean(self._centres)) if finite else math.nan
+        self._n, finite = len(centres), all(map(math.isfinite, centres))
+        spread = float(np.std(centres, ddof=1)) if self._n > 1 and finite else math.inf
+        self._error = spread / math.sqrt(self._n)
+        self._mean = float(np.mean(centres)) if finite else math.nan
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the interval that misses the centre of such nodes with probability at most `level`; infinite
         if there are too few nodes."""
-        if self._walsh is not None:
-            return self._walsh.interval(level)
         if math.isinf(self._error) or level <= 0:
             return -math.inf, math.inf
         half = -float(scipy.special.stdtrit(self._n - 1, level / 2)) * self._error
@@ -58,23 +59,18 @@ class NodeCentres:
 
     def below(self, theta: float) -> float:
         """Return the p value of the hypothesis that the centre is at most theta."""
-        if self._walsh is not None:
-            return lower_tail(self._n, self._walsh.at_most(theta))
         return self._tail(theta - self._mean)
 
     def above(self, theta: float) -> float:
         """Return the p value of the hypothesis that the centre is at least theta."""
-        if self._walsh is not None:
-            return lower_tail(self._n, self._walsh.count - self._walsh.below(theta))
         return self._tail(self._mean - theta)
 
     def centre(self) -> float:
-        """Return the centre of the nodes: Hodges-Lehmann with the exact interval, else the mean. It is nan if
-        a centre is infinite."""
-        return self._mean if self._walsh is None else self._walsh.centre()
+        """Return the mean of the centres; nan if one is infinite."""
+        return self._mean
 
     def step(self) -> float:
-        """Return nan: more rounds on the same nodes narrow the interval only a little."""
+        """Return nan, as for more nodes."""
         return math.nan
 
     def _tail(self, distance: float) -> float:
@@ -83,6 +79,13 @@ class NodeCentres:
         if self._error == 0:
             return 0.0 if distance < 0 else 1.0
         return float(scipy.special.stdtr(self._n - 1, distance / self._error))
+
+
+def sample_of_nodes(centres: Sequence[float]) -> ExactCentres | StudentCentres:
+    """Return the sample of nodes with these centres, one for each node."""
+    if len(centres) < EXACT_FROM:
+        return StudentCentres(centres)
+    return ExactCentres(np.array(centres, dtype=np.float64))
 
 
 def attained_level(nodes: int, level: float) -> float:

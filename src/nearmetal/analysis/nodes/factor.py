@@ -15,19 +15,23 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...model.design import Estimand
 from ...model.looks import next_looks
 from ...model.plan import NodeState, Schedule
-from ...model.result import Interval, Look
-from ..intervals.looks import FORESEEN_LOOKS, Carried, PlannedLook, planned_looks, spent_levels
+from ..intervals import FloatArray, IntArray
+from ..intervals.looks import (
+    FORESEEN_LOOKS,
+    Carried,
+    PlannedLook,
+    carry,
+    check_sample,
+    planned_looks,
+    spent_levels,
+)
 from ..intervals.signed_rank import attained
 from ..intervals.stratified import StratifiedSample, node_ranks
-from .centres import NodeCentres, attained_level, centre_of
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from .centres import attained_level, centre_of, sample_of_nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +142,7 @@ class Comparison:
             return None
         if self._nodes.estimand is Estimand.THESE:
             return StratifiedSample(own)
-        return NodeCentres(self._node_centres(own))
+        return sample_of_nodes(self._node_centres(own))
 
     def level(self, n: int, available: float) -> float:
         """Return the level that a look at n blocks attains within `available`, on the nodes that have a block
@@ -171,37 +175,27 @@ def carried_over_nodes(
 
     Raises ValueError if d has no finite value, or alpha is outside (0, 1).
     """
-    if not 0 < alpha < 1 or not bool(np.any(np.isfinite(d))):
-        raise ValueError("at least one block without a failure and 0 < alpha < 1 are needed")
+    check_sample(d, alpha)
     comparison = Comparison(d, numbers, nodes)
     size = int(d.size)
     planned = planned_looks(schedule, numbers)
     coming = tuple(PlannedLook(n=n, share=s) for n, s in next_looks(schedule, size, FORESEEN_LOOKS))
     levels = spent_levels(schedule, (*planned, *coming), alpha, comparison.level)
-    low, high = -math.inf, math.inf
-    looks: list[Look] = []
-    for look, level in zip(planned, levels, strict=False):
-        sample = comparison.sample(look.n)
-        if sample is not None and level > 0:
-            lower, upper = sample.interval(level)
-            low, high = max(low, lower), min(high, upper)
-        looks.append(Look(n=look.n, low=low, high=high))
+
+    def interval(n: int, level: float) -> tuple[float, float]:
+        sample = comparison.sample(n)
+        return (-math.inf, math.inf) if sample is None else sample.interval(level)
+
     finite = np.isfinite(d)
     whole = Comparison(d[finite], np.asarray(numbers)[finite].tolist(), nodes).sample(int(finite.sum()))
     assert whole is not None, "every stratum of a comparison has a block"
-    centre = Interval.around(whole.centre(), low, high).centre
-    return Carried(
-        looks=tuple(looks),
-        low=low,
-        high=high,
-        centre=centre,
-        step=whole.step(),
-        ahead=tuple((x.n, level) for x, level in zip(coming, levels[len(planned) :], strict=True)),
-    )
+    spent, left = levels[: len(planned)], levels[len(planned) :]
+    ahead = tuple((look.n, level) for look, level in zip(coming, left, strict=True))
+    return carry(planned, spent, interval, centre=whole.centre(), step=whole.step(), ahead=ahead)
 
 
 def sample_at(
     d: FloatArray, numbers: Sequence[int], nodes: Nodes | None
 ) -> Callable[[int], Sample | None] | None:
-    """Return what gives the sample of the first n blocks, for intervals.multiplicity; None for one node."""
+    """Return a function that gives the sample of the first n blocks; None for one node."""
     return None if nodes is None else Comparison(d, numbers, nodes).sample

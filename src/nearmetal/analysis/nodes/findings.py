@@ -1,11 +1,11 @@
-"""What a comparison over several nodes says beside its verdict: the other estimand, each node alone, whether
-the nodes disagree, and the result without the nodes that the rule leaves out."""
+"""Results of a comparison over several nodes in addition to its verdict: the other estimand, each node alone,
+whether the nodes disagree, and the result without the nodes that the rule leaves out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 
 from ...model.design import Estimand
 from ...model.node_results import CellNodes, NodeEstimate, NodeValue
-from ...model.plan import Schedule
 from ...model.result import Verdict
-from ..decision import Decision, decide
+from ..decision import Criteria, Decision, decide
 from ..fold.comparisons import Paired, on_blocks
+from ..intervals import FloatArray, IntArray
 from ..intervals.looks import nominal_shares, planned_looks
 from ..intervals.signed_rank import Walsh
+from ..verdict import judge, share_of
 from .centres import EXACT_FROM, centre_of
 from .factor import Comparison, Nodes
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PERMUTATIONS = 3999
 """Number of random assignments of blocks to nodes in the test of node effects."""
@@ -85,30 +83,12 @@ def _assignments(n: int) -> NDArray[np.int16]:
     return rng.permuted(np.tile(np.arange(n, dtype=np.int16), (PERMUTATIONS, 1)), axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Criteria:
-    """How the blocks of a comparison are judged.
-
-    schedule: when they are looked at.
-    alpha: error probability of the comparison.
-    node_alpha: error probability of the finding that its nodes disagree.
-    margin: largest overhead that is not material.
-    min_blocks: least number of blocks for a verdict, as the study requests it.
-    """
-
-    schedule: Schedule
-    alpha: float
-    node_alpha: float
-    margin: float
-    min_blocks: int
-
-
 def disagree(d: FloatArray, numbers: Sequence[int], nodes: Nodes, criteria: Criteria) -> bool:
     """Return whether the overhead differs between the nodes.
 
     The test is repeated at every look, each time at the look's share of node_alpha, so the probability that
-    equal nodes are ever said to disagree is at most node_alpha. It is not divided among the comparisons of a
-    confirmatory study: to find more disagreement only withholds verdicts, and no p value of PERMUTATIONS
+    equal nodes are ever reported to disagree is at most node_alpha. It is not divided among the comparisons
+    of a confirmatory study: to find more disagreement only withholds verdicts, and no p value of PERMUTATIONS
     random assignments could be below such a share.
     """
     strata = nodes.strata_of(numbers)
@@ -145,7 +125,8 @@ def _limited(
         if not unequal or decision.verdict in (Verdict.NONE, Verdict.INCONSISTENT):
             return decision, False
         own = comparison.by_stratum(len(numbers)) or []
-        if all(_verdict_at(centre_of(values), margin) is decision.verdict for values in own):
+        centres = [centre_of(values) for values in own]
+        if all(judge(c, c, n=0, margin=margin, min_blocks=0) is decision.verdict for c in centres):
             return decision, False
         why = "the nodes disagree, and not every node alone supports a verdict"
         return replace(decision, verdict=Verdict.NONE, block=None, needed=None, reason=why), True
@@ -153,19 +134,12 @@ def _limited(
         return decision, False
     count = comparison.replicates
     if count == 1:
-        why = "one node says nothing about other nodes: run rounds on at least 2, better 8"
+        why = "one node gives no information about other nodes: run rounds on at least 2, better 8"
     elif math.isinf(decision.carried.low):
         why = "there is no interval yet: it needs a round on every node"
     else:
         why = f"{count} nodes: the interval reaches across {100 * margin:.3g} %; more nodes narrow it"
     return replace(decision, reason=why, needed=None), False
-
-
-def _verdict_at(theta: float, margin: float) -> Verdict:
-    delta = math.log1p(margin)
-    if theta > delta:
-        return Verdict.SLOWER
-    return Verdict.FASTER if theta < -delta else Verdict.EQUIVALENT
 
 
 def with_estimates(
@@ -202,14 +176,7 @@ def _estimates(
     out = {}
     for estimand in Estimand:
         of = nodes.of(estimand)
-        decision = decide(
-            paired,
-            criteria.schedule,
-            alpha=criteria.alpha,
-            margin=criteria.margin,
-            min_blocks=criteria.min_blocks,
-            nodes=of,
-        )
+        decision = decide(paired, criteria, nodes=of)
         decision, _ = _limited(decision, paired, of, criteria.margin, unequal=unequal)
         out[estimand] = NodeEstimate(
             nodes=count,
@@ -240,8 +207,3 @@ def _values(d: FloatArray, numbers: Sequence[int], nodes: Nodes, alpha: float) -
             )
         )
     return tuple(out)
-
-
-def share_of(theta: float) -> float:
-    """Return exp(theta) - 1, or infinity on overflow."""
-    return math.expm1(theta) if theta < 709 else math.inf

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy  # its modules are loaded on first use, so the first block need not wait for them
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from ..intervals import FloatArray
 
 NEXT_SHARE = 0.1
 """Share of the level for one more exception, relative to that for one less."""

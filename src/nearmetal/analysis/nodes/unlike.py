@@ -24,7 +24,6 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...model.node_results import NodeEvidence, Unlike
 from ...model.result import Interval
@@ -33,13 +32,11 @@ from ..fold.attempts import Side
 from ..fold.comparisons import Folded
 from ..fold.pieces import Measured
 from ..fold.slices import RowName
+from ..intervals import FloatArray, IntArray
 from ..intervals.rank_sum import critical
 from .centres import centre_of
 from .factor import Nodes
 from .spread import over_metrics, standing_out
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 LEAST_NODES = 3
 """Least number of nodes: of two that differ, either may be the exception."""
@@ -202,7 +199,7 @@ def shift_of(others: FloatArray, own: FloatArray, level: float) -> Interval:
     centre = float(np.median(differences))
     k = _critical(int(min(own.size, others.size)), int(max(own.size, others.size)), level)
     if k < 0:
-        return Interval(centre=centre, low=-math.inf, high=math.inf)
+        return Interval.unbounded(centre)
     return Interval(centre=centre, low=float(differences[k]), high=float(differences[-1 - k]))
 
 

@@ -19,8 +19,8 @@ from ...model.published import (
     Rule,
     Significance,
 )
+from ..intervals.mean import Sample, welch
 from .claims import wanted
-from .method import Sample, welch
 
 DIGITS = 1e-9
 """Relative tolerance for binary fractions of decimal numbers."""

@@ -1,4 +1,4 @@
-"""Holds the claims of a paper against our intervals."""
+"""Compares the claims of a paper with our intervals."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def hold(
     if it fails for one.
     cannot: why it cannot be checked here; '' if it can.
     unasked: workloads for which it cannot be checked here, with reasons; see unlike().
-    why: why there is no interval yet, for a claim that can be asked.
+    why: why there is no interval yet, for a claim that can be checked.
     """
     if claim.cannot or cannot:
         return _without(claim, Held.IMPOSSIBLE, claim.cannot or cannot)
@@ -167,8 +167,8 @@ def hold(
     held, direction = _all([h for _, h in each]), _all(directions)
     missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
     untold = [why for w, why in unasked.items() if w in missing]
-    if missing and held is Held.HOLDS:
-        held = Held.OPEN
+    if missing:
+        held, direction = (Held.OPEN if h is Held.HOLDS else h for h in (held, direction))
     finite = all(o.finite for o in own)
     missing = [w for w in missing if w not in unasked]
     reason = _reason(claim, held, direction, each, missing, finite=finite)

@@ -10,35 +10,15 @@ from scipy import special
 
 from ...model.published import MethodKind, PaperMethod
 from ...model.study import Better
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """The values of one environment, as a paper would treat them: as independent runs."""
-
-    n: float
-    mean: float
-    deviation: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Sample:
-        """Return the sample of at least one value. The deviation of a single value is NaN."""
-        n = len(values)
-        mean = math.fsum(values) / n
-        squares = math.fsum((v - mean) ** 2 for v in values)
-        return cls(n=n, mean=mean, deviation=math.sqrt(squares / (n - 1)) if n > 1 else math.nan)
-
-    @property
-    def variance_of_mean(self) -> float:
-        return self.deviation**2 / self.n
+from ..intervals.mean import Sample, welch
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodAnswer:
-    """What the method of a paper says of two samples.
+    """The result of a paper's method for two samples.
 
     differs: None if there are too few values.
-    t, freedom: of the t-test; None for other methods.
+    t, freedom: of the t-test, t negative if the environment is smaller; None for other methods.
     text: the answer in a clause.
     """
 
@@ -53,7 +33,7 @@ class MethodAnswer:
 def answer_of(
     method: PaperMethod, baseline: Sequence[float], values: Sequence[float], better: Better
 ) -> MethodAnswer:
-    """Return what a method says of the values of an environment and of its baseline.
+    """Apply a method to the values of an environment and of its baseline.
 
     baseline, values: at least one value each.
     """
@@ -80,28 +60,6 @@ def answer_of(
     return MethodAnswer(baseline=a, sample=b, differs=apart, text=text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WelchTest:
-    """The t-test of two means whose samples may have different variances.
-
-    t: negative if the second mean is smaller.
-    limit: the least magnitude of t that is significant.
-    """
-
-    t: float
-    freedom: float
-    limit: float
-
-
-def welch(a: Sample, b: Sample, confidence: float) -> WelchTest:
-    """Return Welch's test of two samples. The values of at least one of them must differ."""
-    variances = (a.variance_of_mean, b.variance_of_mean)
-    whole = sum(variances)
-    freedom = whole**2 / sum(v * v / (s.n - 1) for v, s in zip(variances, (a, b), strict=True))
-    limit = float(special.stdtrit(freedom, (1 + confidence) / 2))
-    return WelchTest(t=(b.mean - a.mean) / math.sqrt(whole), freedom=freedom, limit=limit)
-
-
 def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> MethodAnswer:
     if not (a.deviation or b.deviation):
         differs = a.mean != b.mean
@@ -111,12 +69,12 @@ def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> Method
     differs = abs(test.t) > test.limit
     text = f"significant: {_side(a, b, better)}" if differs else "not significant"
     text += f" (t = {abs(test.t):.3g}; {100 * method.confidence:g} % needs {test.limit:.3g})"
-    return MethodAnswer(baseline=a, sample=b, differs=differs, text=text, t=test.t, freedom=test.freedom)
+    return MethodAnswer(baseline=a, sample=b, differs=differs, text=text, t=test.t, freedom=test.df)
 
 
 def _half_width(s: Sample, confidence: float) -> float:
     """Return half the width of Student's interval of the mean."""
-    return float(special.stdtrit(s.n - 1, (1 + confidence) / 2)) * math.sqrt(s.variance_of_mean)
+    return float(special.stdtrit(s.n - 1, (1 + confidence) / 2)) * s.deviation / math.sqrt(s.n)
 
 
 def _side(a: Sample, b: Sample, better: Better) -> str:

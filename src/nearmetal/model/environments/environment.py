@@ -112,12 +112,7 @@ _MODES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one instance; None if there is no limit.
-
-    cpu_quota: CPU time, as a share of one CPU.
-    cpu_shares: weight of its control group.
-    memory: bytes.
-    """
+    """Limits of one instance; None if there is no limit. The memory is in bytes."""
 
     cpu_quota: float | None = key_or(
         None,
@@ -129,7 +124,7 @@ class Limits:
     cpu_shares: int | None = key_or(
         None,
         whole(2, 262_144),
-        "weight against others on the same CPU; every group has 1024 unless given another",
+        "weight relative to other groups on the same CPU; the default of every group is 1024",
         256,
     )
     memory: int | None = key_or(None, SIZE, "memory", "2 GiB")
@@ -176,13 +171,16 @@ class Storage:
     path: str | None = key_or(
         None,
         SOME_TEXT,
-        "bind: a directory to make one in for each instance; loop: where its file is made,"
+        "bind: a directory below which each instance gets its own; loop: directory of its file,"
         " /var/tmp if omitted; block: the device; nfs: server:/directory",
         "/dev/vdb",
     )
-    size: int | None = key_or(None, SIZE, "of a loop file; of a tmpfs its most", "256 MiB")
+    size: int | None = key_or(None, SIZE, "size of a loop file; largest size of a tmpfs", "256 MiB")
     overwrite: bool = key_or(
-        False, TRUTH, "block: yes, destroy what the device holds; it is not touched otherwise", True
+        False,
+        TRUTH,
+        "block: whether the content of the device may be destroyed; otherwise it is not written to",
+        True,
     )
 
     @property
@@ -199,18 +197,18 @@ class Storage:
 @dataclass(frozen=True, kw_only=True)
 class Companion:
     """A command that runs for as long as the trial runs, in an instance of its own with the image of the arm,
-    or in the first instance of the arm.
-
-    backend: backend of its instance; None if it runs in the first instance of the arm.
-    """
+    or in the first instance of the arm."""
 
     backend: str | None = key_or(
-        None, NAME, "what wraps the companion; the first instance of the environment if omitted", "namespaces"
+        None,
+        NAME,
+        "backend of an instance of its own; if omitted, it runs in the first instance of the environment",
+        "namespaces",
     )
     argv: tuple[str, ...] = field(
         metadata=key(
             ListOf(TEXT, least=1),
-            "what runs in it for as long as the trial does, one item each; no shell reads them",
+            "the command, one item for each word, without a shell; it runs for as long as the trial",
             ["vmstat", "1"],
             name="command",
         )
@@ -218,7 +216,9 @@ class Companion:
     limits: Limits = field(
         default_factory=Limits, metadata=key(Limits, "its limits; none if omitted", {"cpu": "10 %"})
     )
-    cpus: tuple[int, ...] = key_or((), ListOf(CPU), "CPUs that it may use; all of the ranks' if omitted", [1])
+    cpus: tuple[int, ...] = key_or(
+        (), ListOf(CPU), "CPUs that it may use; those of the ranks if omitted", [1]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +250,7 @@ class Environment:
     and the guest settings of the outer one."""
 
     name: str
-    backend: str = field(metadata=key(NAME, "what wraps the work", "native", "namespaces"))
+    backend: str = field(metadata=key(NAME, "how the work is run: the backend", "native", "namespaces"))
     image: str = key_or(
         HOST,
         NAME,
@@ -262,7 +262,7 @@ class Environment:
     attachment: Attachment = key_or(
         Attachment.HOST,
         one_of(Attachment),
-        "how an instance meets the network; several instances need one that is built for them,"
+        "how an instance is connected to the network; several instances need one that is built for them,"
         " such as veth-bridge",
         "veth-bridge",
         always=True,
@@ -271,7 +271,7 @@ class Environment:
         default_factory=NetworkSettings,
         metadata=key(
             NetworkSettings,
-            "of a network that is built for the attachment; read back from the kernel and recorded",
+            "settings of a network that is built for the attachment; read back from the kernel and recorded",
             {"rto_min": "2 ms", "mtu": 9000},
         ),
     )
@@ -282,14 +282,14 @@ class Environment:
     guest: GuestSettings | None = key_or(
         None,
         GuestSettings,
-        "of a virtual machine (backends qemu, libvirt and xen): its hardware, disk and kernel",
+        "hardware, disk and kernel of virtual machines (backends qemu, libvirt and xen)",
         {"memory": "2 GiB", "nic": "e1000"},
     )
     inside: str | None = key_or(
         None,
         NAME,
-        "an environment of virtual machines, in whose guest its one instance runs: a container"
-        " on that kernel, in that image; backend namespaces",
+        "an environment of virtual machines: its one instance, a container of backend namespaces, runs in a"
+        " guest of that environment, on the guest's kernel and in its image",
         "vm",
     )
     own: BackendSettings | None = key_or(None, BackendSettings, "settings that only its backend has")
@@ -309,12 +309,15 @@ class Environment:
     placements: tuple[str, ...] = key_or(
         (),
         ListOf(NAME, least=1),
-        "placements it takes part in; every one that its attachment can serve if omitted",
+        "placements on which it runs; if omitted, all that its attachment supports",
         ["1x2", "2x1"],
         always=True,
     )
     workloads: tuple[str, ...] = key_or(
-        (), ListOf(NAME), "workloads it runs, where not all; the first baseline runs all", ["cg", "latency"]
+        (),
+        ListOf(NAME),
+        "workloads that it runs; all if omitted. The first baseline runs all",
+        ["cg", "latency"],
     )
     transport: TransportWish = key_or(
         TransportWish.AUTO,
@@ -326,7 +329,7 @@ class Environment:
     share: tuple[Shared, ...] = key_or(
         (),
         ListOf(one_of(Shared)),
-        "namespaces that its instances keep of the machine: both are needed for transport shm"
+        "namespaces that its instances share with the machine: both are needed for transport shm"
         " between instances",
         ["ipc", "pid"],
     )
@@ -340,8 +343,8 @@ class Environment:
     movable: bool = key_or(
         False,
         TRUTH,
-        "its instances are made ready to be written to files or moved, and stay where they are, to"
-        " measure what this costs: their writable root is kept outside of them, and guests have the"
+        "prepare its instances for being written to files or moved, without doing so, to measure what this"
+        " costs: their writable root is kept outside of them, and guests have the"
         " capabilities of QEMU's migration set",
         True,
     )
@@ -354,8 +357,8 @@ class Environment:
     emulated: str = key_or(
         "",
         TEXT,
-        "by what its machine is, or in what its hypervisor runs; written by nearmetal, into the"
-        " study of a results directory",
+        "emulator of its machine, or the machine in which its hypervisor runs; written by nearmetal, into"
+        " the study of a results directory",
         "Xen in TCG: QEMU Standard PC",
     )
 

@@ -75,59 +75,66 @@ class GuestSettings:
     accelerator: Accelerator = key_or(
         Accelerator.AUTO,
         one_of(Accelerator),
-        "kvm: run by the processor; tcg: translated, which is emulation; auto: kvm where it"
-        " really runs a guest, else tcg, labelled",
+        "kvm: the processor runs the guest; tcg: an emulator translates its instructions; auto: kvm if a"
+        " test guest starts with it, else tcg, with a label in reports",
         "kvm",
     )
     machine: MachineType = key_or(
         MachineType.Q35,
         one_of(MachineType),
-        "q35: a PC with PCI Express; microvm: as few devices as will do",
+        "q35: a PC with PCI Express; microvm: a machine with as few devices as possible",
         "microvm",
     )
-    memory: int = key_or(1024 * MIB, SIZE, "what the guest has; 1 GiB if omitted", "2 GiB", usual="1 GiB")
-    vcpus: int | None = key_or(None, COUNT, "as many as its instance has CPUs if omitted", 2)
+    memory: int = key_or(1024 * MIB, SIZE, "memory of the guest", "2 GiB", usual="1 GiB")
+    vcpus: int | None = key_or(None, COUNT, "virtual CPUs; one for each CPU of its instance if omitted", 2)
     cpu: str | None = key_or(
         None,
         SOME_TEXT,
-        "model: host (by kvm), max, or one that QEMU knows; host by kvm, max by tcg if omitted",
+        "CPU model: host (kvm only), max, or a model of QEMU; if omitted, host with kvm, and max with tcg",
         "Haswell",
     )
-    huge_pages: bool = key_or(False, TRUTH, "its memory in huge pages of the machine", True)
-    pin: bool = key_or(True, TRUTH, "each vCPU to one of the instance's CPUs", False)
-    numa: int = key_or(1, COUNT, "NUMA nodes that its memory and vCPUs are divided into", 2)
+    huge_pages: bool = key_or(False, TRUTH, "back its memory by huge pages of the machine", True)
+    pin: bool = key_or(True, TRUTH, "pin each vCPU to one of the instance's CPUs", False)
+    numa: int = key_or(1, COUNT, "NUMA nodes among which its memory and vCPUs are divided", 2)
     kernel: str | None = key_or(
         None,
         SOME_TEXT,
-        "a vmlinuz of your own, or an image that has one; that of its image if omitted, else that"
-        " of image debian-kernel",
+        "path of a kernel (vmlinuz), or name of an image with a kernel; if omitted, that of its own image,"
+        " or else of image debian-kernel",
         "/boot/vmlinuz-6.12.0",
         "trixie-kernel",
     )
     modules: str | None = key_or(
         None,
         SOME_TEXT,
-        "of that kernel; lib/modules/<version> above it, or of the machine, if omitted",
+        "directory with the modules of that kernel; lib/modules/<version> above it, or the machine's",
         "/srv/modules/6.12.0",
     )
     disk: str | None = key_or(
-        None, SOME_TEXT, "a disk of your own instead of an image; never written to", "/srv/node.qcow2"
+        None,
+        SOME_TEXT,
+        "file of a disk of your own instead of an image; it is never written to",
+        "/srv/node.qcow2",
     )
-    root_device: str = key_or("/dev/vda", SOME_TEXT, "where the root of that disk is", "/dev/vda1")
-    format: DiskFormat = key_or(DiskFormat.RAW, one_of(DiskFormat), "of its disks", "qcow2")
-    cache: Cache = key_or(Cache.WRITEBACK, one_of(Cache), "of its disks, as QEMU has it", "none")
-    aio: Aio = key_or(Aio.THREADS, one_of(Aio), "by what QEMU reads and writes them", "io_uring")
+    root_device: str = key_or(
+        "/dev/vda", SOME_TEXT, "device of the root file system on that disk", "/dev/vda1"
+    )
+    format: DiskFormat = key_or(DiskFormat.RAW, one_of(DiskFormat), "format of its disks", "qcow2")
+    cache: Cache = key_or(Cache.WRITEBACK, one_of(Cache), "cache mode of its disks, in QEMU's words", "none")
+    aio: Aio = key_or(
+        Aio.THREADS, one_of(Aio), "interface by which QEMU reads and writes its disks", "io_uring"
+    )
     snapshot: bool = key_or(
-        False, TRUTH, "what is written to disks goes to a file of QEMU's that is thrown away", True
+        False, TRUTH, "write changes of its disks to a temporary file, which is removed at the end", True
     )
     writable: int | None = key_or(
-        None, SIZE, "a disk for all that is written; in its memory if omitted", "2 GiB"
+        None, SIZE, "disk for everything that the guest writes; kept in its memory if omitted", "2 GiB"
     )
-    swap: int | None = key_or(None, SIZE, "a disk of swap; none if omitted", "512 MiB")
+    swap: int | None = key_or(None, SIZE, "swap disk; none if omitted", "512 MiB")
     nic: Nic = key_or(
         Nic.VIRTIO,
         one_of(Nic),
-        "the card that it sees: virtio, vhost (virtio moved by the machine's kernel), or an"
+        "network card that it sees: virtio, vhost (virtio moved by the machine's kernel), or an"
         " emulated e1000 or rtl8139",
         "e1000",
     )
@@ -147,7 +154,7 @@ class GuestSettings:
     accelerated_not: str = key_or(
         "",
         TEXT,
-        "why not by kvm; written by nearmetal, into the study of a results directory",
+        "why KVM is not used; written by nearmetal, into the study of a results directory",
         "it hangs (long mode)",
         name="no_kvm",
     )

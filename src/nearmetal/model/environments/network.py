@@ -76,7 +76,7 @@ class NetworkSettings:
     mode: str | None = key_or(
         None,
         SOME_TEXT,
-        "of macvlan and macvtap: bridge (the default), private, vepa or passthru; of ipvlan: l2"
+        "mode of macvlan and macvtap: bridge (the default), private, vepa or passthru; of ipvlan: l2"
         " (the default) or l3",
         "vepa",
     )
@@ -96,7 +96,7 @@ class NetworkSettings:
     congestion_control: str | None = key_or(
         None,
         matching(r"^[a-z0-9_]{1,15}$", "the name of a congestion control, such as cubic", shown=False),
-        "of TCP, on the route: one that the kernel has",
+        "congestion control of TCP, on the route: one that the kernel has",
         "cubic",
     )
     rate: float | None = key_or(
@@ -107,7 +107,7 @@ class NetworkSettings:
         default_factory=Offloads,
         metadata=key(
             Offloads,
-            "switched as by ethtool -K; as the kernel has them if omitted",
+            "offloads, switched as by ethtool -K; left as they are if omitted",
             {"tso": "off", "gso": "off"},
         ),
     )

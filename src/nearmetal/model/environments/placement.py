@@ -26,17 +26,12 @@ class NodeKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLink:
-    """Settings of the links between emulated nodes. They apply at both ends of each link.
-
-    rate: B/s in each direction.
-    delay: one-way delay in seconds, from node to node.
-    queue: capacity of the queue at each end of a link, in bytes. Further packets are dropped.
-    """
+    """Settings of the links between emulated nodes, in B/s, seconds and bytes. They apply at both ends."""
 
     rate: float = key_or(
         1000000000.0 / 8,
         WIRE_RATE,
-        "of each direction of each node's link",
+        "rate of each direction of each node's link",
         "1 Gbit/s",
         usual="1 Gbit/s",
         always=True,
@@ -44,7 +39,7 @@ class NodeLink:
     delay: float = key_or(
         5e-05,
         quantity(Dimension.TIME, 0, 10),
-        "one way, from node to node, beside what forwarding takes",
+        "one-way delay from node to node, in addition to the time of forwarding",
         "50 us",
         usual="50 us",
         always=True,
@@ -52,7 +47,7 @@ class NodeLink:
     queue: int = key_or(
         1 << 20,
         SIZE,
-        "what may wait at an end of a link before more is dropped",
+        "bytes that may wait at an end of a link; further packets are dropped",
         "8 kB",
         usual="1 MiB",
         always=True,
@@ -61,12 +56,10 @@ class NodeLink:
 
 @dataclass(frozen=True, kw_only=True)
 class RealNodes:
-    """The machines that are the nodes of the placements.
+    """The machines that are the nodes of the placements; see inventory.load_inventory().
 
-    inventory: see inventory.load_inventory().
-    names: nodes of the inventory, in the order in which placements use them; () for all.
+    names: () for all nodes of the inventory.
     draw: use other nodes in each block: sets that are drawn from all of these, each node equally often.
-    interface: network interface by which ranks on the nodes reach each other.
     """
 
     inventory: str = field(
@@ -102,10 +95,6 @@ class Placement:
 
     An emulated node is a network namespace with CPUs of its own; links connect the nodes.
 
-    instances: instances on each node.
-    tasks: MPI ranks in each instance.
-    cpus: the CPU of each rank, by rank.
-    oversubscribe: whether ranks may share CPUs. MPI then yields the CPU while it waits.
     node_kind: recorded when several nodes were made. None in a study that has not run, and in results made
         before it was recorded; several nodes were then always emulated.
     """

@@ -22,6 +22,17 @@ class WorkloadBase:
     event: ClassVar[bool] = False
 
     @property
+    def mpi(self) -> bool:
+        """Whether mpirun starts it, or may start it."""
+        return True
+
+    @property
+    def own_directory(self) -> bool:
+        """Whether each run has a new, empty working directory instead of the directory where nearmetal was
+        started."""
+        return False
+
+    @property
     def subject(self) -> str:
         """The name of the subject that measures it: an entry point of the group nearmetal.subjects."""
         return PROGRAMS

@@ -10,15 +10,7 @@ from typing import ClassVar, Self
 from ...lifecycle import Method
 from ...units import Dimension
 from ..design import Design, Mode
-from ..keys import (
-    COUNT,
-    SIZE,
-    key_or,
-    keys_of,
-    one_of,
-    quantity,
-    whole,
-)
+from ..keys import COUNT, SIZE, key_or, keys_of, one_of, quantity, whole
 from .base import WorkloadBase
 
 #: Starts, stops or commands in a block, if the study does not state a number.
@@ -97,14 +89,9 @@ class EventSubject(WorkloadBase):
 
     The other fields belong to subjects that name them in SubjectFacts.keys. None stands for a default.
 
-    method: how instances are written to files or moved.
-    of: what is written or moved.
-    ranks: of the job, for the extents RANK and JOB.
-    memory: bytes of a process that is moved; of a guest, instead of its own setting.
-    load: what a program in the instance does meanwhile.
-    working_set, dirty_rate: of the load DIRTY, in bytes and bytes per second; a rate of 0 has no limit.
-    bandwidth: most bytes per second of a move.
-    downtime_limit: most seconds of downtime, for methods that copy in rounds and for AUTO.
+    memory, working_set: in bytes.
+    dirty_rate, bandwidth: in bytes per second; a dirty rate of 0 has no limit.
+    downtime_limit: in seconds, for methods that copy in rounds and for AUTO.
     """
 
     event: ClassVar[bool] = True
@@ -173,26 +160,18 @@ class EventSubject(WorkloadBase):
 
     @property
     def mpi(self) -> bool:
-        """Whether mpirun starts it."""
         return self.extent is Extent.JOB
 
     @property
-    def own_directory(self) -> bool:
-        return False
-
-    @property
     def subject(self) -> str:
-        """The name of the subject that measures it."""
         return self.facts.name
 
     @property
     def ran(self) -> str:
-        """The name of the event."""
         return self.facts.name
 
     @property
     def quantiles(self) -> frozenset[str]:
-        """The metrics for which quantiles are shown."""
         return self.facts.quantiles
 
     @property

@@ -8,13 +8,7 @@ from enum import StrEnum
 from math import isqrt
 from typing import ClassVar
 
-from ..keys import (
-    NAME,
-    ListOf,
-    key,
-    key_or,
-    one_of,
-)
+from ..keys import NAME, ListOf, key, key_or, one_of
 from .base import KERNELS, WorkloadBase
 
 
@@ -57,20 +51,9 @@ class KernelWorkload(WorkloadBase):
     metrics: tuple[str, ...] = key_or((), ListOf(NAME, least=1), "metrics to keep; all if omitted", ["triad"])
 
     @property
-    def mpi(self) -> bool:
-        """Whether mpirun starts it."""
-        return True
-
-    @property
-    def own_directory(self) -> bool:
-        return False
-
-    @property
     def subject(self) -> str:
-        """The name of the subject that measures it."""
         return KERNELS
 
     @property
     def ran(self) -> str:
-        """The name of the kernel that it runs."""
         return self.kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..keys import SOME_TEXT, ValueType, beside, factor, key, key_or, matching, one_of
+from ..keys import SOME_TEXT, beside, key, key_or, matching, number_between, one_of
 from .script import ANYWHERE, FILE_NAME, Bounds
 
 
@@ -16,13 +16,8 @@ class Better(StrEnum):
     HIGHER = "higher"
 
 
-LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
+_SCALE = number_between(1e-30, 1e30)
 """A factor beyond these limits is a typing mistake."""
-_SCALE = ValueType(
-    lambda value: factor(value, LEAST_SCALE, MOST_SCALE),
-    {"type": "number", "minimum": LEAST_SCALE, "maximum": MOST_SCALE},
-    repr,
-)
 _JSON_PATH = matching(r"^[^.\s]+(\.[^.\s]+)*$", "a dotted path such as results.0.seconds", numbers=True)
 
 
@@ -33,10 +28,6 @@ class MetricSpec:
 
     Exactly one of regex and json_path is set.
 
-    regex: expression with one group.
-    json_path: keys separated by dots.
-    file: name of the output file; None for the standard output.
-    scale: factor that converts the number to the unit.
     bounds: limits of the value, in the unit. A run with a value outside them is wrong.
     """
 

@@ -29,14 +29,10 @@ TIME_LIMIT = key(SECONDS, "a run longer than this is ended and counts as failed"
 class CommandWorkload(WorkloadBase):
     """A user's own program.
 
-    argv: command line, without a shell; empty if there is a script instead.
-    script: text of a script, with its interpreter on its first line.
-    mpi: whether mpirun starts it, with one rank per task.
-    per_task: whether one process is started for each task, without MPI. All start at the same moment.
-    files: files copied into its directory before each run, by path on the machine -> name there.
-    verify: checks of its output; None if every successful run counts.
-    exit_codes: exit statuses of a successful run.
-    time_limit: time limit of each run, in seconds.
+    argv: empty if there is a script instead.
+    files: names in its directory, by path on the machine.
+    verify: None if every successful run counts.
+    time_limit: in seconds.
     """
 
     program: ClassVar[bool] = True
@@ -118,16 +114,12 @@ class CommandWorkload(WorkloadBase):
 
     @property
     def own_directory(self) -> bool:
-        """Whether each run has a new, empty working directory instead of the directory where nearmetal was
-        started."""
         return bool(self.script is not None or self.files or self.outputs)
 
     def processes(self, ranks: int) -> int:
-        """Return the number of processes that the program starts on this many ranks."""
         return ranks if self.mpi or self.per_task else 1
 
     def limited_to(self, seconds: float) -> Self:
-        """Return the workload with this time limit for each run."""
         return replace(self, time_limit=seconds)
 
 
@@ -148,19 +140,12 @@ class ApplicationWorkload(WorkloadBase):
     time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
 
     @property
-    def mpi(self) -> bool:
-        """Whether mpirun may start it."""
-        return True
-
-    @property
     def own_directory(self) -> bool:
         return True
 
     @property
     def ran(self) -> str:
-        """The name of the application that it runs."""
         return self.application
 
     def limited_to(self, seconds: float) -> Self:
-        """Return the workload with this time limit for each run."""
         return replace(self, time_limit=seconds)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, factor, key, key_or, scalar
+from ..keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, key, key_or, number_between, scalar
 
 #: Name of a script in its working directory.
 SCRIPT = "script"
-
-
-_FRACTION = ValueType(lambda value: factor(value, 0, 1), {"type": "number", "minimum": 0, "maximum": 1}, repr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +29,10 @@ class Reference:
         )
     )
     tolerance: float | None = key_or(
-        None, _FRACTION, "numbers may differ from the reference by this share, and white space may", 1e-6
+        None,
+        number_between(0, 1),
+        "numbers may differ from the reference by this share, and white space may",
+        1e-6,
     )
     absolute: float | None = key_or(None, REAL, "numbers may differ from the reference by this amount", 1e-12)
 
@@ -119,11 +119,7 @@ class VerifySpec:
     """Checks of the output of a user's own program. A run counts only if they pass. At least one of regex and
     reference is set.
 
-    file: name of the output file that is checked; None for the standard output.
-    regex: searched in the output; ^ and $ match at line ends.
-    expected: text that its only group must match.
-    bounds: limits of the number in its group. Without expected and bounds, any match passes.
-    reference: file that the output must equal.
+    bounds: limits of the number in the group of the regex. Without expected and bounds, any match passes.
     """
 
     file: str | None = key_or(

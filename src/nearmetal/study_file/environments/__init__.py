@@ -1,3 +1,3 @@
-"""The environments of a study file: reads and checks them, and asks backends which keys they accept.
+"""The environments of a study file: reads and checks them, by the keys that backends accept.
 
 Must not start anything."""

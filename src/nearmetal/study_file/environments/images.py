@@ -59,19 +59,18 @@ def check_images(
     """Check that the image of every environment, and the image with the kernel of its guests, exists."""
     entries = dict(top.each(SECTION))
     if HOST in entries:
-        what = f"{HOST} is the machine's own root; call it something else"
-        top.mistake((SECTION, HOST), what, key=True)
+        own_root = f"{HOST} is the machine's own root; call it something else"
+        top.mistake((SECTION, HOST), own_root, key=True)
     for name, section in environments.items():
         if section is None or catalog is None:
             continue
-        kernel = section.guest.kernel if section.guest is not None else None
-        wanted: dict[Path, str] = {} if section.image == HOST else {("image",): section.image}
-        wanted |= {("guest", "kernel"): kernel} if kernel is not None and "/" not in kernel else {}
+        kernel = None if section.guest is None else section.guest.kernel_image
+        own = None if section.image == HOST else section.image
+        wanted: dict[Path, str | None] = {("image",): own, ("guest", "kernel"): kernel}
         for key, image in wanted.items():
-            if image in entries and image not in images:
-                continue  # its mistakes are reported at its definition
-            what = catalog.no_image(image, images, top.problems.file) or ""
-            if what:
+            if image is None or (image in entries and image not in images):
+                continue  # the mistakes of an image are reported at its definition
+            if what := catalog.no_image(image, images, top.problems.file):
                 top.mistake(("environments", name, *key), what)
 
 

@@ -17,9 +17,10 @@ def check_inside(top: Located, environments: Mapping[str, Environment | None]) -
         if section is None or section.inside is None:
             continue
         has_image = "image" in entry.entries and not entry.unread("image")
-        found = _misfits(name, section, environments) or _not_inside(
-            section, environments[section.inside], has_image=has_image
-        )
+        found = _misfits(name, section, environments)
+        around = environments.get(section.inside)
+        if not found and around is not None:
+            found = dict(_not_inside(section, around, has_image=has_image))
         for key, what in found.items():
             if not entry.unread(key):
                 entry.mistake((key,), what)
@@ -45,12 +46,8 @@ def _misfits(
     return {}
 
 
-def _not_inside(section: Environment, around: Environment | None, *, has_image: bool) -> dict[str, str]:
-    """Return the keys that an instance in a guest cannot have, with the reason."""
-    return dict(_keys(section, around, has_image=has_image)) if around is not None else {}
-
-
-def _keys(section: Environment, around: Environment, *, has_image: bool) -> Iterator[tuple[str, str]]:
+def _not_inside(section: Environment, around: Environment, *, has_image: bool) -> Iterator[tuple[str, str]]:
+    """Yield the keys that an instance in a guest cannot have, with the reason."""
     if section.attachment.seated:
         lone = ", ".join((Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE))
         yield "attachment", f"no network is built inside a guest; write one of {lone}"

@@ -49,8 +49,7 @@ def check_storage_references(
     if section.storage is not None or found.unread("storage"):
         return
     for w in workloads:
-        taken = not section.workloads or (w is not None and w.name in section.workloads)
-        if not taken or w is None:
+        if w is None or not section.takes(w.name):
             continue
         if isinstance(w, CommandWorkload) and w.storage_name:
             why = f"refers to storage ({w.storage_name})"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ...model.environments.environment import BackendSettings
 from ...model.keys import Key, KeyKind, ListOf, Named, Pairs, ValueType, keys_of
-from ..fields import Name, Taken
+from ..fields import KeyType, Name
 
 
 class Section(BaseModel):
@@ -79,28 +79,24 @@ def _own(own: Own) -> dict[str, Any]:
     }
 
 
-def _taken(kind: KeyKind) -> Any:
+def _annotation(kind: KeyKind) -> Any:
     match kind:
         case ValueType():
-            return Annotated[Any, Taken(kind)]
+            return Annotated[Any, KeyType(kind)]
         case ListOf():
-            return list[Annotated[Any, Taken(kind.item)]]
+            return list[Annotated[Any, KeyType(kind.item)]]
         case Pairs():
-            return dict[Annotated[str, Taken(kind.names)], Annotated[Any, Taken(kind.values)]]
+            return dict[Annotated[str, KeyType(kind.names)], Annotated[Any, KeyType(kind.values)]]
         case Named():
             return GenericAlias(dict, (Name, section_of(kind.entry)))
         case _:
             return section_of(kind)
 
 
-def _optional(kind: KeyKind) -> Any:
-    return _taken(kind) | None
-
-
 def _further(name: str, key: Key) -> tuple[Any, Any]:
     """Return the field of the model for a key that no field of a dataclass has."""
-    more = _described(name, key)
-    return (_optional(key.kind), Field(None, **more)) if key.optional else (_taken(key.kind), Field(**more))
+    annotation, more = _annotation(key.kind), _described(name, key)
+    return (annotation | None, Field(None, **more)) if key.optional else (annotation, Field(**more))
 
 
 def _described(name: str, key: Key) -> dict[str, Any]:
@@ -109,26 +105,25 @@ def _described(name: str, key: Key) -> dict[str, Any]:
 
 
 def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
-    more = _described(f.name, key)
+    annotation, more = _annotation(key.kind), _described(f.name, key)
     if isinstance(key.kind, ListOf) and key.kind.least:
         more["min_length"] = key.kind.least
     if key.optional or (f.default == () and more.get("min_length")):
-        return _optional(key.kind), Field(None, **more)
-    taken = _taken(key.kind)
+        return annotation | None, Field(None, **more)
     if isinstance(key.kind, (Pairs, Named)):
-        return taken, Field(default_factory=dict, **more)
+        return annotation, Field(default_factory=dict, **more)
     if f.default == ():
-        return taken, Field(default_factory=list, **more)
+        return annotation, Field(default_factory=list, **more)
     if f.default_factory is not dataclasses.MISSING:
-        return taken, Field(default_factory=lambda: taken.model_validate({}), **more)
+        return annotation, Field(default_factory=lambda: annotation.model_validate({}), **more)
     if f.default is dataclasses.MISSING:
-        return taken, Field(**more)
+        return annotation, Field(**more)
     words = key.usual
     if words is None and isinstance(key.kind, ValueType) and key.kind.unit and f.default is not None:
         words = key.kind.write(f.default)
     if words is not None:
         more["json_schema_extra"] = {"default": words}
-    return (_optional(key.kind) if f.default is None else taken), Field(f.default, **more)
+    return (annotation | None if f.default is None else annotation), Field(f.default, **more)
 
 
 def made(section: Section, **given: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Read and write the parameters of a kernel or an application: texts in the file, values in base units. The
-types are those of the catalogue."""
+"""Read the parameters of a kernel or an application: texts in the file, values in base units. The types are
+those of the catalogue."""
 
 from __future__ import annotations
 
@@ -67,11 +67,3 @@ def frozen_value(scalar: Scalar) -> ParamValue:
         except UnitError:
             continue
     return text
-
-
-def write_number(name: str, value: float, known: Known) -> str:
-    """Return a number as text for a frozen study. It reads back as the same value with or without the
-    catalogue."""
-    if name in known:
-        return ParamType.of(known[name][0]).write(value)
-    return repr(value)

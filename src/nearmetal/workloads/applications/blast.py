@@ -68,7 +68,7 @@ PARAMETERS = (
         "verify",
         Kind.WORD,
         "yes",
-        "whether an unsplit search, before what is measured, says which hits are right",
+        "whether the hits are compared with those of an unsplit search before the measurement",
         words=("yes", "no"),
     ),
 )
@@ -138,7 +138,7 @@ class Blast(Application):
         search = number_at(result, "search_s")
         if search is not None and search <= 0:
             search = None
-        reason = "" if search is not None else "nm-blast did not tell how long the search took"
+        reason = "" if search is not None else "nm-blast did not report how long the search took"
         ok, expected, found = None, "", ""
         if choices.word("verify") == "yes":
             ok, expected, found = _verified(result)

@@ -9,8 +9,8 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
 from ..reading import number, words_of_lines
-from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
-from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
+from .contract import Invocation, Output, Parsed, Place, metrics_of
+from .several import SIZES, OwnBuild, program_parameter, sizes_problem, whole_numbers
 
 _LENGTHS = "lengths.txt"
 _SINGLE = ("PingPong", "PingPing")
@@ -22,7 +22,7 @@ _VERSION = re.compile(r"Intel ?\(R\) MPI Benchmarks?(?: Suite)? V?([0-9]{1,4})(?
 _DECIMAL_SINCE, _MEBI = 2018, 1 << 20
 
 
-class Imb(Application):
+class Imb(OwnBuild):
     name = "imb"
     doc = "a benchmark of Intel's IMB-MPI1 by path: time and bandwidth by message size"
     parameters: tuple[Parameter, ...] = (
@@ -38,13 +38,10 @@ class Imb(Application):
         Parameter("repetitions", Kind.WHOLE, 1000, "messages per size, at most", most=10_000_000),
     )
 
-    def needs(self, choices: Choices) -> Needs:
-        return Needs(programs=(choices.word("program"),))
-
     def problem(self, choices: Choices, place: Place) -> str | None:
         if place.ranks < 2:
             return "a benchmark of IMB needs at least two ranks"
-        return program_problem(choices) or sizes_problem(choices)
+        return super().problem(choices, place) or sizes_problem(choices)
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         sizes = whole_numbers(choices.word("sizes"))
@@ -87,7 +84,7 @@ class Imb(Application):
 
 def _missing(text: str, name: str, version: bool) -> str:
     if name.startswith("bandwidth") and not version:
-        return "the output does not tell the version of IMB, on which its MB depend"
+        return "the output does not contain the version of IMB, which determines how many bytes its MB has"
     return f"no line for it: {ending(text)}"
 
 

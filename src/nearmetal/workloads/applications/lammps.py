@@ -10,7 +10,7 @@ from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..reading import number
-from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 from .several import program_parameter, program_problem
 
 #: Atoms in a cell of the face-centred cubic lattice.
@@ -161,17 +161,13 @@ class Lammps(Application):
         text = output.stdout
         values = _timed(text) | _breakdown(text)
         ok, expected, found = _verified(choices, place, text)
-        kinds: dict[str, float] = {}
-        for name, kind in SECTIONS.items():
-            value = values[name.lower()]
-            if value is not None:
-                kinds[kind] = kinds.get(kind, 0.0) + value
+        kinds = ((name.lower(), kind) for name, kind in SECTIONS.items())
         return Parsed(
             metrics=metrics_of(self.metrics(choices), values, lambda name: _missing(output, name)),
             ok=ok,
             expected=expected,
             found=found,
-            parts=kinds,
+            parts=parts_of(kinds, values),
             facts=_facts(text),
         )
 

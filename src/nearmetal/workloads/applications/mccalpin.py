@@ -11,25 +11,18 @@ from ...model.study import Better
 from ..parameter import Choices, Parameter
 from ..program_output import ending
 from ..reading import number, words_of_lines
-from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
-from .several import program_parameter, program_problem
+from .contract import Invocation, Output, Parsed, Place, metrics_of
+from .several import OwnBuild, program_parameter
 
 _LINES = {"Copy:": "copy", "Scale:": "scale", "Add:": "add", "Triad:": "triad"}
 _ELEMENTS = re.compile(r"^Array size = ([0-9]{1,18})\b", re.MULTILINE)
 _VALID, _INVALID = "Solution Validates", "Failed Validation"
-_EXPECTED = "Solution Validates"
 
 
-class McCalpinStream(Application):
+class McCalpinStream(OwnBuild):
     name = "mccalpin-stream"
     doc = "McCalpin's STREAM by the path of your own build"
     parameters: tuple[Parameter, ...] = (program_parameter("stream_c.exe"),)
-
-    def needs(self, choices: Choices) -> Needs:
-        return Needs(programs=(choices.word("program"),))
-
-    def problem(self, choices: Choices, place: Place) -> str | None:
-        return program_problem(choices)
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         return Invocation(argv=(choices.word("program"),))
@@ -50,7 +43,7 @@ class McCalpinStream(Application):
         return Parsed(
             metrics=metrics_of(self.metrics(choices), rates, lambda _: missing),
             ok=_VALID in text and _INVALID not in text,
-            expected=_EXPECTED,
-            found=_EXPECTED if _VALID in text else _INVALID if _INVALID in text else ending(text),
+            expected=_VALID,
+            found=_VALID if _VALID in text else _INVALID if _INVALID in text else ending(text),
             facts={"elements": int(elements[1]) if elements else None},
         )

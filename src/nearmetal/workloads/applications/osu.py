@@ -12,14 +12,14 @@ from ...model.study import Better
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
 from ..reading import number, whole, words_of_lines
-from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
-from .several import SIZES, program_parameter, program_problem, sizes_problem, whole_numbers
+from .contract import Invocation, Output, Parsed, Place, metrics_of
+from .several import SIZES, OwnBuild, program_parameter, sizes_problem, whole_numbers
 
 _RATES = ("bw", "bibw", "mbw_mr")  # suffixes of the benchmarks that print MB/s, with 10^6 bytes
 _ALONE = ("barrier", "ibarrier")
 
 
-class Osu(Application):
+class Osu(OwnBuild):
     name = "osu"
     doc = "an OSU micro-benchmark by path: latency or bandwidth by message size"
     parameters: tuple[Parameter, ...] = (
@@ -28,13 +28,10 @@ class Osu(Application):
         Parameter("iterations", Kind.WHOLE, 1000, "messages per size", most=10_000_000),
     )
 
-    def needs(self, choices: Choices) -> Needs:
-        return Needs(programs=(choices.word("program"),))
-
     def problem(self, choices: Choices, place: Place) -> str | None:
         if place.ranks < 2:
             return "an OSU benchmark needs at least two ranks"
-        return program_problem(choices) or (None if _alone(choices) else sizes_problem(choices))
+        return super().problem(choices, place) or (None if _alone(choices) else sizes_problem(choices))
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         sizes = whole_numbers(choices.word("sizes"))

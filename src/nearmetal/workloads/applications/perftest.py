@@ -43,7 +43,7 @@ case ${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}} in
     tries=0
     while [ ! -s server ]; do
         tries=$((tries + 1))
-        [ $tries -le 300 ] || { echo "rank 0 did not tell its address" >&2; exit 1; }
+        [ $tries -le 300 ] || { echo "rank 0 did not write its address" >&2; exit 1; }
         sleep 0.1
     done
     read -r address <server

@@ -7,7 +7,7 @@ import re
 from pathlib import PurePath
 
 from ..parameter import Choices, Kind, Parameter
-from .contract import Place
+from .contract import Application, Needs, Place
 
 MOST = 32
 _SWEEP = re.compile(r"([0-9]{1,12})\.\.([0-9]{1,12})")
@@ -61,6 +61,16 @@ def program_problem(choices: Choices) -> str | None:
     return (
         f"program is a name on PATH or an absolute path, not '{program[:80]}': it runs in another directory"
     )
+
+
+class OwnBuild(Application):
+    """An application that is run from the user's own build of it, without Debian's package."""
+
+    def needs(self, choices: Choices) -> Needs:
+        return Needs(programs=(choices.word("program"),))
+
+    def problem(self, choices: Choices, place: Place) -> str | None:
+        return program_problem(choices)
 
 
 def file_size(choices: Choices, place: Place) -> int:

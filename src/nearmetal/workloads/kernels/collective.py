@@ -27,19 +27,16 @@ def collective_kernel(name: str, *, doc: str, size: Parameter | None = None) -> 
     )
 
 
-# Every rank sends a block to every rank.
-_ALLTOALL = collective_kernel(
-    "alltoall",
-    doc="MPI collective: the time of one alltoall",
-    size=bytes_parameter("from each rank to each rank", least=1, most=1 << 26),
+KERNELS = (
+    collective_kernel(
+        "alltoall",
+        doc="MPI collective: the time of one alltoall",
+        size=bytes_parameter("from each rank to each rank", least=1, most=1 << 26),
+    ),
+    collective_kernel(
+        "allreduce",
+        doc="MPI collective: the time of one allreduce, a sum of doubles",
+        size=bytes_parameter("the vector's, 8 for each double", least=8, most=1 << 28, multiple=8),
+    ),
+    collective_kernel("barrier", doc="MPI collective: the time of one barrier"),
 )
-# The sum of a vector of doubles over all ranks, on all ranks.
-_ALLREDUCE = collective_kernel(
-    "allreduce",
-    doc="MPI collective: the time of one allreduce, a sum of doubles",
-    size=bytes_parameter("the vector's, 8 for each double", least=8, most=1 << 28, multiple=8),
-)
-# No rank continues before all ranks have arrived.
-_BARRIER = collective_kernel("barrier", doc="MPI collective: the time of one barrier")
-
-KERNELS = (_ALLTOALL, _ALLREDUCE, _BARRIER)

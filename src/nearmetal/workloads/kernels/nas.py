@@ -45,61 +45,54 @@ def nas_kernel(
     )
 
 
-# Pairs of Gaussian deviates, arithmetic without communication.
-_EP = nas_kernel(
-    "ep",
-    doc="arithmetic without communication: NPB EP",
-    count="batches",
-    count_doc="batches of 65536 pairs per rank",
-    units=64,  # blocks of 1024 pairs
+KERNELS = (
+    nas_kernel(
+        "ep",
+        doc="arithmetic without communication: NPB EP",
+        count="batches",
+        count_doc="batches of 65536 pairs per rank",
+        units=64,  # blocks of 1024 pairs
+    ),
+    nas_kernel(
+        "cg",
+        doc="sparse linear algebra with short messages: NPB CG",
+        count="iterations",
+        count_doc="outer iterations, each of 25 inner ones,",
+        ranks=Ranks.POWERS,
+    ),
+    nas_kernel(
+        "is",
+        doc="integer sort with all-to-all messages: NPB IS",
+        count="rounds",
+        count_doc="rankings of all keys",
+        ranks=Ranks.POWERS,
+    ),
+    nas_kernel(
+        "mg",
+        doc="multigrid with halo exchange: NPB MG",
+        count="iterations",
+        count_doc="V-cycles",
+        ranks=Ranks.POWERS,
+    ),
+    nas_kernel(
+        "ft",
+        doc="Fourier transforms in three dimensions with all-to-all messages: NPB FT",
+        count="iterations",
+        count_doc="steps, each of an inverse transform,",
+        ranks=Ranks.POWERS,
+    ),
+    nas_kernel(
+        "lu",
+        doc="wavefronts of small messages: NPB LU",
+        count="iterations",
+        count_doc="relaxations of the whole grid",
+        ranks=Ranks.POWERS,
+    ),
+    nas_kernel(
+        "bt",
+        doc="block-tridiagonal flow solver: NPB BT",
+        count="iterations",
+        count_doc="time steps",
+        ranks=Ranks.SQUARES,
+    ),
 )
-# Conjugate gradients, irregular memory and short messages.
-_CG = nas_kernel(
-    "cg",
-    doc="sparse linear algebra with short messages: NPB CG",
-    count="iterations",
-    count_doc="outer iterations, each of 25 inner ones,",
-    ranks=Ranks.POWERS,
-)
-# Ranks of small integer keys, all-to-all exchange and random access.
-_IS = nas_kernel(
-    "is",
-    doc="integer sort with all-to-all messages: NPB IS",
-    count="rounds",
-    count_doc="rankings of all keys",
-    ranks=Ranks.POWERS,
-)
-# Multigrid, memory bandwidth and messages of all lengths.
-_MG = nas_kernel(
-    "mg",
-    doc="multigrid with halo exchange: NPB MG",
-    count="iterations",
-    count_doc="V-cycles",
-    ranks=Ranks.POWERS,
-)
-# Fourier transforms in three dimensions, memory bandwidth and all-to-all exchange.
-_FT = nas_kernel(
-    "ft",
-    doc="Fourier transforms in three dimensions with all-to-all messages: NPB FT",
-    count="iterations",
-    count_doc="steps, each of an inverse transform,",
-    ranks=Ranks.POWERS,
-)
-# Wavefronts across the ranks, small messages that wait for each other.
-_LU = nas_kernel(
-    "lu",
-    doc="wavefronts of small messages: NPB LU",
-    count="iterations",
-    count_doc="relaxations of the whole grid",
-    ranks=Ranks.POWERS,
-)
-# Implicit flow solver, dense arithmetic and few large messages.
-_BT = nas_kernel(
-    "bt",
-    doc="block-tridiagonal flow solver: NPB BT",
-    count="iterations",
-    count_doc="time steps",
-    ranks=Ranks.SQUARES,
-)
-
-KERNELS = (_EP, _CG, _IS, _MG, _FT, _LU, _BT)

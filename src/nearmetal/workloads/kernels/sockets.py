@@ -18,22 +18,20 @@ WAIT = Parameter(
 )
 
 
-# Ping-pong over a TCP socket between ranks 0 and 1.
-_TCP = pingpong_kernel(
-    "tcp",
-    kind=WorkKind.SOCKETS,
-    doc="TCP socket, the layer below MPI over TCP: latency and bandwidth",
-    least_bytes=1,
-    more=(WAIT,),
+KERNELS = (
+    pingpong_kernel(
+        "tcp",
+        kind=WorkKind.SOCKETS,
+        doc="TCP socket, the layer below MPI over TCP: latency and bandwidth",
+        least_bytes=1,
+        more=(WAIT,),
+    ),
+    pingpong_kernel(
+        "udp",
+        kind=WorkKind.SOCKETS,
+        doc="UDP socket: latency and bandwidth; a lost datagram fails its time share",
+        most_bytes=65507,  # 65535 less the headers of IPv4 and UDP
+        more=(WAIT,),
+        unusable="lost a datagram",
+    ),
 )
-# Ping-pong over a UDP socket between ranks 0 and 1.
-_UDP = pingpong_kernel(
-    "udp",
-    kind=WorkKind.SOCKETS,
-    doc="UDP socket: latency and bandwidth; a lost datagram fails its time share",
-    most_bytes=65507,  # 65535 less the headers of IPv4 and UDP
-    more=(WAIT,),
-    unusable="lost a datagram",
-)
-
-KERNELS = (_TCP, _UDP)

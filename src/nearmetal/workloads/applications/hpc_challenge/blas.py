@@ -39,7 +39,7 @@ RATES = {Blas.REFERENCE: 6e9, Blas.OPENBLAS: 40e9, Blas.AS_FOUND: 6e9}
 """For estimates: FLOP/s of one CPU."""
 _PACKAGE = {Blas.REFERENCE: "libblas3", Blas.OPENBLAS: "libopenblas0-pthread"}
 # OpenBLAS prints this line at its start if OPENBLAS_VERBOSE is set.
-_SAID = re.compile(r"^Core: ([A-Za-z0-9_]{1,40})\s*$", re.MULTILINE)
+_REPORTED = re.compile(r"^Core: ([A-Za-z0-9_]{1,40})\s*$", re.MULTILINE)
 
 PARAMETERS = (
     Parameter(
@@ -127,4 +127,4 @@ def mismatch(choices: Choices, cpu_flags: Set[str], stderr: str) -> str | None:
 
 def _reported_cores(stderr: str) -> list[str]:
     """Return the core types that the ranks' OpenBLAS reported, without duplicates."""
-    return sorted(set(_SAID.findall(stderr)))
+    return sorted(set(_REPORTED.findall(stderr)))

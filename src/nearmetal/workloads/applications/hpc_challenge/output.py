@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...program_output import ending
 from ...reading import number, whole, words_of_lines
@@ -57,8 +57,7 @@ def solved(text: str) -> tuple[Solved, ...]:
                 flops = None if rate is None or rate <= 0 else rate * 1e9
                 found.append(Solved(n=n, nb=nb, p=p, q=q, flops=flops, passed=False))
         elif words[0].startswith("||") and words[-1] == "PASSED" and found and not found[-1].passed:
-            last = found[-1]
-            found[-1] = Solved(n=last.n, nb=last.nb, p=last.p, q=last.q, flops=last.flops, passed=True)
+            found[-1] = replace(found[-1], passed=True)
     return tuple(found)
 
 
@@ -98,7 +97,7 @@ def faults(text: str, results: Mapping[str, str]) -> tuple[str, ...]:
         ),
         None
         if "Solution Validates" in section(text, "StarSTREAM")
-        else "STREAM does not say that its solution validates",
+        else "STREAM does not report that its solution validates",
     )
     return tuple(found for found in checks if found is not None)
 
@@ -111,7 +110,7 @@ def _ptrans(text: str) -> str | None:
     # Three lines: passed, failed, skipped.
     done, skipped = counts["tests completed and"], counts["tests skipped because"]
     if len(done) != 2 or len(skipped) != 1:
-        return "PTRANS does not tell how many of its tests passed"
+        return "PTRANS does not report how many of its tests passed"
     if done[0] == "0" or done[1] != "0" or skipped[0] != "0":
         return f"PTRANS: {done[0]} tests passed, {done[1]} failed, {skipped[0]} were skipped"
     return None
@@ -120,7 +119,7 @@ def _ptrans(text: str) -> str | None:
 def _random_access(results: Mapping[str, str], name: str) -> str | None:
     wrong = number(results.get(f"{name}_ErrorsFraction", ""))
     if wrong is None or wrong < 0:
-        return f"{name} does not tell its errors"
+        return f"{name} does not report its errors"
     return f"{name}: {100 * wrong:g} % of the table is wrong" if wrong > ERRORS_ALLOWED else None
 
 
@@ -128,7 +127,7 @@ def _fft(results: Mapping[str, str]) -> str | None:
     """Return why an FFT failed. Its error must be below 16 x eps x log2 of its length."""
     error, length = number(results.get("MPIFFT_maxErr", "")), number(results.get("MPIFFT_N", ""))
     if error is None or length is None or error < 0 or length < 2:
-        return "MPIFFT does not tell its error"
+        return "MPIFFT does not report its error"
     limit = THRESHOLD * _EPSILON * math.log2(length)
     return f"MPIFFT: an error of {error:g}, above {limit:.3g}" if error > limit else None
 
@@ -137,4 +136,4 @@ def _nodes(text: str, name: str) -> str | None:
     for words in words_of_lines(text):
         if words[:3] == ["Node(s)", "with", "error"]:
             return None if words[3:] == ["0"] else f"{name}: errors on {' '.join(words[3:])} ranks"
-    return f"{name} does not tell how many ranks failed"
+    return f"{name} does not report how many ranks failed"
