@@ -6,14 +6,11 @@ import base64
 import json
 import zlib
 from html.parser import HTMLParser
-from typing import Any
 
 
 class Page(HTMLParser):
     """What a browser's parser sees: elements, text outside scripts and styles, scripts; then the insides of
     the folds, which the page unpacks when they are opened.
-
-    data: what the page holds packed.
     """
 
     def __init__(self, html: str) -> None:
@@ -22,8 +19,7 @@ class Page(HTMLParser):
         self.text, self.scripts = "", list[str]()
         self._inside = ""
         self.feed(html)
-        self.data: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(self.scripts[0])))
-        self.feed("".join(self.data["parts"]))
+        self.feed("".join(json.loads(zlib.decompress(base64.b64decode(self.scripts[0])))))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -22,7 +22,6 @@ FOR_TESTS = (
     "uv",
     "hypothesis",
     "_hypothesis",
-    "altair",
     "axe_playwright_python",
 )
 """Packages of which nothing is imported in a run."""

@@ -144,7 +144,7 @@ def _check_report(asked: Study, records: list[TrialRecord]) -> None:
     assert cell.attribution is not None
     assert "TCP time-outs: " in cell.attribution.sentence, cell.attribution.sentence
     context = Context(records=RecordIndex(many), provenance={}, differences=[], commands=[])
-    page = Page(page_html(asked, found, context, bundle=""))
+    page = Page(page_html(asked, found, context))
     assert "Most packets were dropped by queueing discipline tbf on port" in page.text
     assert "Connections of the worst trial" in page.text and "10.99.0." in page.text
     assert "## TCP trouble" in markdown_text(asked, found)

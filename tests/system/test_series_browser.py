@@ -11,7 +11,7 @@ from tests.system import test_report_browser as single
 from tests.unit import test_containers_2015 as sample
 
 from nearmetal.published import published
-from nearmetal.report.series import write_series
+from nearmetal.report.series_page import write_series
 
 pytestmark = [pytest.mark.no_run, pytest.mark.more, pytest.mark.beside]
 

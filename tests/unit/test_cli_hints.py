@@ -96,6 +96,7 @@ def test_no_help_is_cut_or_wider_than_the_terminal(root: TyperGroup) -> None:
         summaries = text.partition("Commands:")[2].splitlines()
         assert not any(line.endswith(("...", "…")) for line in summaries), name
         assert max(map(len, text.splitlines())) <= WIDTH, name
+        assert not re.search(r"[a-z]-$", text, re.MULTILINE), f"{name}: a word is broken at its hyphen"
 
 
 def test_the_help_shows_names_of_values_instead_of_types(root: TyperGroup) -> None:

@@ -27,7 +27,8 @@ from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
 from nearmetal.report.page.rank_curves import rank_figures
-from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.report.series import PartResult, series_json, series_text
+from nearmetal.report.series_page import write_series
 from nearmetal.run.series import budget, offer_planned
 from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_study, load_text

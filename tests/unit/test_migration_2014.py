@@ -28,7 +28,8 @@ from nearmetal.model.workloads.event import Extent
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
-from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.report.series import PartResult, series_json, series_text
+from nearmetal.report.series_page import write_series
 from nearmetal.run.series import able, offer_planned
 from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_text

@@ -17,7 +17,8 @@ from nearmetal.model.change import replace
 from nearmetal.model.published import MethodKind, PaperMethod
 from nearmetal.model.study import Better
 from nearmetal.published import paper_keys, published, read
-from nearmetal.report.series import series_json, series_text, write_series
+from nearmetal.report.series import series_json, series_text
+from nearmetal.report.series_page import write_series
 
 LESS, MORE = Better.LOWER, Better.HIGHER
 #: Student's sleep data, as R prints them: Welch's t = 1.8608 with 17.776 degrees of freedom.

@@ -18,7 +18,8 @@ from nearmetal.model.change import replace
 from nearmetal.model.published import Bound, Direction, MeasurementConditions, PaperClaim, Quantity
 from nearmetal.model.series import Series
 from nearmetal.published import PHASES, published, read
-from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.report.series import PartResult, series_json, series_text
+from nearmetal.report.series_page import write_series
 
 SLOWER, FASTER, SAME = Direction
 HOLDS, FAILS, OPEN, IMPOSSIBLE = Held

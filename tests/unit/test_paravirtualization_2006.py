@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import altair
 import pytest
 from tests.parts import part, study
 
@@ -25,9 +24,10 @@ from nearmetal.node.survey.accelerator import foreseen_accelerators
 from nearmetal.plan import FIXED_FROM, make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
-from nearmetal.report.charts.parts import PAGE, finished
+from nearmetal.report.charts.chart import PAGE
 from nearmetal.report.charts.series import relative
-from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.report.series import PartResult, series_json, series_text
+from nearmetal.report.series_page import write_series
 from nearmetal.run.estimate import BOOT, EMULATED_BOOT, UNTIL_DECIDED, estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series
@@ -364,27 +364,25 @@ def test_bars_are_ratios_of_times_and_of_rates(measured: tuple[Series, tuple[Par
     by_key = {r.part.key: r for r in found}
     npb = by_key["npb"].analysis
     assert npb is not None
-    chart = relative(npb.cells, lambda arm: arm.partition("/")[0], PAGE)
+    chart = relative(npb.cells, lambda arm: arm.partition("/")[0])
     assert chart is not None
-    altair.Chart.from_dict(finished(chart, PAGE, 480), validate=True)
-    layers: Any = chart.spec["layer"]
-    rows = layers[0]["data"]["values"]
-    bars = {(r["metric"].partition(".")[0].upper(), r["arm"]): r for r in rows}
+    chart.view(PAGE).to_dict(validate=True)
+    rows: Any = chart.data["rows"]
+    bars = {(r["row"].partition(".")[0].upper(), r["name"]): r for r in rows}
     (cg,) = [r for (metric, arm), r in bars.items() if "CG" in metric and arm == "guest"]
-    assert cg["value"] == pytest.approx(1 / 1.5, rel=0.01) and cg["low"] <= cg["value"] <= cg["high"]
-    assert all(r["value"] == 1.0 for r in rows if r["arm"] == "bare") and cg["metric"].endswith("↑")
-    assert sum(r["arm"] == "bare" for r in rows) == len(METRICS["npb"]), "once for each metric"
-    assert "log" not in json.dumps(layers)
+    assert cg["at"] == pytest.approx(1 / 1.5, rel=0.01) and cg["low"] <= cg["at"] <= cg["high"]
+    assert all(r["at"] == 1.0 for r in rows if r["name"] == "bare") and cg["row"].endswith("↑")
+    assert sum(r["name"] == "bare" for r in rows) == len(METRICS["npb"]), "once for each metric"
+    assert "log" not in json.dumps(chart.view(PAGE).to_dict())
     ocean = by_key["ocean"].analysis
     assert ocean is not None
     slow = tuple(replace(c, overhead=9.0, low=8.0, high=10.0) for c in ocean.cells)
-    wide = relative(slow, lambda arm: arm, PAGE)
+    wide = relative(slow, lambda arm: arm)
     assert wide is not None
-    altair.Chart.from_dict(finished(wide, PAGE, 480), validate=True)
-    own: Any = wide.spec["layer"]
+    own: Any = wide.view(PAGE).to_dict(validate=True)["layer"]
     assert own[0]["encoding"]["x"]["scale"]["type"] == "log" and own[0]["encoding"]["x2"] == {"datum": 1}
-    assert {r["value"] for r in own[0]["data"]["values"]} == {1.0, 10.0}
-    assert relative((), lambda arm: arm, PAGE) is None
+    assert {r["at"] for r in wide.data["rows"]} == {1.0, 10.0}
+    assert relative((), lambda arm: arm) is None
 
 
 NO_VIRTUALISATION = "processor\t: 0\nflags\t\t: fpu sse2 avx2\n"

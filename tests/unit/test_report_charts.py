@@ -1,14 +1,14 @@
-"""The figures: valid Vega-Lite with finite numbers, thinned where large, and as files of the right kind."""
+"""The figures: valid charts of finite numbers, thinned where large, and as files of the right kind."""
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
-import altair
 import pytest
 from tests.golden import sample_analysis as sample
 
@@ -18,38 +18,53 @@ from nearmetal.model.record import Status
 from nearmetal.model.result import Roof
 from nearmetal.records import read_trials
 from nearmetal.records.codec import to_line
-from nearmetal.report.charts.cells import MOST_POINTS, absolute, charts_of, ecdf, floor, looks, points
-from nearmetal.report.charts.parts import FILE, PAGE, Chart, finished
+from nearmetal.report.charts.cells import APART, MOST_POINTS, absolute, charts_of, ecdf, floor, points
+from nearmetal.report.charts.chart import FILE, PAGE, Chart
+from nearmetal.report.charts.drawing import parts_of, specification, svg
 from nearmetal.report.forms.figures import Format, figures, write_figures
 from nearmetal.report.seen import RecordIndex, share_text
 
 EMPTY = RecordIndex(())
 
 
-def rows(chart: Chart) -> int:
-    """Data rows of the layer with the most of them."""
-    layers = chart.spec["layer"]
-    assert isinstance(layers, list)
-    counts = [0]
-    for layer in layers:
-        assert isinstance(layer, dict)
-        data = layer.get("data")
-        if isinstance(data, dict) and isinstance(data["values"], list):
-            counts.append(len(data["values"]))
-    return max(counts)
+def text_of(chart: Chart) -> str:
+    return json.dumps(chart.data, allow_nan=False)
 
 
 def test_every_figure_is_valid_vega_lite() -> None:
     found = figures(sample.analysis(), sample.records())
-    assert {c.kind for _, c in found} == {"floor", "points", "looks", "absolute", "attribution", "ecdf"}
+    assert {c.kind for _, c in found} == {"floor", "points", "absolute", "attribution", "ecdf"}
     assert len({name for name, _ in found}) == len(found)
-    seen = set()
-    for _, chart in found:
-        if (chart.kind, "log" in json.dumps(chart.spec)) in seen:
-            continue
-        seen.add((chart.kind, "log" in json.dumps(chart.spec)))
+    views = {(chart.view.func, chart.view.args): chart for _, chart in found}
+    assert len(views) > 5
+    for chart in views.values():
         for palette in (FILE, PAGE):
-            altair.Chart.from_dict(finished(chart, palette, 480), validate=True)
+            chart.view(palette).to_dict(validate=True)
+
+
+def test_charts_are_drawn_with_their_words_and_tooltips() -> None:
+    cell = next(c for c in sample.analysis().cells if c.workload == "start")
+    for chart in charts_of(cell, EMPTY):
+        spec = json.loads(specification(chart, FILE))
+        assert "{{" not in json.dumps(spec) and spec["height"] == chart.height
+        named = {source["name"] for source in spec["data"]}
+        assert named >= chart.data.keys(), "no data without a mark"
+        box, inner = parts_of(svg(chart, PAGE))
+        assert re.fullmatch(r"0 0 \d+ \d+", box)
+        ElementTree.fromstring(f"<svg>{inner}</svg>")
+        tips = [row["tip"] for rows in chart.data.values() for row in rows if "tip" in row]
+        assert tips and html.unescape(inner).count("<title>") == len(tips), chart.kind
+        assert all(f"<title>{tip}</title>" in html.unescape(inner) for tip in tips)
+        assert "var(--" in inner and " role=" not in inner and "font-family" not in inner
+
+
+def test_names_of_environments_stay_text_in_a_chart() -> None:
+    evil = 'a"\\{{unit}}</svg><script>'
+    cell = replace(sample.analysis().cells[0], arm=evil)
+    chart = absolute(cell, EMPTY)
+    assert chart is not None
+    root = ElementTree.fromstring(svg(chart, FILE))
+    assert evil in ["".join(e.itertext()) for e in root.iter() if e.tag.endswith("text")]
 
 
 def test_causes_and_roofs_are_drawn_where_there_are_any() -> None:
@@ -58,71 +73,71 @@ def test_causes_and_roofs_are_drawn_where_there_are_any() -> None:
     measured = cell.attribution.parts[0]
     told = replace(cell.attribution, causes=(measured,), unexplained=measured.overhead)
     over = Roof(words="a roof", value=cell.value.centre, share=1.0, measured=0.0)
-    drawn = {c.kind: c for c in charts_of(replace(cell, attribution=told, roof=over), EMPTY, PAGE)}
-    assert drawn["attribution"].title == "Where the time went"
-    assert drawn["causes"].title == "Why it went there"
+    drawn = {c.kind: c for c in charts_of(replace(cell, attribution=told, roof=over), EMPTY)}
+    assert drawn["attribution"].title == "Where the time went, and why"
+    assert {row["of"] for row in drawn["attribution"].data["parts"]} == {"phase", "cause"}
+    (alone,) = [c for c in charts_of(cell, EMPTY) if c.kind == "attribution"]
+    assert alone.title == "Where the time went"
     assert "Dashed: the upper bound" in drawn["absolute"].caption
-    for chart in drawn.values():
-        altair.Chart.from_dict(finished(chart, PAGE, 480), validate=True)
+    assert len(drawn["absolute"].data["roof"]) == 1
 
 
 def test_captions_say_n_and_unit() -> None:
     cell = next(c for c in sample.analysis().cells if c.workload == "start")
-    for chart in charts_of(cell, EMPTY, FILE):
-        if chart.kind != "looks":
-            assert "n 39" in chart.caption, chart.kind
-    distribution = ecdf(cell, FILE)
+    for chart in charts_of(cell, EMPTY):
+        assert "n 39" in chart.caption, chart.kind
+    distribution = ecdf(cell)
     assert distribution is not None and "in µs" in distribution.caption
     assert "Not estimable at this n: p95, p99" in distribution.caption
 
 
 def test_no_number_is_infinite_before_the_first_look() -> None:
     for cell in sample.early_analysis().cells:
-        assert looks(cell, FILE) is None or cell.workload == "cg.S"
-        for chart in charts_of(cell, EMPTY, FILE):
-            json.dumps(chart.spec, allow_nan=False)
-    assert floor(sample.noise_floor(5), FILE) is None
+        for chart in charts_of(cell, EMPTY):
+            text_of(chart)
+            assert chart.kind != "points" or cell.workload == "cg.S" or not chart.data["interval"]
+    assert floor(sample.noise_floor(5)) is None
 
 
 def test_a_cell_without_blocks_has_no_chart() -> None:
     cell = replace(
         sample.early_analysis().cells[0], blocks=(), d=(), values=(), baseline_values=(), looks=(), n=0
     )
-    assert charts_of(cell, EMPTY, FILE) == ()
+    assert charts_of(cell, EMPTY) == ()
 
 
 def test_large_studies_are_thinned_and_say_so() -> None:
     cell = sample.cell("container/one", "native/one", sample.METRICS[0], blocks=20_000)
     spike = max(range(cell.n), key=lambda i: cell.d[i])
-    chart = points(cell, FILE)
-    assert chart is not None and rows(chart) <= MOST_POINTS + 3
+    chart = points(cell)
+    assert chart is not None and len(chart.data["points"]) <= MOST_POINTS + 3
     assert "of 20,000 rounds" in chart.caption and "the figures use all" in chart.caption
-    assert f'"block": {cell.blocks[spike]}' in json.dumps(chart.spec), "no outlier is left out"
-    chart = absolute(cell, EMPTY, FILE)
-    assert chart is not None and rows(chart) <= MOST_POINTS + 4 and "Thinned" in chart.caption
+    assert cell.blocks[spike] in [p["x"] for p in chart.data["points"]], "no outlier is left out"
+    chart = absolute(cell, EMPTY)
+    assert chart is not None and len(chart.data["values"]) <= MOST_POINTS + 4 and "Thinned" in chart.caption
 
 
-def test_raw_slices_are_drawn_from_the_records() -> None:
+def test_the_range_of_single_measurements_is_drawn_from_the_records() -> None:
     cell = sample.analysis().cells[0]
     index = RecordIndex(sample.records())
-    chart = absolute(cell, index, FILE)
+    chart = absolute(cell, index)
     assert chart is not None and "single measurements" in chart.caption
-    text = json.dumps(chart.spec)
     raw = index.raw(cell.arm, 1, cell)
-    assert len(raw) == 8 and f"{float(f'{raw[0] / 1e9:.6g}')}" in text
+    (drawn,) = [r for r in chart.data["ranges"] if r["x"] == 1 + APART]
+    assert len(raw) == 8
+    assert (drawn["y"], drawn["high"]) == tuple(float(f"{f(raw) / 1e9:.6g}") for f in (min, max))
+    assert {round(float(str(v["x"]))) for v in chart.data["values"]} == set(cell.blocks)
 
 
-def test_every_block_is_drawn_however_many_slices_it_has() -> None:
+def test_an_interval_that_would_flatten_the_rounds_is_not_drawn() -> None:
     cell = sample.analysis().cells[0]
-    records = [
-        replace(r, rows=tuple(replace(row, values=row.values * 25, seconds=(), parts={}) for row in r.rows))
-        for r in sample.records()
-    ]
-    chart = absolute(cell, RecordIndex(records), FILE)
-    assert chart is not None and "of 15,600 measurements" in chart.caption
-    spec: Any = chart.spec
-    *_, folds = (layer["data"]["values"] for layer in spec["layer"] if "data" in layer)
-    assert {point["block"] for point in folds} == set(cell.blocks)
+    chart = points(cell)
+    assert chart is not None
+    ends = [(float(str(k["y"])), float(str(k["high"]))) for k in chart.data["looks"]]
+    assert 0 < len(ends) <= len(cell.looks), "the last one at least"
+    wide = replace(cell, looks=tuple(replace(k, low=-9.0, high=9.0) for k in cell.looks))
+    chart = points(wide)
+    assert chart is not None and chart.data["looks"] == [] and "Grey bars" not in chart.caption
 
 
 def test_the_margin_is_left_out_only_where_it_would_flatten_the_points() -> None:
@@ -131,13 +146,13 @@ def test_the_margin_is_left_out_only_where_it_would_flatten_the_points() -> None
         for arm, metric in (("container/one", "triad"), ("container/two", "latency"))
     )
     for cell, shown in ((near, True), (far, False)):
-        chart = points(cell, FILE)
+        chart = points(cell)
         assert chart is not None
         assert (("Grey band: margin" in chart.caption), ("lies far outside" in chart.caption)) == (
             shown,
             not shown,
         )
-        assert (FILE.margin in json.dumps(chart.spec)) is shown
+        assert bool(chart.data["margin"]) is shown
 
 
 def test_files_of_every_format(tmp_path: Path) -> None:

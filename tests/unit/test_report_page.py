@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -20,12 +19,12 @@ from nearmetal.analysis import analyse
 from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue
-from nearmetal.model.result import Analysis, Unused
+from nearmetal.model.result import Analysis, Unused, Verdict
 from nearmetal.model.study import Study
 from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.plan import make_plan
 from nearmetal.report.forms.markdown import markdown_text
-from nearmetal.report.page.bundle import vega_bundle
+from nearmetal.report.page import sections
 from nearmetal.report.page.forest import forest
 from nearmetal.report.page.whole import Context, page_html
 from nearmetal.report.seen import RecordIndex
@@ -33,7 +32,6 @@ from nearmetal.report.tables.answer import answer
 from nearmetal.report.write import write_report
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
-BUNDLE = "window.vegaEmbed = () => Promise.resolve();"
 EVIL = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m\"'"
 PROVENANCE: dict[str, JsonValue] = {
     "cpu": {"model": "EPYC", "cores": 2, "flags": ["avx2", "sse4_2"]},
@@ -53,7 +51,7 @@ def page(
         differences=[{"fact": "governor", "values": {"native/one": "performance", "container/one": None}}],
         commands=commands,
     )
-    html = page_html(sample.study(), sample.analysis(), context, bundle=BUNDLE)
+    html = page_html(sample.study(), sample.analysis(), context)
     return html, Page(html)
 
 
@@ -139,7 +137,7 @@ def test_profiled_workloads_stand_arm_by_arm() -> None:
         if r.arm in ("native/one", "container/two")
     ]
     context = Context(records=RecordIndex(records), provenance={}, differences=(), commands=())
-    p = Page(page_html(sample.study(), sample.analysis(), context, bundle=BUNDLE))
+    p = Page(page_html(sample.study(), sample.analysis(), context))
     assert "time-spent" in [a["id"] for a in p.all("details") if "id" in a]
     begin = p.text.index("Where the time went")
     said = p.text[begin : p.text.index("What was really run")]
@@ -169,27 +167,36 @@ def test_page_loads_nothing_from_the_network() -> None:
     assert not p.all("link") and not p.all("iframe")
 
 
-def test_the_policy_allows_only_the_pages_own_scripts() -> None:
+def test_the_policy_allows_only_the_pages_own_script() -> None:
     _, p = page()
     policy = next(a["content"] for a in p.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
     rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
     assert rules["default-src"] == rules["connect-src"] == "'none'"
     assert "unsafe" not in rules["script-src"] and rules["img-src"] == "data:"
     runnable = [s for s, a in zip(p.scripts, p.all("script"), strict=True) if "type" not in a]
-    runnable.append(p.data["bundle"])
     hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in runnable}
-    assert hashes == set(rules["script-src"].split()) and len(hashes) == 2
+    assert hashes == set(rules["script-src"].split()) and len(hashes) == 1
 
 
-def test_every_chart_has_a_box_a_name_and_data() -> None:
+def test_every_chart_is_drawn_and_has_a_name() -> None:
+    html, p = page()
+    kinds = [a.get("class", "") for a in p.all("figure")]
+    assert kinds[:2] == ["forest", "chart floor"] and kinds.count("chart ecdf") == 4
+    drawn = [a for a in p.all("svg") if a.get("fill") == "none"]
+    assert len(drawn) == sum(kind.startswith("chart ") for kind in kinds) > 2 * len(sample.analysis().cells)
+    assert all(a["role"] == "img" and a["aria-label"] for a in drawn)
+    visible = html[html.index('<figure class="chart floor">') :]
+    assert "var(--base)" in visible[: visible.index("</figure>")], "without a script, and in every theme"
+    assert "vega" not in html.lower() and "eval(" not in html
+
+
+def test_a_large_study_draws_its_most_important_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = sample.analysis().cells
+    material = [i for i, c in enumerate(cells) if c.verdict in (Verdict.SLOWER, Verdict.FASTER)]
+    monkeypatch.setattr(sections, "MOST_DRAWN", len(material))
     _, p = page()
-    data = p.data
-    boxes = [a for a in p.all("div") if "data-chart" in a]
-    assert sorted(int(a["data-chart"]) for a in boxes) == list(range(len(data["specs"])))
-    assert all(a["role"] == "img" and a["aria-label"] for a in boxes)
-    kinds = [a.get("class") for a in p.all("figure")]
-    assert kinds[:2] == ["forest", "floor"] and kinds.count("ecdf") == 4
-    assert "var(--ink)" in json.dumps(data["config"])
+    assert p.text.count("Overhead by round") == len(material) < len(cells)
+    assert p.text.count("not on the page") == len(cells) - len(material)
 
 
 def test_verdicts_are_readable_without_colour() -> None:
@@ -242,7 +249,7 @@ def test_hostile_text_stays_text() -> None:
         differences=[{EVIL: EVIL}],
         commands=[EVIL],
     )
-    html = page_html(study, analysis, context, bundle=BUNDLE)
+    html = page_html(study, analysis, context)
     p = Page(html)
     assert not p.all("img") and "\u202e" not in html and "\x1b" not in html
     assert not [a for _, a in p.elements if any(k.startswith("on") for k in a)]
@@ -258,7 +265,7 @@ def test_an_empty_study_has_a_page_too() -> None:
         noise_floor=replace(sample.noise_floor(), cells=(), proven=False),
     )
     context = Context(records=RecordIndex(()), provenance={}, differences=(), commands=())
-    p = Page(page_html(sample.study(), nothing, context, bundle=BUNDLE))
+    p = Page(page_html(sample.study(), nothing, context))
     for said in ("Nothing could be compared yet", "not known: the baseline", "Everything that ran was used"):
         assert said in p.text, said
 
@@ -266,33 +273,11 @@ def test_an_empty_study_has_a_page_too() -> None:
 def test_an_untrusted_machine_is_said_first() -> None:
     noise = replace(sample.noise_floor(), trusted=False, proven=False, reason="drift")
     context = Context(records=RecordIndex(()), provenance={}, differences=(), commands=())
-    p = Page(page_html(sample.study(), replace(sample.analysis(), noise_floor=noise), context, bundle=BUNDLE))
+    p = Page(page_html(sample.study(), replace(sample.analysis(), noise_floor=noise), context))
     assert p.text.index("not trustworthy: drift") < p.text.index("Every figure")
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that holds the bundle."""
-    directory = tmp_path_factory.mktemp("cache")
-    vega_bundle(directory / "nearmetal")
-    return directory
-
-
-def test_the_bundle_is_made_once(cache: Path) -> None:
-    (file,) = (cache / "nearmetal").iterdir()
-    text = file.read_text()
-    assert "window.vegaEmbed=" in text and "</script" not in text
-    assert vega_bundle(cache / "nearmetal") == text
-
-
-def test_a_spoilt_or_closed_cache_is_done_without(tmp_path: Path, cache: Path) -> None:
-    good = next((cache / "nearmetal").iterdir())
-    (tmp_path / good.name).write_bytes(b"\xff torn")
-    assert vega_bundle(tmp_path) == good.read_text() == (tmp_path / good.name).read_text()
-
-
-def test_the_report_appears_whole(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+def test_the_report_appears_whole(tmp_path: Path) -> None:
     files = write_report(
         tmp_path / "r",
         sample.study(),
@@ -327,7 +312,7 @@ def test_page_shows_the_analysis_of_simulated_records() -> None:
         study, plan, metrics=metrics, overheads={"container/two": {"pingpong.latency": 9.0}}, spread=Spread()
     )
     context = Context(records=RecordIndex(records), provenance={}, differences=(), commands=())
-    p = Page(page_html(study, analyse(study, plan, records), context, bundle=BUNDLE))
+    p = Page(page_html(study, analyse(study, plan, records), context))
     text = " ".join(p.text.split())
     assert re.search(r"container, 2 containers ?slower pingpong latency ×(9\.9|10)", text)
     assert "Noise low: native differs from itself" in text
@@ -353,7 +338,7 @@ def test_tcp_trouble_is_shown_where_there_was_any() -> None:
         for r in sample.records()
     ]
     context = Context(records=RecordIndex(records), provenance={}, differences=[], commands=[])
-    text = Page(page_html(sample.study(), lossy, context, bundle=BUNDLE)).text
+    text = Page(page_html(sample.study(), lossy, context)).text
     assert text.count("TCP trouble") == 1
     assert "20 TCP time-outs and 35.5 segments sent again (baseline: 0 and 0)" in text
     assert "At 204 ms (the smallest RTO seen) each, the time-outs waited 4.1 s, of 4.4 s more in all" in text

@@ -31,7 +31,8 @@ from nearmetal.node.survey.programs import place_of
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
-from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.report.series import PartResult, series_json, series_text
+from nearmetal.report.series_page import write_series
 from nearmetal.run.estimate import estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.samplers import Header, Sample, SampleSection

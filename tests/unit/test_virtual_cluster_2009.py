@@ -28,7 +28,8 @@ from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published, read
 from nearmetal.report.seen import RecordIndex
-from nearmetal.report.series import PartResult, series_json, series_text, write_series
+from nearmetal.report.series import PartResult, series_json, series_text
+from nearmetal.report.series_page import write_series
 from nearmetal.report.tables.guest_gains import gains_of
 from nearmetal.report.tables.instances import instances_of
 from nearmetal.run.estimate import BOOT, _cost

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..node.machine import Machine
     from ..node.progress import Progress
     from ..records import ResultsDirectory
+    from ..run.decide import Stop
     from ..run.run import Order, Outcome
 
 
@@ -288,6 +289,20 @@ def resumed(
 
     machine, study = machine_for(study, progress)
     return resume_run(machine, bounded(study, max_blocks), directory, order, progress)
+
+
+def no_more_rounds(found: Results, study: Study) -> Stop | None:
+    """Return why the run of a results directory would stop before its next round; None if it would not.
+
+    study: its study with the design with which it would be resumed.
+    """
+    from ..analysis import verdict_state
+    from ..run.decide import Clock, should_stop
+
+    if not found.analysis.blocks:
+        return None
+    verdicts = verdict_state(found.analysis, study)
+    return should_stop(study.design, verdicts, found.analysis.blocks, Clock(elapsed=0.0, block_seconds=0.0))
 
 
 def bounded(study: Study, max_blocks: int | None) -> Study:

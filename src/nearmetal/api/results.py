@@ -166,6 +166,9 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
 
     Returns the paths of the files.
     """
+    from ..report.charts.engine import drawing_thread
+
+    drawing_thread()  # it starts while the following imports Altair
     from ..report.write import write_report as write
     from ..run.folding import uncollected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
+
+# Typer wraps help without asking. Words with hyphens stay whole.
+textwrap.TextWrapper.wordsep_re = textwrap.TextWrapper.wordsep_simple_re
 
 
 class NearmetalCommand(TyperCommand):

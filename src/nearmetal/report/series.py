@@ -1,10 +1,10 @@
-"""The summary of a study in parts. It shows the results of the paper and the results measured here on one
-page."""
+"""The summary of a study in parts: the results of the paper beside the results measured here, as sections,
+text and JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,25 +13,13 @@ from ..analysis.papers.check import check_paper
 from ..model.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
-from ..model.series import PER_NODE, Figure, Part, Scale, Series, omission_lines
+from ..model.series import Part, Scale, Series, omission_lines
 from ..model.study import Study
-from ..records.disk import failure, write_file
 from ..samplers import SampleSection
 from ..units import show, show_clock
-from .charts.instances import instances_charts, runs_of
-from .charts.parts import PAGE, Chart
-from .charts.series import overheads, packing, relative
-from .charts.steps import steps_charts
 from .forms.json_form import json_form
-from .forms.markdown import escape as markdown_escape
-from .page.bundle import vega_bundle
-from .page.curves import curves, figure_of, swept_figures
-from .page.lines import LinesFigure
-from .page.markup import join, tag
-from .page.rank_curves import rank_figures
-from .page.whole import Drawings, framed
 from .seen import RecordIndex
-from .sheet import Block, Grid, Leaf, Words, html_of, markdown_of, text_of
+from .sheet import Block, Grid, Leaf, Words, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, times_grid
 from .tables.boot import boot_blocks, printed_boots
@@ -46,7 +34,7 @@ from .tables.papers import finding_json, findings_blocks
 from .tables.sweeps import sweeps_json
 from .tables.trust import trust_in
 from .tables.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
-from .text import one_line, plural, tight
+from .text import one_line, plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,42 +64,13 @@ def series_files(directory: Path) -> tuple[Path, Path]:
     return directory / "report.html", directory / "report.md"
 
 
-def write_series(
-    directory: Path, series: Series, results: Sequence[PartResult], paper: Published | None
-) -> tuple[Path, Path]:
-    """Write report.html and report.md of the whole series, and return their paths.
-
-    Raises DiskFullError or RecordsError.
-    """
-    page, markdown = series_files(directory)
-    leaves = sheet(series, results, paper)
-    drawings = Drawings()
-    body = join(*(html_of(leaf, drawings.figure) for leaf in leaves))
-    html = framed(
-        study=series.name,
-        question=series.title,
-        head=tag("p", tight(_answer(results)), class_="answer"),
-        body=body,
-        footer=f"seed {series.seed} · {plural(len(results), 'part')}{scale_text(series.scale)}",
-        drawings=drawings,
-        bundle=vega_bundle(),
-    )
-    text = "\n\n".join([f"# {markdown_escape(series.title)}", *map(markdown_of, leaves)]) + "\n"
-    try:
-        write_file(page, html.encode())
-        write_file(markdown, text.encode())
-    except OSError as e:
-        raise failure(e, directory, kept="the records are whole") from e
-    return page, markdown
-
-
 def scale_text(scale: Scale | None) -> str:
     """Return the scale as the end of a line; '' for none."""
     return "" if scale is None else f" · scale {scale}"
 
 
 def series_text(series: Series, results: Sequence[PartResult], paper: Published | None) -> str:
-    return "\n\n".join([series.title, _answer(results), *map(text_of, sheet(series, results, paper))])
+    return "\n\n".join([series.title, answer_of(results), *map(text_of, sheet(series, results, paper))])
 
 
 def series_json(
@@ -181,7 +140,8 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
     }
 
 
-def _answer(results: Sequence[PartResult]) -> str:
+def answer_of(results: Sequence[PartResult]) -> str:
+    """Return how many parts were measured, and how many comparisons had each verdict."""
     cells = [c for r in results if r.analysis is not None for c in r.analysis.cells]
     if not cells:
         return "Nothing was measured yet."
@@ -194,9 +154,23 @@ def _answer(results: Sequence[PartResult]) -> str:
     )
 
 
-def sheet(series: Series, results: Sequence[PartResult], paper: Published | None) -> tuple[Leaf, ...]:
-    """Return the sections of the summary: the overview, then the parts, then the paper's setting."""
-    leaves = [_overview(series, results), *(_part(r, paper) for r in results)]
+PartCharts = Callable[
+    [PartResult, Sequence[PrintedComparison], Sequence[InstanceFigures], RecordIndex], Sequence[Block]
+]
+"""Returns the charts of a part from its results, the printed ones, and the counters of its guests."""
+
+
+def sheet(
+    series: Series,
+    results: Sequence[PartResult],
+    paper: Published | None,
+    charts: PartCharts = lambda *_: (),
+) -> tuple[Leaf, ...]:
+    """Return the sections of the summary: the overview, then the parts, then the paper's setting.
+
+    charts: a text needs none.
+    """
+    leaves = [_overview(series, results), *(_part(r, paper, charts) for r in results)]
     if paper is not None:
         p = paper.paper
         texts = (
@@ -253,7 +227,7 @@ def _beside(
     return beside(figures, r.part.places, r.study, r.analysis, records, r.why)
 
 
-def _part(r: PartResult, paper: Published | None) -> Leaf:
+def _part(r: PartResult, paper: Published | None, charts: PartCharts) -> Leaf:
     records = RecordIndex(r.records)
     pairs = _beside(r, _figures(r, paper), records)
     counted = instances_of(r.study, records) if r.study is not None else ()
@@ -266,14 +240,13 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
         link = (f"All of part {r.part.key}", f"{r.directory}/report.html")
         answer = " ".join((r.study.question, *answer_sentences(r.study, r.analysis)))
         blocks = [Words(text=answer, link=link), *blocks]
-        blocks += _charts(r, pairs, records)
+        blocks += charts(r, pairs, counted, records)
         blocks += _grids(r.study, r.analysis)
         blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
         blocks += _clients(r.study, records)
         if gains := gains_grid(r.study, gains_of(r.study, r.analysis, counted)):
             blocks.append(gains)
         blocks += instances_blocks(r.study, counted)
-        blocks += _second_by_second(r, counted, records)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.study is not None and r.analysis is not None:
         blocks.append(times_grid(r.study, r.part.places, times, records))
@@ -294,49 +267,10 @@ def _part(r: PartResult, paper: Published | None) -> Leaf:
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
-def _charts(
-    r: PartResult, pairs: Sequence[PrintedComparison], records: RecordIndex
-) -> list[Chart | LinesFigure]:
-    assert r.study is not None and r.analysis is not None
-    study, cells = r.study, r.analysis.cells
-    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
-
-    def title(arm: str) -> str:
-        return side(study, arm).title
-
-    drawn: Mapping[Figure, Callable[[], Sequence[Chart | LinesFigure | None]]] = {
-        Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs], PAGE),),
-        Figure.OVERHEADS: lambda: (overheads(cells, title, PAGE),),
-        Figure.RELATIVE: lambda: (relative(cells, title, PAGE),),
-        Figure.CURVE: lambda: (*swept_figures(study, cells), *map(figure_of, curves(cells))),
-        Figure.RANKS: lambda: rank_figures(study, cells),
-        Figure.STEPS: lambda: steps_charts(study, records, title),
-    }
-    return [chart for figure in r.part.figures for chart in drawn[figure]() if chart is not None]
-
-
 def _clients(study: Study, records: RecordIndex) -> list[Block]:
     """Return the table of what clients of moving instances saw; nothing if there were none."""
     grid = clients_grid(study, records, lambda arm: side(study, arm).title)
     return [] if grid is None else [grid]
-
-
-def _second_by_second(
-    r: PartResult, counted: Sequence[InstanceFigures], records: RecordIndex
-) -> Iterator[Chart]:
-    """Yield charts of a typical run of each arm whose guests were sampled. The typical run is the one with
-    the median wall time."""
-    assert r.study is not None
-    for f in counted:
-        walls = sorted(
-            (row.values[-1], t.trial)
-            for t in records.trials(f.arm)
-            for row in t.rows
-            if row.workload == f.workload and row.metric == "wall" and row.values
-        )
-        if walls:
-            runs = runs_of(r.guests, walls[len(walls) // 2][1], f.workload)
-            yield from instances_charts(side(r.study, f.arm).title, runs)
 
 
 def _grids(study: Study, analysis: Analysis) -> list[Block]:

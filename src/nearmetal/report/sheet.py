@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .charts.parts import Chart
+from .charts.chart import Chart
 from .forms.markdown import escape as markdown_escape
 from .page.lines import LinesFigure, html_of_lines
 from .page.markup import Markup, folded, join, table, tag

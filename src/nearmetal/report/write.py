@@ -14,7 +14,6 @@ from ..samplers import costs_in
 from .forms.csv_form import csv_text
 from .forms.latex import latex_text
 from .forms.markdown import markdown_text
-from .page.bundle import vega_bundle
 from .page.whole import Context, page_html
 from .seen import RecordIndex
 from .sheet import markdown_of
@@ -69,7 +68,7 @@ def write_report(
     )
     leaves = event_leaves(study, analysis, index, provenance)
     texts = {
-        out.html: page_html(study, analysis, context, bundle=vega_bundle()),
+        out.html: page_html(study, analysis, context),
         out.markdown: markdown_text(study, analysis, context.inside)
         + "".join(f"\n{markdown_of(leaf)}\n" for leaf in leaves),
         out.latex: latex_text(study, analysis),

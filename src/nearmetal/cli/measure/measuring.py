@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...api.engines import resume_by_engine, run_by_engine
-from ...api.measuring import bounded, checked, checked_again, measured, resumed
+from ...api.measuring import bounded, checked, checked_again, measured, no_more_rounds, resumed
 from ...api.results import frozen_study, write_report
 from ...api.studies import study_text
 from ...errors import ExitCode, UsageError
@@ -19,6 +19,7 @@ from ...model.study import Mode, Study
 from ...plan import make_block
 from ...records import completed_blocks
 from ...records.disk import resume_line
+from ...report.text import plural
 from ...units import UnitError, parse_share
 from ..common import FailOn, duration
 from ..options import RunOptions
@@ -28,7 +29,9 @@ from ..view import View, analysed
 
 if TYPE_CHECKING:
     from ...api.engines import Fleet
+    from ...api.results import Results
     from ...records import ResultsDirectory
+    from ...run.decide import Stop
     from ...run.run import Order, Outcome
 
 STARTED = time.time()
@@ -118,14 +121,23 @@ def resume_measuring(
     fleet: Fleet | None,
     *,
     time: str | None,
+    width: str | None,
     margin: str | None,
 ) -> int:
     """Resume a run and show its result, or with --dry-run its plan. Returns the exit code.
 
+    A run that needs no further round starts nothing, and says how to go on.
     fleet: as in measure().
     """
-    study = changed(frozen_study(found), time=time)
+    study = changed(frozen_study(found), time=time, width=width)
     _same_margin(study, margin, found)
+    results = analysed(found, quiet=options.json)
+    if stop := no_more_rounds(results, bounded(study, max_blocks)):
+        print(_ended(results, study, stop), file=sys.stderr)
+        if not options.dry_run:
+            return _shown(results, options)
+        if not options.json:
+            return int(ExitCode.DONE)
     if options.dry_run:
         with View(quiet=options.json) as view:
             study = checked_again(study, found, view)
@@ -138,6 +150,26 @@ def resume_measuring(
         else:
             outcome = resume_by_engine(study, found, order, fleet, view, max_blocks=max_blocks)
     return finish(outcome, options)
+
+
+def _ended(found: Results, study: Study, stop: Stop) -> str:
+    """Return why no further round is needed, and how to measure more all the same."""
+    blocks, path = found.analysis.blocks, found.stored.path
+    more = f"for more rounds: {resume_line(path)} --max-blocks {2 * blocks}"
+    if not stop.planned:
+        width = study.design.target_width or study.design.margin
+        more = f"for narrower intervals: {resume_line(path)} --width {50 * width:.2g}%"
+    return f"nothing is left to measure after {plural(blocks, 'round')}: {stop.reason}\n  next: {more}"
+
+
+def _shown(found: Results, options: RunOptions) -> int:
+    """Print the result of a run that is not continued, and complete a directory that was left open.
+    Returns the exit code."""
+    if not found.stored.closed:
+        write_report(found)
+        found.stored.close()
+    print_result(found, json=options.json, everything=options.everything)
+    return int(exit_code(found.analysis, options.fail_on))
 
 
 def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
@@ -171,7 +203,7 @@ def begun_of(study: Study, found: ResultsDirectory) -> Begun:
 
 def finish(outcome: Outcome, options: RunOptions) -> int:
     """Analyse the records on disk, write the report, and print the result and how to continue. Returns the
-    exit code."""
+    Returns the exit code."""
     directory = outcome.directory
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)

@@ -97,8 +97,9 @@ def run(
 def resume(
     directory: Path = Directory,
     time: str = Time,
-    margin: str = Margin,
     max_blocks: int = MaxBlocks,
+    width: str = Width,
+    margin: str = Margin,
     *,
     options: RunOptions,
 ) -> int:
@@ -108,18 +109,22 @@ def resume(
     if several is not None:
         from ..series.running import resume_series
 
-        _not_of_parts(margin, options)
+        _not_of_parts(margin, options, width=width)
         return resume_series(several, options, duration(time), max_blocks)
     from .engines import fleet_of
     from .measuring import resume_measuring
 
     found = open_results(directory, options.results, complain)
-    return resume_measuring(found, options, max_blocks, fleet_of(options), time=time, margin=margin)
+    return resume_measuring(
+        found, options, max_blocks, fleet_of(options), time=time, width=width, margin=margin
+    )
 
 
-def _not_of_parts(margin: str | None, options: RunOptions, mode: Mode | None = None) -> None:
+def _not_of_parts(
+    margin: str | None, options: RunOptions, mode: Mode | None = None, width: str | None = None
+) -> None:
     """Check that no option is given that a study in parts does not have. Raises UsageError."""
-    for key, given in (("margin", margin), ("mode", mode)):
+    for key, given in (("margin", margin), ("mode", mode), ("width", width)):
         if given is not None:
             raise UsageError(
                 f"--{key} does not apply to a study in parts: each part has its own",

@@ -107,7 +107,8 @@ def tell(
 
     everything: also print every figure of each part, with causes, upper bounds and counters.
     """
-    from ...report.series import series_json, series_text, write_series
+    from ...report.series import series_json, series_text
+    from ...report.series_page import write_series
 
     whole: list[tuple[Part, Results]] = []
     results = part_results(directory, series, lambda part, own: whole.append((part, own)))
@@ -161,7 +162,8 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
 
 def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
     """Write the report of every part and the summary again. Returns the exit code."""
-    from ...report.series import series_files, write_series
+    from ...report.series import series_files
+    from ...report.series_page import write_series
 
     series = frozen_series(directory)
     files = list(series_files(directory.path))

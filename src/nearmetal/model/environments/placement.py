@@ -59,7 +59,6 @@ class RealNodes:
     """The machines that are the nodes of the placements; see inventory.load_inventory().
 
     names: () for all nodes of the inventory.
-    draw: use other nodes in each block: sets that are drawn from all of these, each node equally often.
     """
 
     inventory: str = field(

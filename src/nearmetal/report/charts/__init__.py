@@ -1,4 +1,5 @@
-"""Charts as Vega-Lite specifications.
+"""Charts by Altair: what a chart shows, and its drawing.
 
-Must not know where a chart is drawn: on the page or in a file.
+A chart is the same for the page, SVG, PNG and PDF. Only `chart` imports no Altair: all other modules are
+imported only where a page or figures are written.
 """

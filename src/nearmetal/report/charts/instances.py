@@ -1,16 +1,19 @@
-"""Charts of the counters of guests for each second of a run. No drawing."""
+"""Charts of the counters of guests for each second of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
+import altair as alt
+
 from ...analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
-from ...model.record import JsonValue
 from ...samplers import SampleSection, in_windows
 from ...units import scale_of
-from .parts import Chart, Spec, colours_and_shapes, short, tip
+from .chart import Chart, Palette, Row
+from .parts import colour_and_shape, data, layered, short, tips
 
 HEIGHT = 170
 _MEMORY = ("swap", "free", "inactive", "active")
@@ -69,32 +72,26 @@ def instances_charts(arm: str, runs: Sequence[GuestRun]) -> list[Chart]:
     return [c for c in made if c is not None]
 
 
+def _lines_view(label: str, names: tuple[str, ...], several: bool, p: Palette) -> alt.LayerChart:
+    colour, shape = colour_and_shape("what", names)
+    x = alt.X("at:Q", title="seconds of the run", axis=alt.Axis(tickCount=8))
+    y = alt.Y("value:Q", title=label, axis=alt.Axis(tickCount=5))
+    lines = data("seconds").mark_line().encode(x=x, y=y, color=colour)
+    marks = data("seconds").mark_point(filled=True, size=20, opacity=1, aria=True)
+    if several:
+        lines = lines.encode(strokeDash=alt.StrokeDash("guest:N", legend=None))
+    return layered(lines, marks.encode(x=x, y=y, color=colour, shape=shape, description=tips()))
+
+
 def _cpu(arm: str, run: GuestRun, guests: int) -> Chart:
-    rows: list[JsonValue] = [
-        {"at": short(at), "kind": name, "share": short(100 * values[name])}
-        for at, values in run.points
-        for name in CPU
-        if name in values
-    ]
     which = f", guest {run.instance}" if guests > 1 else ""
-    colour, shapes = colours_and_shapes("kind", CPU)
-    spec: Spec = {
-        "data": {"values": rows},
-        "mark": {"type": "line", "point": {"size": 18}},
-        "encoding": {
-            "x": _time(),
-            "y": {"field": "share", "type": "quantitative", "axis": {"title": "CPU time, %", "tickCount": 5}},
-            "color": colour,
-            "shape": shapes,
-            "tooltip": [tip("kind", "CPU time", None), tip("at", "second"), tip("share", "%", ".3~f")],
-        },
-    }
-    return Chart(
-        kind="instances",
+    return _chart(
         title=f"CPU time: {arm}{which}",
         caption="Shares of each second of a typical run, as the guest's own kernel counts them.",
-        height=HEIGHT,
-        spec=spec,
+        label="CPU time, %",
+        names=CPU,
+        runs=(run,),
+        size=0.01,
     )
 
 
@@ -104,56 +101,48 @@ def _lines(
     values = [v[n] for r in runs for _, v in r.points for n in names if n in v]
     if not values:
         return None
-    prefix, factor = scale_of(max(values), unit)
+    prefix, size = scale_of(max(values), unit)
+    label = {"memory": f"memory, {prefix}", "disk": f"read and written, {prefix}", "system": "a second"}[key]
+    captions = {
+        "memory": "Swap used, free, inactive and active memory of each guest.",
+        "disk": "What each guest read from its devices (received) and wrote to them (sent).",
+        "system": "Interrupts and context switches of each guest.",
+    }[key]
+    return _chart(
+        title=f"{title}: {arm}",
+        caption=f"{captions} One typical run, second by second"
+        + (", a line style for each guest, the first drawn through." if len(runs) > 1 else "."),
+        label=label,
+        names=names,
+        runs=runs,
+        size=size,
+    )
+
+
+def _chart(
+    *, title: str, caption: str, label: str, names: Sequence[str], runs: Sequence[GuestRun], size: float
+) -> Chart:
+    """size: of one unit of the axis, in the unit of the points."""
     several = len(runs) > 1
-    rows: list[JsonValue] = [
+    rows: list[Row] = [
         {
             "at": short(at),
             "what": name,
             "guest": f"guest {run.instance}",
-            "value": short(found[name] / factor),
+            "value": short(found[name] / size),
+            "tip": (f"guest {run.instance}, " if several else "")
+            + f"{name}, second {at:.3g}: {found[name] / size:.4g} ({label})",
         }
         for run in runs
         for at, found in run.points
         for name in names
         if name in found
     ]
-    colour, shapes = colours_and_shapes("what", names)
-    dash: Spec = {"field": "guest", "type": "nominal", "legend": None}
-    label = {"memory": f"memory, {prefix}", "disk": f"read and written, {prefix}", "system": "a second"}[key]
-    tips: list[JsonValue] = [
-        tip("guest", "guest", None),
-        tip("what", "what", None),
-        tip("at", "second"),
-        tip("value", label, ".4~g"),
-    ]
-    encoding: Spec = {
-        "x": _time(),
-        "y": {"field": "value", "type": "quantitative", "axis": {"title": label, "tickCount": 5}},
-        "color": colour,
-        "shape": shapes,
-        "tooltip": tips,
-    }
-    if several:
-        encoding = {**encoding, "detail": dash, "strokeDash": dash}
-    captions = {
-        "memory": "Swap used, free, inactive and active memory of each guest.",
-        "disk": "What each guest read from its devices (received) and wrote to them (sent).",
-        "system": "Interrupts and context switches of each guest.",
-    }[key]
     return Chart(
         kind="instances",
-        title=f"{title}: {arm}",
-        caption=f"{captions} One typical run, second by second"
-        + (", a line style for each guest, the first drawn through." if several else "."),
+        title=title,
+        caption=caption,
         height=HEIGHT,
-        spec={
-            "data": {"values": rows},
-            "mark": {"type": "line", "point": {"size": 24}},
-            "encoding": encoding,
-        },
+        view=partial(_lines_view, label, tuple(names), several),
+        data={"seconds": rows},
     )
-
-
-def _time() -> Spec:
-    return {"field": "at", "type": "quantitative", "axis": {"title": "seconds of the run", "tickCount": 8}}

@@ -1,133 +1,38 @@
-"""Elements that all charts share: colours, style, axes, bands. No I/O."""
+"""Elements that all charts share: axes, bands, marks, and scales by the range of their values. No I/O."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
-from ...model.record import JsonValue
+import altair as alt
+
 from ...model.result import Cell
 from ...units import scale_of
 from ..tables.cells import bounded, margin_text
 from ..text import one_line
-
-Spec = dict[str, JsonValue]
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+from .chart import Palette, Row
 
 
-@dataclass(frozen=True, kw_only=True)
-class Palette:
-    """Colours of Okabe and Ito, which colour-blind readers can distinguish. Shapes and dashes differ too."""
-
-    ink: str
-    quiet: str
-    grid: str
-    arm: str
-    base: str
-    margin: str
-    interval: str
-    font: str
+def data(name: str) -> alt.Chart:
+    """Return a chart of the rows that a Chart has under this name."""
+    chart: alt.Chart = alt.Chart(alt.NamedData(name))
+    return chart
 
 
-# CSS variables, so that the page changes between light, dark and print without drawing again.
-PAGE = Palette(
-    ink="var(--ink)",
-    quiet="var(--quiet)",
-    grid="var(--line)",
-    arm="var(--arm)",
-    base="var(--base)",
-    margin="var(--margin)",
-    interval="var(--interval)",
-    font="system-ui, sans-serif",
-)
-FILE = Palette(
-    ink="#1a1a1a",
-    quiet="#555555",
-    grid="#dddddd",
-    arm="#d55e00",
-    base="#0072b2",
-    margin="#00000012",
-    interval="#d55e0030",
-    font="Liberation Sans, Arial, sans-serif",
-)
+def layered(*charts: alt.Chart) -> alt.LayerChart:
+    """Return charts on top of each other, the last on top, with common axes."""
+    return alt.LayerChart(layer=charts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """One figure.
-
-    kind: 'points', 'looks', 'absolute', 'attribution', 'ecdf' or 'floor'.
-    caption: what is drawn, with unit and n.
-    spec: Vega-Lite without size and configuration.
-    """
-
-    kind: str
-    title: str
-    caption: str
-    height: int
-    spec: Spec
+def tips() -> alt.Description:
+    """Return the encoding of a mark's tooltip, which is the field 'tip' of its row."""
+    return alt.Description("tip:N")
 
 
-def emulation_sentences(*, emulated: bool, guest: str) -> list[str]:
-    """Return the sentences of a caption on emulated nodes and guests; none if nothing is emulated.
-
-    guest: how the guests are emulated.
-    """
-    sentences = ["Nodes emulated on one machine."] if emulated else []
-    return sentences + ([f"Guests emulated ({one_line(guest)})."] if guest else [])
-
-
-def with_emulation(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
-    """Return the chart with a caption about emulation, if nodes or guests are emulated.
-
-    guest: how the guests are emulated.
-    """
-    sentences = emulation_sentences(emulated=emulated, guest=guest)
-    return replace(chart, caption=" ".join([chart.caption, *sentences])) if sentences else chart
-
-
-def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:
-    """Return the chart with a caption about emulation, if the nodes or guests of any of the cells are
-    emulated."""
-    guest = next((c.guest for c in cells if c.guest), "")
-    return with_emulation(chart, emulated=any(c.emulated for c in cells), guest=guest)
-
-
-def config(p: Palette) -> Spec:
-    """Return the style configuration that all charts share."""
-    return {
-        "background": "transparent",
-        "font": p.font,
-        "view": {"stroke": None},
-        "axis": {
-            "labelColor": p.quiet,
-            "titleColor": p.quiet,
-            "titleFontWeight": "normal",
-            "labelFontSize": 11,
-            "titleFontSize": 11,
-            "gridColor": p.grid,
-            "domainColor": p.grid,
-            "tickColor": p.grid,
-            "labelLimit": 220,
-        },
-        "legend": {
-            "labelColor": p.ink,
-            "labelFontSize": 11,
-            "title": None,
-            "orient": "top",
-            "symbolStrokeWidth": 1.5,
-            "labelLimit": 320,
-        },
-    }
-
-
-def finished(chart: Chart, p: Palette, width: int | str) -> Spec:
-    """Return a complete specification of a chart.
-
-    width: in pixels, or 'container'.
-    """
-    return {"$schema": SCHEMA, "width": width, "height": chart.height, "config": config(p), **chart.spec}
+def dashed(name: str, p: Palette, **position: alt.X | alt.Y) -> alt.Chart:
+    """Return a line that stands for no overhead."""
+    return data(name).mark_rule(color=p.quiet, strokeDash=[3, 3]).encode(**position)
 
 
 class OverheadAxis:
@@ -139,7 +44,6 @@ class OverheadAxis:
     def __init__(self, cell: Cell) -> None:
         low, high = min(cell.d, default=0.0), max(cell.d, default=0.0)
         self.as_factor = max(abs(low), abs(high)) > math.log(3)
-        self.title = "times as long" if self.as_factor else "overhead, %"
         self.zero = 1.0 if self.as_factor else 0.0
         edge = math.log1p(cell.margin)
         self.with_margin = max(low - edge, -edge - high) <= 4 * (high - low)
@@ -150,13 +54,11 @@ class OverheadAxis:
 
     def of_share(self, share: float) -> float:
         """Return the position of an overhead, given as a share, on the axis."""
-        return 1 + share if self.as_factor else share * 100
+        return short(1 + share if self.as_factor else share * 100)
 
-    def encoding(self, field: str) -> Spec:
-        """Return the encoding of the y axis. It need not begin at zero."""
-        scale: Spec = {"zero": False, "nice": True}
-        axis: Spec = {"title": self.title, "tickCount": 6, "format": "~r" if self.as_factor else "+~r"}
-        return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+    def text(self, at: float) -> str:
+        """Return a position on the axis in words."""
+        return f"×{at:.4g}" if self.as_factor else f"{at:+.3g} %".replace("-", "−")
 
     def margin_sentence(self, cell: Cell) -> str:
         margin = margin_text(cell.margin)
@@ -164,76 +66,56 @@ class OverheadAxis:
             f"Grey band: margin {margin}." if self.with_margin else f"The margin {margin} lies far outside."
         )
 
+    def bands(self, cell: Cell) -> dict[str, list[Row]]:
+        """Return the margin, zero, the interval and the estimate as far as they are drawn."""
+        near = self.with_margin
+        ends = (-cell.margin / (1 + cell.margin), cell.margin)
+        return {
+            "margin": [self._band(*ends)] if near else [],
+            "zero": [{"y": self.zero}] if near else [],
+            "interval": [self._band(cell.low, cell.high)] if bounded(cell) else [],
+            "estimate": [{"y": self.of_share(cell.overhead)}] if math.isfinite(cell.overhead) else [],
+        }
 
-def bands(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
-    layers = margin_band(cell, y, p)
-    if bounded(cell):
-        layers.append(_band(y, cell.low, cell.high, p.interval))
-    if math.isfinite(cell.overhead):
-        layers.append(rule(y, y.of_share(cell.overhead), {"color": p.arm, "strokeWidth": 1.5}))
-    return layers
-
-
-def margin_band(cell: Cell, y: OverheadAxis, p: Palette) -> list[JsonValue]:
-    """Return the margin as a band and zero overhead as a dashed line; nothing if they are far outside the
-    chart."""
-    if not y.with_margin:
-        return []
-    band = _band(y, -cell.margin / (1 + cell.margin), cell.margin, p.margin)
-    return [band, rule(y, y.zero, {"color": p.quiet, "strokeDash": [3, 3], "strokeWidth": 1})]
+    def _band(self, low: float, high: float) -> Row:
+        return {"y": self.of_share(low), "high": self.of_share(high)}
 
 
-def _band(y: OverheadAxis, low: float, high: float, colour: str) -> Spec:
-    """Return a band between two overheads, given as shares."""
-    ends: Spec = {"low": y.of_share(low), "high": y.of_share(high)}
-    return layer([ends], {"type": "rect", "color": colour}, {"y": y.encoding("low"), "y2": {"field": "high"}})
+def overhead_y(*, as_factor: bool) -> alt.Y:
+    """Return the encoding of an OverheadAxis. It need not begin at zero."""
+    return alt.Y(
+        "y:Q",
+        title="times as long" if as_factor else "overhead, %",
+        scale=alt.Scale(zero=False, nice=True),
+        axis=alt.Axis(tickCount=4, format="~r" if as_factor else "+~r"),
+    )
 
 
-def rule(y: OverheadAxis, at: float, mark: Spec) -> Spec:
-    return layer([{"y": at}], {"type": "rule", **mark}, {"y": y.encoding("y")})
+def rounds_x() -> alt.X:
+    """Return an axis of round numbers: whole numbers, with room at both ends."""
+    return alt.X(
+        "x:Q",
+        title="round",
+        axis=alt.Axis(tickMinStep=1, tickCount=4, grid=False, format="d"),
+        scale=alt.Scale(zero=False, nice=False, padding=12),
+    )
 
 
-def layer(rows: list[JsonValue], mark: Spec, encoding: Spec) -> Spec:
-    """Return one layer of a chart, with its own data."""
-    return {"data": {"values": rows}, "mark": mark, "encoding": encoding}
+def names_y(field: str, p: Palette, title: str = "") -> alt.Y:
+    """Return an axis of names, one row each, in the order of the data."""
+    return alt.Y(f"{field}:N", title=title or None, sort=None, axis=alt.Axis(labelColor=p.ink))
 
 
-def count_axis(field: str, title: str) -> Spec:
-    """Return an axis of block numbers or n: whole numbers, with room at both ends."""
-    axis: Spec = {"title": title, "tickMinStep": 1, "grid": False, "format": "d"}
-    return {
-        "field": field,
-        "type": "quantitative",
-        "scale": {"zero": False, "nice": False, "padding": 12},
-        "axis": axis,
-    }
+def value_axis(channel: type[alt.X] | type[alt.Y], field: str, title: str, *, log: bool) -> alt.X | alt.Y:
+    """Return an axis of values that need not begin at zero."""
+    scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=True)
+    axis = alt.Axis(tickCount=4, format="~g", grid=not log)
+    return channel(f"{field}:Q", title=title + (", log scale" if log else ""), scale=scale, axis=axis)
 
 
-def metric_axis(p: Palette) -> Spec:
-    """Return an axis of metric names, one row each, in the order of the data."""
-    axis: Spec = {"title": None, "labelColor": p.ink}
-    return {"field": "metric", "type": "nominal", "sort": None, "axis": axis}
-
-
-def tip(field: str, title: str, number: str | None = "d") -> Spec:
-    if number is None:
-        return {"field": field, "type": "nominal", "title": title}
-    return {"field": field, "type": "quantitative", "title": title, "format": number}
-
-
-def interval_tips(*names: Spec, centre: str) -> list[JsonValue]:
-    """Return the tooltip of an estimate: its names, the estimate between the ends of its interval, and n."""
-    return [*names, *(tip(k, k, ".3~f") for k in ("low", centre, "high")), tip("n", "n (rounds)")]
-
-
-def value_scale(low: float, high: float) -> Spec:
-    """Return a linear scale, or a logarithmic one if the values span more than a factor of four."""
-    return {"type": "log", "nice": False} if low > 0 and high > 4 * low else {"zero": False, "nice": True}
-
-
-def value_axis(unit: str, scale: Spec) -> Spec:
-    log = ", log scale" if scale.get("type") == "log" else ""
-    return {"title": f"{unit}{log}", "tickCount": 5, "format": "~g", "grid": not log}
+def needs_log(low: float, high: float) -> bool:
+    """Return whether values span more than a factor of four, so that their axis is logarithmic."""
+    return low > 0 and high > 4 * low
 
 
 def value_unit(cell: Cell, values: Sequence[float]) -> tuple[float, str]:
@@ -245,22 +127,25 @@ def value_unit(cell: Cell, values: Sequence[float]) -> tuple[float, str]:
 
 
 def short(value: float) -> float:
-    """Round to six significant digits. A chart cannot show more, and this halves the size of the page."""
+    """Round to six significant digits. A chart cannot show more."""
     return float(f"{value:.6g}")
+
+
+def ends_text(low: float, centre: float, high: float) -> str:
+    """Return an estimate and its interval in words, as the axis counts them."""
+    return f"{centre:.4g} [{low:.4g} … {high:.4g}]".replace("-", "−")
 
 
 def thinned(shown: int, of: int, what: str) -> str:
     return f" Thinned for drawing: {shown:,} of {of:,} {what}; the figures use all." if shown < of else ""
 
 
-def colours_and_shapes(field: str, names: Sequence[str]) -> tuple[Spec, Spec]:
+def colour_and_shape(field: str, names: Sequence[str]) -> tuple[alt.Color, alt.Shape]:
     """Return encodings that distinguish series by colour and by shape, in one legend. Both have the same
     domain."""
-    own = dict.fromkeys(names)
-    domain: list[JsonValue] = list(own)
-    long = max(map(len, own), default=0) > 12
-    both: Spec = {"field": field, "type": "nominal", **({"legend": {"columns": 1}} if long else {})}
+    domain = list(dict.fromkeys(names))
+    legend = alt.Legend(columns=1 if max(map(len, domain), default=0) > 12 else 4)
     return (
-        {**both, "scale": {"domain": domain, "scheme": "tableau10"}},
-        {**both, "scale": {"domain": domain}},
+        alt.Color(f"{field}:N", legend=legend, scale=alt.Scale(domain=domain, scheme="tableau10")),
+        alt.Shape(f"{field}:N", legend=legend, scale=alt.Scale(domain=domain)),
     )

@@ -1,17 +1,21 @@
-"""Charts of the steps of events of instances, such as the phases of a move. No drawing."""
+"""Charts of the steps of events of instances, such as the phases of a move."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
-from ...model.record import STEP, JsonValue
+import altair as alt
+
+from ...model.record import STEP
 from ...model.study import Study
 from ...units import show
 from ..seen import RecordIndex
 from ..text import one_line, plural
-from .parts import Chart, Spec, colours_and_shapes, short, tip, with_emulation
+from .chart import Chart, Palette, Row, with_emulation
+from .parts import colour_and_shape, data, layered, names_y, short, tips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,14 @@ def _of_arm(arm: str, records: RecordIndex) -> Iterator[Steps]:
         )
 
 
+def _steps_view(steps: tuple[str, ...], p: Palette) -> alt.LayerChart:
+    colour, _ = colour_and_shape("step", steps)
+    x = alt.X("seconds:Q", title="s", stack="zero", axis=alt.Axis(tickCount=6))
+    bars = data("steps").mark_bar(aria=True)
+    y = names_y("arm", p)
+    return layered(bars.encode(x=x, y=y, color=colour, order="order:Q", description=tips()))
+
+
 def steps_charts(study: Study, records: RecordIndex, name: Callable[[str], str]) -> list[Chart]:
     """Return a chart for each metric that is measured with steps: a bar for each arm, divided into its steps.
 
@@ -67,48 +79,27 @@ def steps_charts(study: Study, records: RecordIndex, name: Callable[[str], str])
     for workload, metric in dict.fromkeys((s.workload, s.metric) for s in found):
         own = [s for s in found if (s.workload, s.metric) == (workload, metric)]
         labels = {s.arm: one_line(name(s.arm)) for s in own}
-        rows: list[JsonValue] = [
+        rows: list[Row] = [
             {
                 "arm": labels[s.arm],
                 "step": one_line(step),
                 "seconds": short(seconds),
                 "order": order,
-                "whole": show(s.whole, "s"),
+                "tip": f"{labels[s.arm]}, {one_line(step)}: {show(seconds, 's')} of {show(s.whole, 's')}",
             }
             for s in own
             for order, (step, seconds) in enumerate(s.seconds)
         ]
         longest_first = sorted(own, key=lambda s: -len(s.seconds))
-        colour, _ = colours_and_shapes("step", [step for s in longest_first for step, _ in s.seconds])
-        tips: list[JsonValue] = [
-            tip("arm", "environment", None),
-            tip("step", "step", None),
-            tip("seconds", "seconds", ".4~g"),
-            tip("whole", f"{workload}.{metric}", None),
-        ]
-        spec: Spec = {
-            "data": {"values": rows},
-            "mark": {"type": "bar"},
-            "encoding": {
-                "y": {"field": "arm", "type": "nominal", "sort": None, "axis": {"title": None}},
-                "x": {
-                    "field": "seconds",
-                    "type": "quantitative",
-                    "stack": "zero",
-                    "axis": {"title": "s", "tickCount": 6},
-                },
-                "color": colour,
-                "order": {"field": "order", "type": "quantitative"},
-                "tooltip": tips,
-            },
-        }
         chart = Chart(
             kind="steps",
             title=one_line(f"{workload}.{metric} by steps"),
             caption=f"Median seconds of each step, {plural(min(s.events for s in own), 'event')} or more. "
             + " ".join(f"{labels[s.arm]}: {show(s.whole, 's')} in all." for s in own),
             height=max(80, 34 * len(own)),
-            spec=spec,
+            width=300,
+            view=partial(_steps_view, tuple(one_line(step) for s in longest_first for step, _ in s.seconds)),
+            data={"steps": rows},
         )
         guest = next((guests[s.arm] for s in own if guests[s.arm]), "")
         out.append(with_emulation(chart, emulated=False, guest=guest))

@@ -11,7 +11,7 @@ from ...model.study import Better
 from ...plan import MOST_SLICES, kalibera_jones_plan
 from ...units import show_clock, show_effect
 from ..charts.cells import charts_of
-from ..charts.parts import PAGE, Chart
+from ..charts.chart import Chart
 from ..seen import ArmReports, CounterLine, RecordIndex, facts_texts, pages_text, share_text
 from ..tables.cells import Entry, bounded, cause_sentence, difference_text, margin_text, value_text
 from ..tables.roofs import roof_text, share_figure
@@ -20,13 +20,23 @@ from .markup import Markup, join, table, tag
 from .trouble import tcp_trouble
 
 Draw = Callable[[Chart], Markup]
+NOT_DRAWN = (
+    "The charts of this figure are not on the page, which draws those of the most important figures only. "
+    "nearmetal report --figures draws all of them as files."
+)
 
 
-def cell_details(e: Entry, records: RecordIndex, draw: Draw) -> Markup:
-    """Return sentence, numbers, charts, transport and placement, and counters of a cell."""
+def cell_details(e: Entry, records: RecordIndex, draw: Draw | None) -> Markup:
+    """Return sentence, numbers, charts, transport and placement, and counters of a cell.
+
+    draw: None if the charts are left out, which the page then says.
+    """
+    drawn = tag("p", NOT_DRAWN, class_="quiet")
+    if draw is not None:
+        drawn = tag("div", *(draw(c) for c in charts_of(e.cell, records)), class_="charts")
     return join(
         tag("p", _sentence(e)),
-        tag("div", *(draw(c) for c in charts_of(e.cell, records, PAGE)), class_="charts"),
+        drawn,
         _facts(e.cell),
         tcp_trouble(e.cell, records),
         _seen(e.cell, records),

@@ -13,7 +13,7 @@ from ...model.result import Cell, Interval
 from ...model.study import Better, Study
 from ...model.sweep import LEAST_POINTS, numbered
 from ...units import show
-from ..charts.parts import emulation_sentences
+from ..charts.chart import emulation_sentences
 from ..tables.sweeps import SweptMetric, at_text, axis, swept_metrics
 from ..text import one_line
 from .lines import LinesFigure, Panel, html_of_lines

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...model.result import Interval
 from ...units import scale_of, show
-from ..charts.parts import PAGE, Palette
+from ..charts.chart import PAGE, Palette
 from ..text import one_line, tight
 from .markup import Markup, join, tag
 

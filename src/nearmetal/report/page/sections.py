@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...model.record import JsonValue
-from ...model.result import Analysis, Verdict
+from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...units import show_clock
 from ..charts.cells import floor
-from ..charts.parts import PAGE
 from ..seen import ArmReports, RecordIndex, share_text
 from ..tables.cells import (
     ArmLabel,
@@ -39,6 +38,9 @@ CHIP: Mapping[Verdict, str] = {
     Verdict.NONE: "undecided",
     Verdict.INCONSISTENT: "odd",
 }
+
+MOST_DRAWN = 100
+"""Cells whose charts are drawn. Each takes about 20 ms of the end of a run."""
 
 
 def verdicts(study: Study, analysis: Analysis) -> Markup:
@@ -141,7 +143,7 @@ def noise_floor(study: Study, analysis: Analysis, draw: Draw) -> Markup:
         n = max(c.n for c in f.cells)
         beside = f"n {n}" + (f"; {f.wider}" if f.wider else "")
         figures.append(tag("li", tag("b", f.figure), f"{f.group}, ", tag("span", beside, class_="quiet")))
-    chart = floor(noise, PAGE)
+    chart = floor(noise)
     count = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
     return folded(
         "noise-floor",
@@ -159,6 +161,7 @@ def cells(
 
     later: packs content that is unpacked when it is opened.
     """
+    drawn = _most_important(analysis.cells)
     groups = []
     for group in verdict_table(study, analysis, with_open_ends=True):
         for column in group.columns:
@@ -169,7 +172,10 @@ def cells(
             ]
             groups.append(tag("h3", column.side.full))
             groups.append(tag("p", f"against {column.baseline.full}", class_="quiet"))
-            groups.extend(_cell(label, e, later(cell_details(e, records, draw))) for label, e in entries)
+            groups.extend(
+                _cell(label, e, later(cell_details(e, records, draw if e.number in drawn else None)))
+                for label, e in entries
+            )
     button = tag("button", "Open all", type="button", id="open-all", hidden=True, aria_pressed="false")
     without = "These details need JavaScript; report.md beside this page holds the figures."
     return folded(
@@ -179,6 +185,13 @@ def cells(
         tag("noscript", tag("p", without, class_="note")),
         *groups,
     )
+
+
+def _most_important(cells: Sequence[Cell]) -> set[int]:
+    """Return the numbers of the cells whose charts are drawn: cells with a material verdict first, then open
+    ones."""
+    order = [Verdict.INCONSISTENT, Verdict.SLOWER, Verdict.FASTER, Verdict.NONE, Verdict.EQUIVALENT]
+    return set(sorted(range(len(cells)), key=lambda i: order.index(cells[i].verdict))[:MOST_DRAWN])
 
 
 def _cell(label: str, e: Entry, inside: Markup) -> Markup:

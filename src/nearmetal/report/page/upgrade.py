@@ -48,7 +48,6 @@ def upgrade_page(u: Upgrade) -> str:
         body=body,
         footer=u.machine,
         drawings=Drawings(),
-        bundle="",
     )
 
 

@@ -1,12 +1,14 @@
-"""The report as one HTML file that works offline: sections, the charts' data and the bundle together."""
+"""The report as one HTML file that works offline: sections and drawn charts together."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
@@ -17,7 +19,9 @@ from ...model.record import JsonValue
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
-from ..charts.parts import PAGE, Chart, config
+from ..charts.chart import PAGE, Chart
+from ..charts.drawing import parts_of, svg
+from ..charts.engine import drawing_thread
 from ..charts.steps import steps_charts
 from ..seen import RecordIndex
 from ..sheet import Block, Leaf, html_of
@@ -53,57 +57,49 @@ class Context:
 
 
 class Drawings:
-    """Collects content that the page keeps compressed until it becomes visible: charts, and contents of
-    folds.
+    """Collects what is ready only when the page is finished: charts, which a thread draws while the page is
+    made, and contents of folds, which the page keeps compressed until they are opened.
     """
 
     def __init__(self) -> None:
-        self.specs: list[JsonValue] = []
-        self.parts: list[str] = []
+        self._drawn: list[Future[Markup]] = []
+        self._parts: list[str] = []
 
     def figure(self, chart: Chart) -> Markup:
-        """Return the box for a chart that page.js draws, with title and caption."""
-        number = len(self.specs)
-        self.specs.append({"height": chart.height, **chart.spec})
-        box = tag(
-            "div",
-            tag("div"),
-            class_="chart",
-            data_chart=str(number),
-            role="img",
-            aria_label=f"{chart.title}. {chart.caption}",
-            style=f"--height: {chart.height + 40}px",
-        )
-        return tag(
-            "figure", tag("h4", chart.title), box, tag("figcaption", tight(chart.caption)), class_=chart.kind
-        )
+        """Return the figure of a chart, with title and caption, in which `finished` puts the drawing."""
+        place = Markup(_PLACE.format(len(self._drawn)))
+        self._drawn.append(drawing_thread().submit(_drawing, chart))
+        inner = (tag("h4", chart.title), place, tag("figcaption", tight(chart.caption)))
+        return tag("figure", *inner, class_=f"chart {chart.kind}")
 
     def later(self, content: Markup) -> Markup:
         """Return the box that page.js fills with the content when the fold around it is opened."""
-        self.parts.append(content)
-        return tag("div", class_="inside", data_part=str(len(self.parts) - 1))
+        self._parts.append(content)
+        return tag("div", class_="inside", data_part=str(len(self._parts) - 1))
 
-    def packed(self, bundle: str) -> str:
-        """Return charts, fold contents and the bundle, compressed, as base64.
-
-        This makes a real page a fifth as long.
-        """
-        held: JsonValue = {
-            "bundle": bundle,
-            "config": config(PAGE),
-            "specs": list(self.specs),
-            "parts": list(self.parts),
-        }
-        text = json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    def finished(self, body: Markup) -> tuple[Markup, Markup]:
+        """Return the body with its charts; and the contents of folds, compressed, as base64."""
+        parts = [self._filled(part) for part in self._parts]
+        text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
         # Level 9 takes three times as long, and saves a hundredth.
-        return base64.b64encode(zlib.compress(text.encode(), 6)).decode()
+        return self._filled(body), Markup(base64.b64encode(zlib.compress(text.encode(), 6)).decode())
+
+    def _filled(self, text: str) -> Markup:
+        return Markup(_PLACED.sub(lambda found: self._drawn[int(found[1])].result(), text))
 
 
-def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str) -> str:
-    """Return the whole page.
+_PLACE = "<svg data-chart={}></svg>"
+_PLACED = re.compile(_PLACE.format(r"(\d+)"))
 
-    bundle: JavaScript that defines window.vegaEmbed (report.bundle).
-    """
+
+def _drawing(chart: Chart) -> Markup:
+    box, inner = parts_of(svg(chart, PAGE))
+    label = f"{chart.title}. {chart.caption}"
+    return tag("svg", Markup(inner), viewBox=box, fill="none", role="img", aria_label=label)
+
+
+def page_html(study: Study, analysis: Analysis, context: Context) -> str:
+    """Return the whole page."""
     drawings, records = Drawings(), context.records
     numbers = {(c.arm, c.workload, c.metric): i for i, c in enumerate(analysis.cells)}
     body = join(
@@ -142,7 +138,6 @@ def page_html(study: Study, analysis: Analysis, context: Context, *, bundle: str
         body=body,
         footer=f"seed {analysis.seed} · {plural(analysis.blocks, 'round')} · {show_clock(analysis.elapsed)}",
         drawings=drawings,
-        bundle=bundle,
     )
 
 
@@ -174,41 +169,37 @@ def framed(
     body: Markup,
     footer: str,
     drawings: Drawings,
-    bundle: str,
 ) -> str:
     """Return a page around its sections.
 
     head: the part of the page below the question.
     """
     script = _asset("page.js")
+    drawn, packed = drawings.finished(body)
     return Template(_asset("page.html")).substitute(
-        policy=_policy(bundle, script),
+        policy=_policy(script),
         version=escape(__version__),
         title=escape(f"{question} · nearmetal"),
         css=_asset("page.css"),
         study=escape(one_line(study)),
         question=escape(question),
         head=head,
-        body=body,
+        body=drawn,
         footer=escape(f"nearmetal {__version__} · {footer} · this page loads nothing from anywhere"),
-        packed=drawings.packed(bundle),
+        packed=packed,
         script=script,
     )
 
 
-def _policy(*scripts: str) -> Markup:
-    """A Content-Security-Policy that forbids the network, eval, and every script but the page's own two.
-    One of them is unpacked when the first chart is drawn.
+def _policy(script: str) -> Markup:
+    """Return a Content-Security-Policy that forbids the network, eval, and every script but the page's own.
 
-    Vega's own expressions are interpreted (`ast`), so that eval is not needed. Styles are inline because the
-    page is one file and Vega positions its charts by style attributes.
+    Styles are inline because the page is one file.
     """
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts
-    )
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Markup(
         "default-src 'none'; connect-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"base-uri 'none'; form-action 'none'; script-src {hashes}"
+        f"base-uri 'none'; form-action 'none'; script-src 'sha256-{digest}'"
     )
 
 

@@ -1,0 +1,20 @@
+"""The thread in which vl-convert draws. It imports no Altair, so that drawing can be prepared while that is
+imported."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import vl_convert
+
+
+@cache
+def drawing_thread() -> ThreadPoolExecutor:
+    """Return the thread that draws charts one after another; vl-convert itself draws no two at a time.
+
+    The first call starts the JavaScript engine in it, which takes 0.3 s and leaves Python's lock alone.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="charts")
+    thread.submit(vl_convert.vega_to_svg, "{}")
+    return thread

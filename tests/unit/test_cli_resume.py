@@ -1,0 +1,57 @@
+"""A run in which nothing is left to measure says so before anything is started, and how to go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.unit.test_report_summary import program
+
+from nearmetal.api.measuring import bounded, no_more_rounds
+from nearmetal.api.results import Results
+from nearmetal.cli.measure.measuring import _ended, changed
+from nearmetal.model.change import replace
+from nearmetal.model.result import Verdict
+
+
+def results() -> Results:
+    """A run of which every figure is decided."""
+    study, analysis = program({"wall": 0.3}, ["box"])
+    stored = cast(Any, SimpleNamespace(path=Path("my results/a")))
+    noise = replace(analysis.noise_floor, cells=())
+    return Results(
+        stored=stored, study=study, analysis=replace(analysis, noise_floor=noise), trials=cast(Any, ())
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "blocks", "said", "next_"),
+    [
+        (None, None, "every comparison has its verdict", "for narrower intervals: {} --width 1.5%"),
+        ("80%", None, "every interval is at most ±80 % wide", "for narrower intervals: {} --width 40%"),
+        ("0.1%", 39, "39 rounds are done", "for more rounds: {} --max-blocks 78"),
+    ],
+)
+def test_a_run_that_is_over_says_how_to_go_on(
+    width: str | None, blocks: int | None, said: str, next_: str
+) -> None:
+    found = results()
+    study = changed(found.study, time=None, width=width)
+    stop = no_more_rounds(found, bounded(study, blocks))
+    assert stop is not None
+    first, then = _ended(found, study, stop).splitlines()
+    assert first == f"nothing is left to measure after 39 rounds: {said}"
+    assert then == "  next: " + next_.format("nearmetal resume 'my results/a'")
+
+
+def test_a_run_with_open_figures_goes_on() -> None:
+    found = results()
+    assert no_more_rounds(found, changed(found.study, time=None, width="0.1%")) is None
+    (cell,) = found.analysis.cells
+    undecided = replace(cell, verdict=Verdict.NONE, low=-0.1, high=0.5)
+    open_ = replace(found, analysis=replace(found.analysis, cells=(undecided,)))
+    assert no_more_rounds(open_, found.study) is None
+    none_yet = replace(found, analysis=replace(found.analysis, blocks=0))
+    assert no_more_rounds(none_yet, found.study) is None
