@@ -133,6 +133,26 @@ def test_rounds_that_end_out_of_order_count_in_their_order(tmp_path: Path) -> No
     assert directory.plan().missing == () and not any("lost" in text for text in notes.notes)
 
 
+class OneByOne(Scripted):
+    capacity = 1
+
+
+def test_the_time_of_each_round_is_known_if_one_runs_after_the_other(tmp_path: Path) -> None:
+    directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
+    directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
+    for kind, numbers in ((OneByOne, [*range(1, 13)]), (Scripted, [])):
+        workers = kind({}, directory)
+        planner = SlicePlanner(STUDY, (), 0.0, None)
+        coordinator = Coordinator(
+            STUDY, directory, planner, workers, Silent(), known=(), attempts={}, begin=time.monotonic()
+        )
+        begin = time.monotonic()
+        with workers.file:
+            coordinator.run()
+        assert sorted(coordinator.walls) == numbers
+        assert sum(coordinator.walls.values()) <= time.monotonic() - begin
+
+
 def test_a_lost_round_is_given_again_as_the_next_attempt(tmp_path: Path) -> None:
     workers, notes, directory, _ = run(tmp_path, {3: 1, 7: 2})
     assert [a for n, a in workers.given if n == 3] == [1, 2]

@@ -202,6 +202,8 @@ def test_the_first_block_runs_unless_the_time_is_up_before_it(
     study = replace(STUDY, design=replace(STUDY.design, max_time=90.0))
     found = decide(study, {}, state(0, None), Clock(elapsed=elapsed, block_seconds=0.0, overrun=overrun))
     assert (found == Stop(reason=LATE, planned=False)) == stops
+    late = Clock(elapsed=elapsed, block_seconds=0.0, first_until=100.0)
+    assert isinstance(decide(study, {}, state(0, None), late), NextBlock), "the rest of a series has time"
 
 
 def test_the_next_block_is_the_first_that_is_not_done() -> None:

@@ -31,7 +31,7 @@ from nearmetal.plan.narrowing import narrow
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.run.estimate import RunEstimate
 from nearmetal.run.run import Order, Outcome
-from nearmetal.run.series import offer_planned, planned_times
+from nearmetal.run.series import next_part, offer_planned, planned_times
 from nearmetal.testing.fake_host import FakeHost
 
 
@@ -85,18 +85,22 @@ def test_what_is_left_out_for_the_same_reason_is_one_line() -> None:
 def test_a_plan_gives_the_parts_the_time_that_the_run_will_give_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An early part that needs less than its share leaves the rest to the later ones; one that needs more
-    takes it from them, or leaves none."""
+    """Every part has time for a rehearsal and a round; shares divide the rest. An early part that needs less
+    leaves it to the later ones; one that needs more takes it from them, or leaves none."""
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
 
-    def guess(seconds: float) -> dict[str, float | None]:
-        plain = RunEstimate(blocks=1, least_blocks=1, block_seconds=seconds, rehearsal_seconds=0.0)
+    def guess(seconds: float, rehearsal: float = 0.0) -> dict[str, float | None]:
+        plain = RunEstimate(
+            blocks=1, least_blocks=1, block_seconds=seconds - rehearsal, rehearsal_seconds=rehearsal
+        )
         found = planned_times(series, lambda part, study: plain)
         return {key: study.design.max_time for key, (study, _) in found.items()}
 
-    assert guess(10.0) == {"cpu": pytest.approx(60.0), "net": pytest.approx(90.0)}
-    assert guess(80.0) == {"cpu": pytest.approx(60.0), "net": pytest.approx(20.0)}
-    assert guess(101.0) == {"cpu": pytest.approx(60.0)}
+    assert guess(10.0) == {"cpu": pytest.approx(10.0 + 0.6 * 80.0), "net": pytest.approx(90.0)}
+    assert guess(50.0) == {"cpu": pytest.approx(50.0), "net": pytest.approx(50.0)}
+    assert guess(80.0) == {"cpu": pytest.approx(80.0), "net": pytest.approx(20.0)}
+    assert guess(80.0, rehearsal=60.0) == {"cpu": pytest.approx(80.0)}, "no rehearsal ends in 20 s"
+    assert guess(101.0) == {"cpu": pytest.approx(100.0)}
     short = replace(series, max_time=0.01)
     planning.show_series(short, json=False, blocks=1)
     told = capsys.readouterr().out
@@ -117,7 +121,9 @@ def test_an_image_that_another_process_builds_stops_only_its_part(
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
     made = create(series, tmp_path / "results", "")
 
-    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+    def start(
+        part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None, left: float
+    ) -> Outcome:
         raise AssertionError("nothing starts without its image")
 
     code = running.run_parts(made, series, start, RunOptions(json=True), seconds=60.0)
@@ -135,29 +141,33 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("overrun", "last", "said"),
-    [(False, 10.0, ""), (True, 40.0, "cpu took 0:00:30 more than its share")],
+    ("overrun", "said"),
+    [(False, ""), (True, "cpu took 0:00:3")],
 )
 def test_time_above_the_share_of_a_part_is_added_with_overrun_and_else_taken_from_the_later_parts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     overrun: bool,
-    last: float,
     said: str,
 ) -> None:
     clock = Clock(monkeypatch)
     series, made = begun_series(tmp_path, monkeypatch)
-    budgets: list[float | None] = []
+    budgets: list[float] = []
 
-    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+    def start(
+        part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None, left: float
+    ) -> Outcome:
+        assert study.design.max_time is not None
         budgets.append(study.design.max_time)
         clock.now += 90.0
         return Outcome(directory=None, stopped="the time is used up", interrupted=False)
 
     options = RunOptions(json=True, overrun=overrun)
     running.run_parts(made, series, start, options, seconds=100.0)
-    assert budgets == [pytest.approx(60.0), pytest.approx(last)]
+    first, second = budgets
+    assert first == pytest.approx(60.0, abs=2.0)
+    assert second == pytest.approx(100.0 - first if overrun else 10.0)
     told = capsys.readouterr().err
     assert said in told and ("The later parts keep their shares" in told) == overrun
 
@@ -184,9 +194,10 @@ def test_a_part_gets_the_options_of_the_command(
     monkeypatch.setattr(running, "frozen_study", lambda directory: study)
     options = RunOptions(overrun=True, force=True)
     start = running._part_runner(cast("Machine", None), options, 3, resuming=begun)
-    start(series.parts[0], study, made, found)
+    start(series.parts[0], study, made, found, 50.0)
     assert [(o.overrun, o.force, o.parent) for o in orders] == [(True, True, made.path)]
     assert orders[0].longer == ("--time" if begun else "--only cpu --time")
+    assert orders[0].begin is not None and orders[0].first_until == 50.0
 
 
 @pytest.mark.parametrize(
@@ -221,7 +232,9 @@ def test_a_part_that_could_not_run_is_tried_again_and_parts_that_are_done_are_no
     series, made = begun_series(tmp_path, monkeypatch)
     started: list[str] = []
 
-    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+    def start(
+        part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None, left: float
+    ) -> Outcome:
         started.append(part.key)
         if started == ["cpu"]:
             raise RunError("no instance starts", remedy="mend it")
@@ -289,7 +302,9 @@ def test_only_the_first_part_begins_if_no_rehearsal_would_end_in_time(
     series, made = begun_series(tmp_path, monkeypatch)
     begun: list[str] = []
 
-    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+    def start(
+        part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None, left: float
+    ) -> Outcome:
         begun.append(part.key)
         raise RunError("it ended")
 
@@ -299,3 +314,16 @@ def test_only_the_first_part_begins_if_no_rehearsal_would_end_in_time(
     assert code == ExitCode.FAILED_TRIALS
     assert {made.ends()[key] for key in others} == {running.NO_TIME}
     assert "nearmetal resume measures it" in capsys.readouterr().out
+
+
+def test_where_not_every_part_can_have_a_round_those_that_need_least_run_first(tmp_path: Path) -> None:
+    series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
+    dear, cheap = series.parts[:2]
+    least = {
+        key: RunEstimate(blocks=0, least_blocks=0, block_seconds=each, rehearsal_seconds=each)
+        for key, each in ((dear.key, 40.0), (cheap.key, 15.0))
+    }
+    assert next_part([dear, cheap], 120.0, least) == (dear, pytest.approx(80.0 + 0.6 * 10.0))
+    assert next_part([dear, cheap], 100.0, least) == (cheap, 30.0)
+    done = least | {dear.key: replace(least[dear.key], done=3)}
+    assert next_part([dear, cheap], 100.0, done) == (dear, pytest.approx(40.0 + 0.6 * 30.0))

@@ -16,6 +16,7 @@ from ..plan import make_block
 from ..report.text import plural
 from ..run.budget import LONGER, too_short, two_looks
 from ..run.estimate import PREPARATION, RunEstimate, estimate
+from ..run.kept_costs import kept_costs
 from ..units import show_clock
 from .common import print_json
 
@@ -95,9 +96,10 @@ def show_plan(
     rounds = plural(guess.blocks, "round" if begun is None else "more round")
     if guess.least_blocks < guess.blocks:
         rounds = f"{guess.least_blocks} to {rounds}"
+    source = _source(study, begun, guess)
     print(
         f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
-        f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({_source(study, begun)})"
+        f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({source})"
     )
     if short is not None:
         print(f"note: {short}")
@@ -121,7 +123,7 @@ def _late(guess: RunEstimate) -> str:
 
 def estimated(study: Study, begun: Begun | None) -> RunEstimate:
     """Return the estimate of a run; of its remaining blocks, from the measured ones, if it is resumed."""
-    guess = estimate(study)
+    guess = estimate(study, kept_costs(study, LocalHost()))
     if begun is None:
         return guess
     seconds = begun.block_seconds or guess.block_seconds
@@ -129,13 +131,21 @@ def estimated(study: Study, begun: Begun | None) -> RunEstimate:
     if study.design.max_time is not None:
         left = min(left, math.floor((study.design.max_time - PREPARATION) / seconds))
     left = max(0, left)
-    return RunEstimate(blocks=left, least_blocks=left, block_seconds=seconds, rehearsal_seconds=PREPARATION)
+    return RunEstimate(
+        blocks=left,
+        least_blocks=left,
+        block_seconds=seconds,
+        rehearsal_seconds=PREPARATION,
+        done=len(begun.done),
+    )
 
 
-def _source(study: Study, begun: Begun | None) -> str:
+def _source(study: Study, begun: Begun | None, guess: RunEstimate) -> str:
     """Return how the time of a block was determined, as text."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"
+    if guess.measured:
+        return "measured in an earlier run"
     if any(w.program and not w.ran for w in study.workloads):
         return "if a program runs for 1 s; the rehearsal measures it"
     return "estimated; the rehearsal measures it"

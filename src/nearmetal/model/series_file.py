@@ -148,7 +148,11 @@ class PartEntry:
     name: str
     title: str = field(metadata=key(SOME_TEXT, "heading of the part in the report", "Memory"))
     share: float = field(
-        metadata=key(quantity(Dimension.SHARE, 0.001, 1), "fraction of the time of the whole series", "25 %")
+        metadata=key(
+            quantity(Dimension.SHARE, 0.001, 1),
+            "fraction of the time that is left when every part has a round",
+            "25 %",
+        )
     )
     file: str = key_or("", _FILE, "its study file, in the same directory", "memory.yaml", usual="<part>.yaml")
     notes: tuple[str, ...] = key_or(

@@ -89,11 +89,13 @@ class Clock:
     elapsed: seconds so far.
     block_seconds: expected duration of the next block.
     overrun: whether a run whose time is used up may go on until its next look.
+    first_until: elapsed seconds until which the first block may begin, even if the time is used up.
     """
 
     elapsed: float
     block_seconds: float
     overrun: bool = False
+    first_until: float = 0.0
 
 
 def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock | Stop | None:
@@ -138,7 +140,7 @@ def should_stop(design: Design, verdicts: VerdictState | None, blocks: int, cloc
     """
     limit = design.max_time
     if verdicts is None:
-        late = limit is not None and clock.elapsed > limit
+        late = limit is not None and clock.elapsed > max(limit, clock.first_until)
         return Stop(reason=design.time_is_up, planned=False) if late else None
     if verdicts.finished:
         return Stop(reason=verdicts.finished, planned=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..model.design import LEAST_SLICES
@@ -31,6 +31,8 @@ class RunEstimate:
     rehearsal_seconds: seconds until the end of block 0.
     late_blocks: number of those blocks that follow the first look, if emulated guests drop out there.
     late_seconds: seconds of one of them.
+    done: number of blocks that were done before.
+    measured: whether an earlier run measured these times.
     """
 
     blocks: int
@@ -39,79 +41,118 @@ class RunEstimate:
     rehearsal_seconds: float
     late_blocks: int = 0
     late_seconds: float = 0.0
+    done: int = 0
+    measured: bool = False
 
     @property
     def seconds(self) -> float:
         early = (self.blocks - self.late_blocks) * self.block_seconds
         return self.rehearsal_seconds + early + self.late_blocks * self.late_seconds
 
+    @property
+    def least_seconds(self) -> float:
+        """Seconds until the run has a block."""
+        return self.rehearsal_seconds + (0.0 if self.done else self.block_seconds)
+
     def mean_seconds(self, blocks: int) -> float:
         late = min(self.late_blocks, max(0, blocks - FIXED_FROM)) if self.late_blocks else 0
         return ((blocks - late) * self.block_seconds + late * self.late_seconds) / blocks
 
 
-def estimate(study: Study) -> RunEstimate:
-    """Estimate the duration from the numbers of arms, kernels and slices, and from the estimates of
+@dataclass(frozen=True, kw_only=True)
+class BlockCosts:
+    """What a block takes, in seconds.
+
+    beside: all but its slices.
+    slices: its slices: as many as the study says, or else LEAST_SLICES of each kernel.
+    """
+
+    beside: float
+    slices: float
+
+    @property
+    def seconds(self) -> float:
+        return self.beside + self.slices
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCosts:
+    """What a run takes, in seconds.
+
+    rehearsal: until the end of block 0.
+    block: a block with all arms.
+    late: a block after the first look, if emulated guests drop out there; None if no arm does.
+    """
+
+    rehearsal: float
+    block: BlockCosts
+    late: BlockCosts | None = None
+
+
+def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
+    """Estimate the duration of a run from its costs.
+
+    measured: the costs of an earlier run of this study; None to estimate them.
+    """
+    costs = measured or estimated_costs(study)
+    design, own_length = study.design, costs.block.slices > 0 and study.design.slices is None
+    left = None if design.max_time is None else max(0.0, design.max_time - costs.rehearsal)
+    block = costs.block.seconds
+    if own_length:
+        block = max(block, block_length(costs.block.beside, left))
+    # The first block is run even if it ends late, but not if the rehearsal ends late.
+    blocks = 40 if left is None else max(1, math.floor(left / block)) if left else 0
+    late_blocks, late = 0, 0.0
+    if costs.late is not None and blocks > FIXED_FROM:
+        late, most = costs.late.seconds, min(design.max_blocks, UNTIL_DECIDED) - FIXED_FROM
+        fit = most if left is None else math.floor((left - FIXED_FROM * block) / late)
+        late_blocks = max(0, min(fit, most))
+        blocks = FIXED_FROM + late_blocks
+    least = blocks
+    if left is not None and own_length and costs.late is None and blocks > FIXED_FROM:
+        rest = left - FIXED_FROM * block
+        least = min(blocks, FIXED_FROM + math.floor(rest / late_lengths(block, rest)[0]))
+    return RunEstimate(
+        blocks=min(blocks, design.max_blocks),
+        least_blocks=min(least, design.max_blocks),
+        block_seconds=block,
+        rehearsal_seconds=costs.rehearsal,
+        late_blocks=late_blocks,
+        late_seconds=late,
+        measured=measured is not None,
+    )
+
+
+def estimated_costs(study: Study) -> RunCosts:
+    """Estimate the costs of a run from the numbers of arms, kernels and slices, and from the estimates of
     applications. A run of a user's command counts as one second.
 
     An emulated guest differs from bare metal so much that the first look decides it. Later blocks do not
     start it: they compare what is left, and the baseline with itself, until that is decided too.
     """
-    design = study.design
     arms = study.arms()
-    first = [a for a in arms if a.environment.name == design.baselines[0]]
-    costs = [_cost(study, arm) for arm in [*arms, *first]]
-    once, verification, each = _together(costs)
-    rehearsal = PREPARATION + once + verification + COLD_START * len(arms)
-    beside = once + verification / VERIFIED_EVERY + each * (1 + design.warm_up)
-    block = beside + each * (design.slices or LEAST_SLICES)
-    left = None if design.max_time is None else max(0.0, design.max_time - rehearsal)
-    if each and design.slices is None:
-        block = max(block, block_length(beside, left))
-    # The first block is run even if it ends late, but not if the rehearsal ends late.
-    blocks = 40 if left is None else max(1, math.floor(left / block)) if left else 0
+    once, verification, _ = _together(_costs(study, arms))
     kept = _lasting(study)
-    if len(kept) < len(arms) and blocks > FIXED_FROM:
-        return _with_early_verdicts(study, kept, block=block, rehearsal=rehearsal, left=left)
-    least = blocks
-    if left is not None and each and design.slices is None and blocks > FIXED_FROM:
-        late = left - FIXED_FROM * block
-        least = min(blocks, FIXED_FROM + math.floor(late / late_lengths(block, late)[0]))
-    return RunEstimate(
-        blocks=min(blocks, design.max_blocks),
-        least_blocks=min(least, design.max_blocks),
-        block_seconds=block,
-        rehearsal_seconds=rehearsal,
+    return RunCosts(
+        rehearsal=PREPARATION + once + verification + COLD_START * len(arms),
+        block=_block_costs(study, arms),
+        late=_block_costs(study, [a for a in arms if a.name in kept]) if len(kept) < len(arms) else None,
     )
 
 
-def _with_early_verdicts(
-    study: Study, kept: Collection[str], *, block: float, rehearsal: float, left: float | None
-) -> RunEstimate:
-    """Return the estimate of a study whose emulated guests drop out at the first look.
-
-    kept: names of the arms that stay until the end.
-    block, rehearsal: seconds of a block with all arms, and until the end of block 0.
-    left: seconds for all blocks; None without a time budget.
-    """
+def _block_costs(study: Study, arms: Sequence[Arm]) -> BlockCosts:
     design = study.design
-    arms = [a for a in study.arms() if a.name in kept]
-    first = [a for a in arms if a.environment.name == design.baselines[0]]
-    once, verification, each = _together([_cost(study, arm) for arm in [*arms, *first]])
-    slices = design.slices or LEAST_SLICES
-    late = once + verification / VERIFIED_EVERY + each * (1 + design.warm_up + slices)
-    most = min(design.max_blocks, UNTIL_DECIDED)
-    rest = max(0, most - FIXED_FROM) if left is None else math.floor((left - FIXED_FROM * block) / late)
-    number = max(0, min(rest, most - FIXED_FROM))
-    blocks = min(design.max_blocks, FIXED_FROM + number)
-    return RunEstimate(
-        blocks=blocks,
-        least_blocks=blocks,
-        block_seconds=block,
-        rehearsal_seconds=rehearsal,
-        late_blocks=max(0, blocks - FIXED_FROM),
-        late_seconds=late,
+    once, verification, each = _together(_costs(study, arms))
+    return BlockCosts(
+        beside=once + verification / VERIFIED_EVERY + each * (1 + design.warm_up),
+        slices=each * (design.slices or LEAST_SLICES),
     )
+
+
+def _costs(study: Study, arms: Sequence[Arm]) -> list[Cost]:
+    """Return the costs of arms in a block, which runs the first baseline twice."""
+    again = [a for a in arms if a.environment.name == study.design.baselines[0]]
+    return [_cost(study, arm) for arm in [*arms, *again]]
 
 
 def _lasting(study: Study) -> frozenset[str]:

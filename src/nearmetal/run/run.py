@@ -28,6 +28,7 @@ from .bounds.measuring import RoofMeter
 from .budget import LONGER
 from .describing import describe, machine_differences
 from .interrupt import interruptible
+from .kept_costs import keep_costs
 from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .unlike_storage import storage_remedy
@@ -61,6 +62,8 @@ class Order:
     force: start even if another run is active.
     overrun: let a run whose time is used up continue until its next look.
     longer: the option that gives the run a longer time budget, for a note.
+    begin: monotonic seconds from which the time budget counts; None to count it from the end of the checks.
+    first_until: see run.decide.Clock.
     """
 
     parent: Path
@@ -70,6 +73,8 @@ class Order:
     force: bool
     overrun: bool = False
     longer: str = LONGER
+    begin: float | None = None
+    first_until: float = 0.0
 
 
 def start_run(machine: Machine, study: Study, order: Order, progress: Progress) -> Outcome:
@@ -109,8 +114,9 @@ def check_study(
 
 def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
     ResultsDirectory.check_parent(order.parent)
+    requested = study
     study, backends, absent = check_study(machine, study, progress)
-    begin = time.monotonic()
+    begin = time.monotonic() if order.begin is None else order.begin
     with open_node(machine, study, backends, label, progress, force=order.force) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         try:
@@ -126,8 +132,11 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
         except UsageError:
             shutil.rmtree(directory.path, ignore_errors=True)
             raise
+        rehearsal = time.monotonic() - begin
         planner = planner_then(node.study, directory)
-        return _blocks(node, recording, directory, planner, begin, order, progress)
+        outcome, walls = _blocks(node, recording, directory, planner, begin, order, progress)
+    keep_costs(requested, machine.host, rehearsal=rehearsal, walls=walls, records=directory.trials())
+    return outcome
 
 
 def fix_plan(
@@ -256,13 +265,13 @@ def _resume(
     order: Order,
     progress: Progress,
 ) -> Outcome:
-    begin = time.monotonic()
+    begin = time.monotonic() if order.begin is None else order.begin
     with reopened_node(machine, study, directory, label, progress, force=order.force) as (
         node,
         recording,
     ):
         planner = planner_then(node.study, directory)
-        return _blocks(node, recording, directory, planner, begin, order, progress)
+        return _blocks(node, recording, directory, planner, begin, order, progress)[0]
 
 
 def planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
@@ -287,8 +296,9 @@ def _blocks(
     begin: float,
     order: Order,
     progress: Progress,
-) -> Outcome:
-    """Run the blocks that are not on disk yet. Each is written to disk before the next begins."""
+) -> tuple[Outcome, Mapping[int, float]]:
+    """Run the blocks that are not on disk yet. Each is written to disk before the next begins. Returns also
+    the seconds of these blocks, by number; see Coordinator."""
     from ..analysis.roofs import wanted
 
     networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
@@ -305,6 +315,7 @@ def _blocks(
                 attempts=last_attempts(known.heads),
                 begin=begin,
                 overrun=order.overrun,
+                first_until=order.first_until,
                 longer=order.longer,
                 roofs=RoofMeter(
                     node.machine,
@@ -317,6 +328,6 @@ def _blocks(
                 ),
             )
             stopped = coordinator.run()
-        return Outcome(directory=directory, stopped=stopped, interrupted=False)
+        return Outcome(directory=directory, stopped=stopped, interrupted=False), coordinator.walls
     except KeyboardInterrupt:
-        return Outcome(directory=directory, stopped="interrupted", interrupted=True)
+        return Outcome(directory=directory, stopped="interrupted", interrupted=True), {}

@@ -3,7 +3,7 @@ Divides the time among the parts of a series."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,10 @@ from ..plan.narrowing import MachineOffer, StandIn, devices_of
 from ..subjects.registry import without_unable
 from ..workloads.applications.registry import application, choices
 from .estimate import RunEstimate
+
+OVERESTIMATE = 2.0
+"""Factor by which a rehearsal may be shorter than its estimate. A part is not begun if not even its rehearsal
+would end in time, unless it is the first: a later resumption would not have more."""
 
 
 def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend: str | None) -> MachineOffer:
@@ -185,24 +189,26 @@ def _devices(files: SeriesFiles) -> frozenset[str]:
     return frozenset(d for d in wanted if Path(d).exists())
 
 
-def planned_times(
-    series: Series, guess: Callable[[Part, Study], RunEstimate]
-) -> dict[str, tuple[Study, RunEstimate]]:
-    """Return the study of each part with its time, and the estimate of its run, by the part's key. A part is
-    missing if it has no study, or if the parts before it use up the time.
+Guess = Callable[[Part, Study], RunEstimate]
+"""A function that estimates the run of a part."""
 
-    guess: estimates the run of a part.
-    """
+
+def planned_times(series: Series, guess: Guess) -> dict[str, tuple[Study, RunEstimate]]:
+    """Return the study of each part with its time, and the estimate of its run, by the part's key. A part is
+    missing if it has no study, or if no time is left for it."""
     waiting = [p for p in series.parts if p.study is not None]
+    least = {p.key: shortest(p, guess) for p in waiting}
     left, out = series.max_time, {}
-    while waiting and left > 0:
-        part = waiting[0]
+    while waiting:
+        part, seconds = next_part(waiting, left, least)
         assert part.study is not None
-        study = with_time(part.study, budget(part, waiting, left))
+        waiting.remove(part)
+        if left <= 0 or (out and left < least[part.key].rehearsal_seconds / OVERESTIMATE):
+            continue
+        study = with_time(part.study, seconds)
         found = guess(part, study)
         out[part.key] = study, found
         left -= found.seconds
-        waiting = waiting[1:]
     return out
 
 
@@ -211,14 +217,29 @@ def with_time(study: Study, seconds: float) -> Study:
     return replace(study, design=replace(study.design, max_time=seconds))
 
 
-def budget(part: Part, waiting: Iterable[Part], left: float) -> float:
-    """Return the time for a part in seconds: its share of the time left for all waiting parts.
+def shortest(part: Part, guess: Guess) -> RunEstimate:
+    """Return the estimate of the shortest run of a part: one round, as short as its rounds can be."""
+    assert part.study is not None
+    return guess(part, with_time(part.study, 0.0))
 
-    waiting: the parts that have not run yet, including this one. Time that a part does not use is thus left
-        to the others.
+
+def next_part(waiting: Sequence[Part], left: float, least: Mapping[str, RunEstimate]) -> tuple[Part, float]:
+    """Return the part to run next and its time in seconds.
+
+    Every waiting part is first given the time of its rehearsal and of one round. The time that is left after
+    that is divided by the shares. If there is not enough time for a round in every part, the parts that need
+    least run first. Time that a part does not use is left to the others.
+
+    waiting: the parts that have not run yet.
+    least: the estimates of their shortest runs, by key.
     """
-    shares = sum(p.share for p in waiting)
-    return max(left, 1.0) * part.share / shares
+    needed = {p.key: least[p.key].least_seconds for p in waiting}
+    spare = left - sum(needed.values())
+    if spare < 0:
+        part = min(waiting, key=lambda p: needed[p.key])
+        return part, max(1.0, min(left, needed[part.key]))
+    part = waiting[0]
+    return part, needed[part.key] + spare * part.share / sum(p.share for p in waiting)
 
 
 def _unusable(host: Host, files: SeriesFiles, hardware: Hardware) -> dict[str, Omission]:

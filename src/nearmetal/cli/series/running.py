@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +20,12 @@ from ...model.series import Part, Series
 from ...model.study import Study
 from ...records import SeriesDirectory
 from ...records.disk import resume_line
-from ...run.estimate import estimate
 from ...study_file import dump_study
 from ...units import show_clock
 from ..common import SeriesOptions
 from ..measure.measuring import begun_of, order_of
 from ..options import RunOptions
-from ..plan_text import foreseen
+from ..plan_text import estimated, foreseen
 from ..view import View, analysed
 from .planning import alone, checked_series, reason, requested_series, show_series
 from .results import frozen_series, tell, waiting_parts
@@ -33,17 +33,17 @@ from .results import frozen_series, tell, waiting_parts
 if TYPE_CHECKING:
     from ...node.machine import Machine
     from ...records import ResultsDirectory, SeriesDirectory
+    from ...run.estimate import RunEstimate
     from ...run.run import Outcome
 
 NO_TIME = "no time was left for it; nearmetal resume measures it"
-OVERESTIMATE = 2.0
-"""Factor by which a rehearsal may be shorter than its estimate."""
 OVERRUN = (
     "note: --overrun: a part whose time is used up goes on until its verdicts are given next. "
     "The later parts keep their shares, so the whole takes longer than its time."
 )
-Start = Callable[[Part, Study, "SeriesDirectory", "ResultsDirectory | None"], "Outcome"]
-"""A function that runs the study of one part, or resumes it if it has a results directory."""
+Start = Callable[[Part, Study, "SeriesDirectory", "ResultsDirectory | None", float], "Outcome"]
+"""A function that runs the study of one part, or resumes it if it has a results directory. The last argument
+is the number of seconds until which its first round may begin."""
 
 
 def create(series: Series, results: Path, table: str) -> SeriesDirectory:
@@ -109,12 +109,21 @@ def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None, 
 
     told: set[str] = set()  # every part has the same notes on the machine
 
-    def start(part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None) -> Outcome:
+    def start(
+        part: Part,
+        study: Study,
+        into: SeriesDirectory,
+        found: ResultsDirectory | None,
+        first_until: float,
+    ) -> Outcome:
+        began = time.monotonic()
         with View(quiet=options.json, told=told) as view:
             fitting, study = fitted(machine, study, view, require_kvm=options.require_kvm)
             text = study_text(study) if found is None else found.study_yaml
             order = order_of(into.path, text, force=options.force, overrun=options.overrun)
-            order = replace(order, longer=alone(part, resuming=resuming))
+            order = replace(
+                order, longer=alone(part, resuming=resuming), begin=began, first_until=first_until
+            )
             if found is None:
                 return start_run(fitting, bounded(study, max_blocks), order, view)
             frozen = frozen_study(found)
@@ -134,23 +143,22 @@ def run_parts(
     seconds: time of all parts. With --overrun the time by which a part exceeds its share is added to it, so
         that the later parts keep their shares.
     """
-    from ...run.series import budget, with_time
+    from ...run.series import OVERESTIMATE, next_part, shortest, with_time
 
-    begin, begun = time.monotonic(), False
     waiting = waiting_parts(directory, series)
+    least = {p.key: shortest(p, _guess(directory)) for p in waiting}
+    begin, begun = time.monotonic(), False
     if not waiting:
         print("every part is done, and every comparison that can be read has its verdict", file=sys.stderr)
     if options.overrun:
         print(OVERRUN, file=sys.stderr)
     while waiting:
-        part = waiting[0]
-        assert part.study is not None
         left = seconds - (time.monotonic() - begin)
-        share = budget(part, waiting, left)
+        part, share = next_part(waiting, left, least)
+        assert part.study is not None
         study = with_time(part.study, share)
-        waiting = waiting[1:]
-        # The first part begins in any time: a later resumption would not have more.
-        if left <= (_least_time(study, directory.part(part)) if begun else 0.0):
+        waiting.remove(part)
+        if left <= 0 or (begun and left < least[part.key].rehearsal_seconds / OVERESTIMATE):
             directory.ended(part.key, NO_TIME)
             print(f"{part.key}: {NO_TIME}", file=sys.stderr)
             continue
@@ -159,7 +167,7 @@ def run_parts(
         try:
             begin += _built(part.study, json=options.json)
             started = time.monotonic()
-            outcome = start(part, study, directory, directory.part(part))
+            outcome = start(part, study, directory, directory.part(part), left)
         except (BusyError, DiskFullError):
             raise
         except NearmetalError as e:
@@ -187,12 +195,17 @@ def run_parts(
     return int(_tell(directory, series, options))
 
 
-def _least_time(study: Study, found: ResultsDirectory | None) -> float:
-    """Return the seconds below which a part is not begun: not even its rehearsal would end in time.
+def _guess(directory: SeriesDirectory) -> Callable[[Part, Study], RunEstimate]:
+    """Return a function that estimates the run of a part, or the rest of it if it was begun."""
 
-    found: its results if it was begun before; its rehearsal is then done.
-    """
-    return 0.0 if found is not None else estimate(foreseen(study)).rehearsal_seconds / OVERESTIMATE
+    def guess(part: Part, study: Study) -> RunEstimate:
+        found, begun = directory.part(part), None
+        if found is not None:
+            with suppress(NearmetalError):  # results that cannot be read stop only their part
+                begun = begun_of(study, found)
+        return estimated(foreseen(study), begun)
+
+    return guess
 
 
 def _tell(directory: SeriesDirectory, series: Series, options: RunOptions) -> ExitCode:

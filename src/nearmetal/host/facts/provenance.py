@@ -90,6 +90,12 @@ def cpu_flags(host: Host) -> frozenset[str]:
     return frozenset(flags.split()) if isinstance(flags, str) else frozenset()
 
 
+def cpu_model(host: Host) -> str:
+    """Return the name of the first CPU's model in /proc/cpuinfo; empty if there is none."""
+    model = _field(_text(host, "/proc/cpuinfo"), "model name")
+    return model if isinstance(model, str) else ""
+
+
 def cpu_summary(provenance: Mapping[str, Any]) -> str:
     """Return one line: 'AMD EPYC 7713, 2 cores, 23 GiB, Linux 6.18, Open MPI 4.1.4'; unknown parts are left
     out.

@@ -61,7 +61,11 @@ class Workers(Protocol):
 
 
 class Coordinator:
-    """Gives blocks to workers until the stop rule ends the run."""
+    """Gives blocks to workers until the stop rule ends the run.
+
+    The attribute walls holds the seconds from the beginning of each block to that of the next, by number, if
+    one runs after the other.
+    """
 
     def __init__(
         self,
@@ -75,6 +79,7 @@ class Coordinator:
         attempts: Mapping[int, int],
         begin: float,
         overrun: bool = False,
+        first_until: float = 0.0,
         longer: str = LONGER,
         roofs: RoofMeter | None = None,
         lost: Mapping[int, int] | None = None,
@@ -84,6 +89,7 @@ class Coordinator:
         attempts: number of the last attempt, by block.
         begin: monotonic seconds from which the time budget counts.
         overrun: let a run whose time is used up continue until its next look.
+        first_until: see run.decide.Clock.
         longer: the option that gives the run a longer budget, for a note.
         roofs: measures upper bounds between the blocks; None if this machine does not run them.
         lost: how often each block was lost with its worker before.
@@ -92,6 +98,7 @@ class Coordinator:
         self._study, self._directory, self._planner = study, directory, planner
         self._workers, self._progress, self._roofs = workers, progress, roofs
         self._begin, self._overrun, self._longer = begin, overrun, longer
+        self._first_until = first_until
         self._plan = directory.plan()
         nodes = node_states(directory)
         self._running = RunningAnalysis(
@@ -120,6 +127,7 @@ class Coordinator:
         self._done: set[int] = set()
         self._last = 0  # the last block behind which none is still to be run
         self._last_seconds = 0.0
+        self.walls: dict[int, float] = {}
         for _, records in groupby(known, key=lambda record: record.block):
             for claim, found in sorted(by_claim(records).items()):
                 self._parts[claim] = found
@@ -137,6 +145,7 @@ class Coordinator:
             self._directory.write_roofs(self._roofs.roofs())
         seconds = 0.0
         ended, at, planned = 0, 0.0, 0.0  # blocks of this process; when the last was given, and its length
+        last = 0
         verify_all, limit = self._resumed, self._study.design.max_time
         # The first block is measured more exactly than the rehearsal, if there is time for it.
         announced = limit is not None and self._elapsed() + 2 * self._planner.block_seconds() > limit
@@ -162,9 +171,15 @@ class Coordinator:
                 verifications=self._verifications,
                 verify_all=verify_all,
             )
-            clock = Clock(elapsed=self._elapsed(), block_seconds=seconds, overrun=self._overrun)
+            clock = Clock(
+                elapsed=self._elapsed(),
+                block_seconds=seconds,
+                overrun=self._overrun,
+                first_until=self._first_until,
+            )
             found = decide(self._study, self._plan.work, state, clock)
             if isinstance(found, Stop):
+                self._ended_at(last, at)
                 if found.planned:
                     self._wait_for_all()
                 return self._stopped(found)
@@ -173,11 +188,13 @@ class Coordinator:
             if self._roofs is not None and seconds and self._roofs.step(self._elapsed()):
                 self._directory.write_roofs(self._roofs.roofs())
             if found is not None and len(self._out) < self._workers.capacity:
+                self._ended_at(last, at)
                 began, at = at, time.monotonic()
                 if ended > 1 and planned:
                     self._pace.saw(planned, at - began)
                 planned = self._planner.block_seconds()
                 self._give(found, at)
+                last = found.block.number
                 verify_all = False
                 if len(self._out) < self._workers.capacity:
                     planned = 0.0  # the next block is given at once, so it tells nothing of the pace
@@ -201,6 +218,11 @@ class Coordinator:
         if given is not None and self._workers.capacity == 1:
             return time.monotonic() - given[0]
         return self._last_seconds
+
+    def _ended_at(self, number: int, at: float) -> None:
+        """Note how long a block took that was given at `at`, if it is done."""
+        if number in self._done and self._workers.capacity == 1:
+            self.walls[number] = time.monotonic() - at
 
     def _collect(self) -> list[int]:
         """Take the records that have arrived, and return the numbers of the blocks that they complete."""

@@ -1,0 +1,144 @@
+"""Keeps in the user's cache what the rounds of a study took on this machine, so that a later plan of the same
+study, and the time of the parts of a series, need not rely on estimates."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ..errors import RecordsError
+from ..host import Host
+from ..host.facts.provenance import cpu_model
+from ..host.runtime import user_cache
+from ..model.design import LEAST_SLICES
+from ..model.record import TrialRecord, slice_phase
+from ..model.study import Study
+from ..plan import FIXED_FROM
+from ..records.disk import write_file
+from ..records.json_files import json_bytes, json_object
+from .estimate import BlockCosts, RunCosts, estimated_costs
+
+MOST_FILES = 1000
+"""Number of studies whose costs are kept. Those that were measured least recently are removed."""
+
+
+def keep_costs(
+    study: Study,
+    host: Host,
+    *,
+    rehearsal: float,
+    walls: Mapping[int, float],
+    records: Iterable[TrialRecord],
+) -> None:
+    """Keep what a run of a study took. If there is no room, nothing is kept.
+
+    study: as requested, with the arms that were left out.
+    rehearsal: seconds until the end of block 0.
+    walls: seconds of each block, until the next began.
+    records: the records of these blocks.
+    """
+    found = measured_costs(study, rehearsal=rehearsal, walls=walls, records=records)
+    if found is None:
+        return
+    file = _file(study, host)
+    with suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(file, json_bytes(asdict(found)))
+        others = sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        for old in others[:-MOST_FILES]:
+            old.unlink(missing_ok=True)
+
+
+def kept_costs(study: Study, host: Host) -> RunCosts | None:
+    """Return what the last run of a study took on this machine; None if none was kept. The time budget, the
+    number of rounds and the seed may differ."""
+    try:
+        data = json_object(_file(study, host))
+        late = data["late"]
+        return RunCosts(
+            rehearsal=_seconds(data["rehearsal"]),
+            block=_block(data["block"]),
+            late=None if late is None else _block(late),
+        )
+    except (RecordsError, ValueError, KeyError, TypeError):
+        return None
+
+
+def measured_costs(
+    study: Study, *, rehearsal: float, walls: Mapping[int, float], records: Iterable[TrialRecord]
+) -> RunCosts | None:
+    """Return the costs of a run from its blocks; None if it has none. See keep_costs().
+
+    If no arm had dropped out, the costs of later blocks follow from the estimate.
+    """
+    blocks: dict[int, list[TrialRecord]] = {}
+    for record in records:
+        blocks.setdefault(record.block, []).append(record)
+    whole = [(n, walls[n], blocks[n]) for n in sorted(blocks.keys() & walls.keys())]
+    if not whole:
+        return None
+    most = len(whole[0][2])
+    early = [b for b in whole if b[0] <= FIXED_FROM] or whole[:1]
+    late = [b for b in whole if b[0] > FIXED_FROM and len(b[2]) < most]
+    block, guess = _mean(study, early), estimated_costs(study)
+    later = None
+    if late:
+        later = _mean(study, late)
+    elif guess.late is not None:
+        part = guess.late.seconds / guess.block.seconds
+        later = BlockCosts(beside=block.beside * part, slices=block.slices * part)
+    return RunCosts(rehearsal=rehearsal, block=block, late=later)
+
+
+def _mean(study: Study, blocks: Iterable[tuple[int, float, list[TrialRecord]]]) -> BlockCosts:
+    """Return the mean costs of blocks, each with its number, its seconds and its records."""
+    names = [w.name for w in study.workloads if w.sliced]
+    beside, slices = [], []
+    for _, seconds, records in blocks:
+        timed = least = 0.0
+        for r in records:
+            for name in names:
+                took = r.phases.get(slice_phase(name), 0.0)
+                number = max((len(row.values) for row in r.rows if row.workload == name), default=0)
+                timed += took * number
+                least += took * (study.design.slices or LEAST_SLICES)
+        beside.append(max(0.0, seconds - timed))
+        slices.append(least)
+    return BlockCosts(beside=fmean(beside), slices=fmean(slices))
+
+
+def _file(study: Study, host: Host) -> Path:
+    """Return the file with the costs of a study on this machine. Its name is a digest of all that the costs
+    depend on."""
+    design = study.design
+    about: tuple[Any, ...] = (
+        (cpu_model(host), len(host.cpus())),
+        study.name,
+        [
+            (a.name, a.environment.backend, a.environment.image, a.environment.attachment.value)
+            + (() if (g := a.environment.guest) is None else (g.accelerator.value, g.memory, g.vcpus))
+            for a in study.arms()
+        ],
+        study.workloads,
+        (design.baselines, design.mode.value, design.slices, design.runs, design.warm_up, design.profile),
+    )
+    digest = hashlib.sha256(repr(about).encode()).hexdigest()
+    return user_cache() / "nearmetal" / "costs" / f"{digest}.json"
+
+
+def _block(data: Mapping[str, Any]) -> BlockCosts:
+    return BlockCosts(beside=_seconds(data["beside"]), slices=_seconds(data["slices"]))
+
+
+def _seconds(value: Any) -> float:
+    """Raises ValueError and TypeError for anything but a number of seconds."""
+    seconds = float(value)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(value)
+    return seconds
