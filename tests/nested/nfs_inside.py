@@ -21,10 +21,11 @@ from pathlib import Path
 from nearmetal.errors import RecordsError
 from nearmetal.model.record import Claim
 from nearmetal.records import Claims, ClaimState, Orders
+from nearmetal.records.disk import is_there
 
 EXPORT, SERVER = Path("/written/export"), "10.77.0.1"
 CLIENTS = {"c1": "10.77.0.11", "c2": "10.77.0.12"}
-BLOCKS, WORKERS, LEASE = 40, 3, 6.0
+BLOCKS, WORKERS, LEASE, GO = 40, 3, 6.0, "go"
 
 
 def do(*argv: str) -> None:
@@ -90,6 +91,8 @@ def race(places: dict[str, Path]) -> dict[str, list[int]]:
         for client, place in places.items()
         for n in range(WORKERS)
     }
+    until(lambda: len(list((EXPORT / "race").glob("ready-*"))) == len(running), 600)
+    (EXPORT / "race" / GO).touch()
     return {run: json.loads(process.communicate()[0]) for run, process in running.items()}
 
 
@@ -190,6 +193,8 @@ def main(version: str) -> None:
 
 def claim(place: Path, run: str, blocks: int) -> None:
     claims = Claims(place, run, LEASE)
+    (place / f"ready-{run}").touch()
+    until(lambda: is_there(place / GO), 600)
     print(json.dumps([block for block in range(1, blocks + 1) if claims.take(block, 1) is not None]))
 
 

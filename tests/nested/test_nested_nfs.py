@@ -44,5 +44,7 @@ def test_claims_over_nfs(outer: tuple[Outer, str]) -> None:
     assert part["late"] is True and part["states"] == {"1": "done", "2": "done"}, "both went on to their end"
     lost = found["lost"]
     assert lost["errors"], "the client gave up waiting"
-    assert lost["made"] == "c1" and lost["won"], "the server had made the link"
+    assert lost["won"] == (lost["made"] == "c1"), "the claim is won if the server made the link"
+    # Version 4 first asks the client by a call of its own, which is lost too.
+    assert lost["won"] or version == "4.2"
     assert found["left"] == []

@@ -125,8 +125,10 @@ def test_clean_on_a_machine_touches_nothing_of_the_others(machines: Hosts, tmp_p
     """A run that lives is spared, also by whoever cleans on the node. After kill -9, clean removes it."""
     (tmp_path / "two.yaml").write_text(study(machines))
     argv = [*machines.enter, *NEARMETAL, "run", "two.yaml", "--max-blocks", "3000", *FORCE]
-    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
-        until(lambda: len(records(tmp_path)) > 3)
+    said = tmp_path / "said"
+    with said.open("wb") as out, subprocess.Popen(argv, cwd=tmp_path, stdout=out, stderr=out) as run:
+        until(lambda: len(records(tmp_path)) > 3 or run.poll() is not None)
+        assert run.poll() is None, said.read_text()
         before, label = len(records(tmp_path)), records(tmp_path)[0]["run"]
         done = subprocess.run(
             [*machines.ssh("node1"), *NEARMETAL, "clean", "--json"],
