@@ -396,8 +396,8 @@ FAULTS = (
     ("no module", "virtiofs: has the kernel its module"),
     ("memory", "the guest was silent for 6 s|the guest ended while it booted"),
     ("time", "the guest was silent for 0.2 s, in its "),
-    ("huge", "guest nmhuge: 1048576 MiB of memory are wanted, .* MiB in huge pages are free"),
-    ("room", "guest nmroom: 16777216 MiB of memory are wanted, .* MiB are free"),
+    ("huge", "guest nmhuge: 1048576 MiB of memory are needed, .* MiB in huge pages are free"),
+    ("room", "guest nmroom: 16777216 MiB of memory are needed, .* MiB are free"),
     ("cpu", "the guest ended while it booted: .*nosuchcpu"),
     ("disk", "Could not open '/no/such.raw'|No such file"),
 )

@@ -294,7 +294,7 @@ def test_an_interface_that_vanishes_is_noticed(holder: UserNamespaceHolder | Non
     with standing(tmp_path, holder, want(Attachment.MACVLAN)) as (network,):
         code = "from pyroute2 import IPRoute; ip = IPRoute(); ip.link('del', ifname='device0')"
         assert HOST.run(network.hub_command([sys.executable, "-c", code]), timeout=600, cwd=Path("/")).ok
-        assert "network interface eth0 has gone (attachment macvlan" in network.trouble()
+        assert "network interface eth0 no longer exists (attachment macvlan" in network.trouble()
 
 
 def test_the_hub_command_carries_the_label_and_hands_back_its_end(network: Network) -> None:

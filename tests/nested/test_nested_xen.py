@@ -91,7 +91,7 @@ def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
         assert xl.set_share(XenScheduler.CREDIT2, g.label, weight=None, cap=None).weight == 300
         assert xl.set_share(XenScheduler.CREDIT2, g.label, weight=512, cap=50).cap == 50
         xl.set_share(XenScheduler.CREDIT2, g.label, weight=256, cap=0)
-        before = g.counters()
+        before = xl.counters()[g.label]
         assert before["memory_bytes"] == pytest.approx(128 * MIB, rel=0.05) and before["disk_reads"] > 0
         (source,) = [s for s in g.sources if s.name == "xen.nmguest"]
         counted = source.read()

@@ -102,7 +102,7 @@ def guests_of(dom0: Outer) -> list[str]:
 
 def test_a_bridge_that_is_not_there_is_told_by_xl(whole: Outer, parts: Parts, tmp_path: Path) -> None:
     with (
-        pytest.raises(RunError, match="is not created"),
+        pytest.raises(RunError, match="cannot be created"),
         guest(whole, parts, tmp_path, type=XenType.PV, bridge="nobridge0"),
     ):
         pass
@@ -199,7 +199,7 @@ def test_disks_as_logical_volumes_and_as_a_device(whole: Outer, parts: Parts, tm
         require_written(g, whole, "xvdb", loop)
     refused = [
         # It holds an ext4 now, which nobody writes over unasked.
-        (alone, block, "holds something"),
+        (alone, block, "contains data"),
         (
             GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=2 * GROUP),
             XenDisk(kind=XenDiskKind.BLOCK, path=loop, overwrite=True),

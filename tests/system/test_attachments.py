@@ -112,5 +112,8 @@ def test_an_interface_that_vanishes_fails_its_trial_alone_and_soon() -> None:
         assert records["veth-bridge/2x1"].status is Status.OK, records["veth-bridge/2x1"].reason
         cutoff = records["veth-routed/2x1"]
         assert cutoff.status is Status.FAILED
-        assert "network interface" in cutoff.reason and "has gone (attachment veth-routed" in cutoff.reason
+        assert (
+            "network interface" in cutoff.reason
+            and "no longer exists (attachment veth-routed" in cutoff.reason
+        )
         assert cutoff.end - cutoff.begin < TOKEN_LIMIT, "it does not wait for an answer"

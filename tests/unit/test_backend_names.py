@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nearmetal
-from nearmetal.environments.registry import backend_names, backends
+from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.model.capabilities import Capabilities
 from nearmetal.model.environments.environment import Environment
 from nearmetal.model.keys import keys_of
@@ -94,5 +94,5 @@ def test_the_documentation_of_a_key_names_the_backends_that_take_it(
 ) -> None:
     (doc,) = (key.doc for f, key in keys_of(Environment) if f.name == name)
     (named,) = re.findall(r"\bbackends? ([\w, ]+)", doc)
-    takers = {b.name for b in backends().values() if takes(b.capabilities)}
+    takers = {b.name for b in map(get_backend, backend_names()) if takes(b.capabilities)}
     assert set(re.findall(r"\w+", named)) & NAMES == takers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from nearmetal.environments.instance import require_limits
 from nearmetal.errors import RunError
 from nearmetal.host import MissingValue, cgroups
 from nearmetal.host.cgroups import GroupLimits, Parents
-from nearmetal.host.counters.block_accounts import ACCOUNT, devices
+from nearmetal.host.counters.block_accounts import ACCOUNT, devices, temporary_group
+from nearmetal.host.leftovers import OURS, wanted_names
 from nearmetal.model.study import Limits
 
 V1_MOUNTS = """\
@@ -87,6 +89,12 @@ def test_version_1_counts_blocks_or_does_without(tmp_path: Path, text: str, usab
     parents = found(tree(tmp_path, V1_OWN + "5:blkio:/\n", V1_MOUNTS + mounts, cpu | files))
     assert ("blkio" in parents.controllers) is usable
     assert not list((tmp_path / group).glob("nearmetal-*"))
+
+
+def test_group_that_a_killed_check_leaves_is_found_by_its_name(tmp_path: Path) -> None:
+    with temporary_group(tmp_path) as group:
+        assert OURS.fullmatch(group.name) and not wanted_names()(group.name), "this process lives"
+    assert wanted_names()(group.name.replace(str(os.getpid()), "4194305")), "no process has this PID"
 
 
 def test_devices_are_those_that_have_done_something() -> None:

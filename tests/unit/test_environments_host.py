@@ -146,6 +146,18 @@ def test_a_run_owns_its_label_and_those_of_its_instances() -> None:
     assert not lock.owns("nearmetal-ab", "nearmetal-abc") and not lock.owns("nearmetal-ab", "nearmetal-abc-0")
 
 
+def test_run_netns_may_be_removed_by_another_run_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def exists(self) -> bool:
+            return True
+
+        def iterdir(self) -> None:
+            raise FileNotFoundError
+
+    monkeypatch.setattr(namespaces, "NETNS_DIRECTORY", Gone())
+    namespaces.remove_empty_directory()
+
+
 def test_a_mount_whose_names_are_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     line = rb"42 27 0:3 / /run/a\040b" + b"\xe9" + b" rw shared:1 - tmpfs nearmetal-x rw,size=4k\n"

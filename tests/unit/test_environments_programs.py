@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.environments import InstanceRequest, Seat, Tools
 from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, lxc, nspawn
-from nearmetal.environments.containers.wrapped import Started, Wrapped, all_binds, check_program, wrapped
+from nearmetal.environments.containers.wrapped import Started, Wrapped, all_binds, wrapped
 from nearmetal.environments.contract import Unavailable
 from nearmetal.environments.program import FirstReport
 from nearmetal.errors import RunError, UnavailableError
@@ -215,5 +215,7 @@ def test_a_program_that_is_missing_is_named_with_its_package(tmp_path: Path) -> 
     host = FakeHost(programs={tools / "nm-box": "/x", tools / "nm-init": "/x"}, missing=("lxc-start",))
     answer = lxc.Lxc().check(host, tools)
     assert answer == Unavailable(reason="lxc-start is not installed", remedy="apt-get install lxc")
-    answer = check_program(lxc.Lxc(), FakeHost(missing=(tools / "nm-box",)), tools, program="x", remedy="y")
+    version = {("lxc-start", "--version"): "5.0.2"}
+    host = FakeHost(programs={"lxc-start": "/x"}, commands=version, missing=(tools / "nm-box",))
+    answer = lxc.Lxc().check(host, tools)
     assert isinstance(answer, Unavailable) and "nm-box is missing" in answer.reason

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
 import struct
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from nearmetal.environments import GuestBase, InstanceRequest, Seat, Tools, Unavailable
 from nearmetal.environments.guests.guest import (
@@ -160,7 +162,13 @@ def test_a_kernel_says_its_version_or_is_none(tmp_path: Path) -> None:
     kernel = tmp_path / "vmlinuz"
     kernel.write_bytes(bzimage("6.1.0-5-cloud (someone) #1"))
     assert kernel_version(kernel) == "6.1.0-5-cloud"
-    for wrong, told in ((b"MZ arm64", "another architecture"), (b"\x7fELF", "an ELF file")):
+    whole = bzimage("6.1.0-5-cloud")
+    for wrong, told in (
+        (b"MZ arm64", "another architecture"),
+        (b"\x7fELF", "an ELF file"),
+        (whole[:0x206], "incomplete"),
+        (whole[:0x700], "incomplete"),
+    ):
         kernel.write_bytes(wrong)
         with pytest.raises(UnavailableError, match=told):
             kernel_version(kernel)
@@ -174,14 +182,17 @@ def test_modules_come_in_the_order_in_which_they_need_each_other(tmp_path: Path)
     (modules / "modules.dep").write_text(
         "kernel/b/virtio_blk.ko.xz: kernel/a/virtio_ring.ko kernel/a/virtio.ko\n"
         "kernel/a/virtio_ring.ko:\nkernel/a/virtio.ko: kernel/a/virtio_ring.ko\nkernel/c/other.ko:\n"
+        "kernel/b/erofs.ko.zst:\nkernel/b/overlay.ko.gz:\n"
     )
     for name in ("a", "b"):
         (modules / "kernel" / name).mkdir(parents=True)
     (modules / "kernel/b/virtio_blk.ko.xz").write_bytes(lzma.compress(b"blk"))
+    (modules / "kernel/b/erofs.ko.zst").write_bytes(zstandard.ZstdCompressor().compress(b"erofs"))
+    (modules / "kernel/b/overlay.ko.gz").write_bytes(gzip.compress(b"overlay"))
     (modules / "kernel/a/virtio_ring.ko").write_bytes(b"ring")
     (modules / "kernel/a/virtio.ko").write_bytes(b"virtio")
     names = [p.name for p in modules_of(modules, USUAL)]
-    assert names == ["virtio_ring.ko", "virtio.ko", "virtio_blk.ko.xz"]
+    assert names == ["virtio_ring.ko", "virtio.ko", "virtio_blk.ko.xz", "erofs.ko.zst", "overlay.ko.gz"]
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "nm-guest").write_bytes(b"init")
@@ -189,8 +200,10 @@ def test_modules_come_in_the_order_in_which_they_need_each_other(tmp_path: Path)
     made = initramfs(tmp_path, modules, Tools(directory=tools))
     inside = {m.name: m.data for m in cpio.unpack(made.read_bytes())}
     assert inside["init"] == b"init" and inside["tools/nm-box"] == b"box" and "tools/nm-guest" not in inside
-    assert inside["modules/virtio_blk.ko"] == b"blk"
-    assert inside["modules/list"] == b"virtio_ring.ko\nvirtio.ko\nvirtio_blk.ko\n"
+    assert [inside[f"modules/{name}.ko"] for name in ("virtio_blk", "erofs", "overlay")] == [
+        *(b"blk", b"erofs", b"overlay")
+    ]
+    assert inside["modules/list"] == b"virtio_ring.ko\nvirtio.ko\nvirtio_blk.ko\nerofs.ko\noverlay.ko\n"
     assert initramfs(tmp_path, modules, Tools(directory=tools)) == made
     assert modules_of(tmp_path / "none", USUAL) == []
 
@@ -358,7 +371,7 @@ def test_a_console_tells_why_a_guest_ended_and_how_far_a_silent_one_came() -> No
     )
     assert console_words(f"x\n{line}\nreboot: Power down\n") == f"nm-guest: {own}"
     assert console_words("a\r\nb\r\n\n") == "b" and console_words("") == "its console is empty"
-    assert how_far("") == "in its firmware, or its kernel says nothing"
+    assert how_far("") == "in its firmware, or in a kernel that prints nothing"
     assert how_far("[0.0] Linux") == "in its kernel" and how_far(line) == "in its init"
 
 
@@ -388,9 +401,9 @@ def test_more_memory_than_is_free_is_refused_before_a_start() -> None:
     host = FakeHost(files={"/proc/meminfo": MEMINFO})
     require_memory(host, "guest nm0", 2 << 30, huge=False)
     require_memory(host, "guest nm0", 32 * MIB, huge=True)
-    with pytest.raises(UnavailableError, match="guest nm0: 2049 MiB of memory are wanted, 2048 MiB are free"):
+    with pytest.raises(UnavailableError, match="guest nm0: 2049 MiB of memory are needed, 2048 MiB are free"):
         require_memory(host, "guest nm0", 2049 * MIB, huge=False)
-    with pytest.raises(UnavailableError, match="33 MiB of memory are wanted, 32 MiB in huge pages") as caught:
+    with pytest.raises(UnavailableError, match="33 MiB of memory are needed, 32 MiB in huge pages") as caught:
         require_memory(host, "guest nm0", 33 * MIB, huge=True)
     assert "vm.nr_hugepages" in caught.value.remedy
     require_memory(FakeHost(absent=("/proc/meminfo",)), "guest nm0", 1 << 50, huge=False)
@@ -459,8 +472,8 @@ def test_a_guest_is_refused_what_it_cannot_have() -> None:
     for attachment, given, told in (
         (Attachment.HOST, None, "no interface in common"),
         (Attachment.IPVLAN, seat, "ipvlan delivers"),
-        (Attachment.VETH, None, "without an address"),
-        (Attachment.NONE, seat, "with an address"),
+        (Attachment.VETH, None, "needs an address"),
+        (Attachment.NONE, seat, "takes no address"),
     ):
         with pytest.raises(UnavailableError, match=told):
             require_attachment(replace(asked(attachment), seat=given), Qemu.capabilities)

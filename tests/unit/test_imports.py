@@ -122,7 +122,7 @@ IN_FUNCTIONS = {
     "cli/measure/weigh.py": (4, HELP),
     "cli/view.py": (6, f"{NUMPY}; {RICH}"),
     "engines": (1, "ruamel.yaml: only engines of the table need it"),
-    "environments": (2, "qemu.qmp, with asyncio: only guests of QEMU need it"),
+    "environments": (3, "qemu.qmp, with asyncio, and zstandard: only guests of QEMU need them"),
     "inventory": (2, "ldap3: an optional package"),
     "host/leftovers.py": (2, "pyroute2: only network links and devices need it"),
     "model/keys.py": (1, "difflib: most files have no mistake"),

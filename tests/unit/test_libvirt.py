@@ -494,7 +494,7 @@ def study(more: str = "", backend: str = "libvirt", attachment: str = "none") ->
     [
         (study(", guest: {machine: microvm}"), "vm.guest.machine: libvirt knows no microvm"),
         (study(", guest: {start: restored}"), "vm.guest.start: libvirt restores a guest under its old name"),
-        (study(", guest: {snapshot: true}"), "vm.guest.snapshot: libvirt would write it beside the image"),
+        (study(", guest: {snapshot: true}"), "vm.guest.snapshot: libvirt would write the changes beside it"),
         (study(", guest: {cpu: 'max,-avx'}"), "vm.guest.cpu: libvirt takes the name of a model"),
         (study(attachment="macvtap"), "vm.attachment: libvirt takes no macvtap"),
         (

@@ -18,8 +18,8 @@ from nearmetal.lifecycle import Phase, PhaseTimes
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.record import STEP
 from nearmetal.model.study import Arm, Attachment, Environment, EventSubject, Placement
-from nearmetal.node.arms.starting import _with_layers
-from nearmetal.node.survey.available import _no_moves
+from nearmetal.node.arms.starting import with_layers
+from nearmetal.node.survey.available import why_unmovable
 from nearmetal.subjects.event_rows import event_row, with_steps
 from nearmetal.subjects.migrate import MIGRATE
 from nearmetal.testing.fake_host import FakeHost
@@ -46,7 +46,7 @@ def test_the_root_of_a_movable_container_is_kept_outside_of_it_until_it_ends(
 ) -> None:
     monkeypatch.setattr("nearmetal.host.runtime.runtime_directory", lambda: tmp_path / "run")
     asked = request(tmp_path, movable=movable)
-    with _with_layers(backend, [asked]) as (made,):
+    with with_layers(backend, [asked]) as (made,):
         assert (made.layer is not None) is kept
         if made.layer is None:
             assert made == asked
@@ -99,7 +99,7 @@ def test_what_cannot_be_moved_is_not_made_ready(environment: Environment, why: s
     machine: Any = SimpleNamespace(host=FakeHost(root=True))
     arm = Arm(environment=environment, placement=Placement(name="1x1", instances=1, tasks=1))
     assert get_backend(environment.backend).name == environment.backend
-    assert _no_moves(machine, arm) == why
+    assert why_unmovable(machine, arm) == why
 
 
 def test_a_movable_guest_has_every_capability_that_its_qemu_allows_together(

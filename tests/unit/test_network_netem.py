@@ -58,7 +58,7 @@ def make(link: Link, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setattr(ethtool, "switch", lambda *_: None)
     place = SimpleNamespace(ip=kernel, plain=None, index=INDEX.__getitem__)
     asked = {**asdict(link), "kind": "end"}  # the veth itself was made with its other end
-    made = making._make(asked, cast("Any", None), {link.at: cast("Any", place)}, "label", making.Step())
+    made = making.make_link(asked, cast("Any", None), {link.at: cast("Any", place)}, "label", making.Step())
     assert kernel.expected == []
     return made
 

@@ -121,7 +121,7 @@ def test_each_arm_has_nodes_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (want(Attachment.VXLAN), "join instances by veth-bridge, macvlan or ovs, not by vxlan"),
+        (want(Attachment.VXLAN), "connect instances by veth-bridge, macvlan or ovs, not by vxlan"),
         (
             replace(want(Attachment.MACVLAN), settings=NetworkSettings(mode="private")),
             "not by macvlan in mode private",

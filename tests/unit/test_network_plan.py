@@ -151,7 +151,7 @@ def test_too_many_or_no_seats(count: int) -> None:
 def test_too_many_networks() -> None:
     wants = [want(Attachment.VETH_BRIDGE, mtu=1000 + i) for i in range(plan.MAX_NETWORKS + 1)]
     assert len(plan.plan_networks(wants[:-1])) == plan.MAX_NETWORKS
-    with pytest.raises(UsageError, match="at most 256 networks"):
+    with pytest.raises(UsageError, match="more than 256 networks"):
         plan.plan_networks(wants)
 
 

@@ -80,7 +80,7 @@ def test_guests_without_virtiofsd_get_an_image_of_the_same_suite(
         root = root_of_own_suite(machine(LACKS_IT), "vm", stack, cast(Any, told))
     assert root == tmp_path / "root.erofs" and asked == [f"build {OWN_SUITE} host", "form erofs"]
     assert told.notes[0].startswith(
-        "environment vm: the machine's own root reaches no guest without virtiofsd"
+        "environment vm: without virtiofsd, guests cannot use the machine's own root"
     )
     assert "apt-get install qemu-system-common" in told.notes[0]
 

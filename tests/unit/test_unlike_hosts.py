@@ -27,7 +27,7 @@ from nearmetal.host.pages import shares_memory
 from nearmetal.lifecycle import Method
 from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.study import Arm, Attachment, Environment, Placement, TransportWish
-from nearmetal.node.survey.available import _no_moves
+from nearmetal.node.survey.available import why_unmovable
 from nearmetal.testing.fake_host import FakeHost
 
 VIRSH = ("virsh", "--quiet", "--connect")
@@ -159,7 +159,7 @@ def test_ranks_that_share_memory_across_instances_are_not_made_ready_for_moves()
             transport=transport,
         )
         place = Placement(name="p", instances=instances, tasks=1)
-        return _no_moves(machine, Arm(environment=environment, placement=place))
+        return why_unmovable(machine, Arm(environment=environment, placement=place))
 
     why = "environment e: its ranks share memory across instances, which no instance takes along; "
     assert said(TransportWish.SHM, 2) == f"{why}transport: tcp"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,15 +20,15 @@ from nearmetal.environments.xen import kept as xen_kept
 from nearmetal.environments.xen import line as xen_line
 from nearmetal.environments.xen.backend import lacks, require_fitting_hypervisor, require_fitting_request
 from nearmetal.environments.xen.config import DomainConfig, DomainDisk, Interface, config_text
-from nearmetal.environments.xen.counters import HypervisorSource, look
+from nearmetal.environments.xen.counters import HypervisorSource
 from nearmetal.environments.xen.disk import disks_made
-from nearmetal.environments.xen.dom0 import Noted
+from nearmetal.environments.xen.dom0 import Dom0Access, Noted
 from nearmetal.environments.xen.kept import kept_names
 from nearmetal.environments.xen.line import line_of
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import XenFacts, Xl
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Completed
+from nearmetal.host import Completed, LocalHost
 from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
 from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.environments.network import Seat
@@ -89,12 +91,11 @@ def test_a_configuration_says_all_that_was_asked() -> None:
         Interface(mac="00:16:3e:00:00:01", bridge="line:169.254.1.1/30", script="/run/vif"),
         Interface(mac=None, bridge="xenbr0"),
     )
-    text = config_text(replace(DOMAIN, disks=disks, interfaces=vifs, weight=300, cap=50, cpus=(0, 3)))
+    text = config_text(replace(DOMAIN, disks=disks, interfaces=vifs))
     assert text == (
         'name = "nearmetal-3f9a1c-0-0"\ntype = "pv"\nkernel = "/boot/vmlinuz"\nramdisk = "/run/initramfs"\n'
         'cmdline = "console=hvc0 nm.name=a"\nmemory = 128\nvcpus = 2\n'
         'on_poweroff = "destroy"\non_reboot = "destroy"\non_crash = "preserve"\n'
-        'cpus = "0,3"\ncpu_weight = 300\ncap = 50\n'
         'disk = ["format=raw,vdev=xvda,access=ro,target=/srv/root.erofs", '
         '"format=raw,vdev=xvdb,access=rw,script=/run/attach,target=/dev/vg0/w"]\n'
         'vif = ["mac=00:16:3e:00:00:01,bridge=line:169.254.1.1/30,script=/run/vif", "bridge=xenbr0"]\n'
@@ -211,7 +212,7 @@ def test_first_error_of_xl_is_the_reason() -> None:
             ("xl", "unpause", "g"): failed("", 124),
         }
     )
-    with pytest.raises(RunError, match=r"^the guest is not created: xl ended with 3: libxl_exec\.c:117"):
+    with pytest.raises(RunError, match=r"^the guest cannot be created: xl ended with 3: libxl_exec\.c:117"):
         Xl(host).create("/c")
     with pytest.raises(RunError, match="xl did not end within"):
         Xl(host).unpause("g")
@@ -251,7 +252,7 @@ def test_a_line_takes_addresses_that_nobody_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "what"), [(MIB, "holds something"), (9 * MIB, "8 MiB large, 9 MiB are requested")]
+    ("asked", "what"), [(MIB, "contains data"), (9 * MIB, "8 MiB large, 9 MiB are requested")]
 )
 def test_a_device_that_holds_something_or_too_little_is_not_touched(asked: int, what: str) -> None:
     disk = XenDisk(kind=XenDiskKind.BLOCK, path="/dev/sdx")
@@ -283,7 +284,7 @@ def test_volumes_are_made_and_go() -> None:
     )
     disk = XenDisk(kind=XenDiskKind.LVM, path="vg0")
     with (
-        pytest.raises(RunError, match=r"is not formatted: mkfs\.ext4 ended with 1: no room"),
+        pytest.raises(RunError, match=r"cannot be formatted: mkfs\.ext4 ended with 1: no room"),
         disks_made(host, disk, "nearmetal-3f9a1c-0-0", writable=64 * MIB, swap=None),
     ):
         pass
@@ -312,9 +313,40 @@ def test_one_look_serves_all_guests_of_a_dom0_for_a_moment() -> None:
     assert one.read() == two.read()
     assert one.read()["disk_reads"] == 7 and "memory_bytes" not in one.read()
     assert len(host.calls) == 1
-    assert look(Xl(host), "a", fresh=True)["memory_bytes"] == 131072 * 1024
-    assert len(host.calls) == 2
-    assert look(Xl(host), "gone") == {}
+    assert HypervisorSource(name="xen.gone", guest="gone", xl=Xl(host)).read() == {}
+    assert len(host.calls) == 1 and Xl(host).counters()["a"]["memory_bytes"] == 131072 * 1024
+
+
+def test_cpus_of_another_machine_are_those_that_may_be_used_there(tmp_path: Path) -> None:
+    way, socket = SshWay(destination="node7"), tmp_path / "c"
+    argv = (*client(way, socket), "-T", "--", "node7", "timeout --kill-after=1 60 cat /proc/self/status")
+    local = FakeHost(commands={argv: "Name:\tcat\nCpus_allowed_list:\t4-6,9\nNoNewPrivs:\t0\n"})
+    assert SshHost(local, way, socket).cpus() == (4, 5, 6, 9)
+
+
+def test_files_of_a_guest_are_never_readable_for_others(tmp_path: Path) -> None:
+    path, host = tmp_path / "guest.cfg", LocalHost()
+    modes: list[int] = []
+
+    class Watching(LocalHost):
+        def run(self, argv: Sequence[str], **options: Any) -> Completed:
+            done = host.run(argv, **options)
+            modes.append(stat.S_IMODE(path.stat().st_mode))
+            return done
+
+    Dom0Access(host=Watching(), ssh=None, directory=str(tmp_path)).write("guest.cfg", "nm.key=secret\n")
+    assert set(modes) == {0o600} and path.read_text() == "nm.key=secret\n"
+
+
+def test_files_of_a_guest_are_copied_by_names_of_nearmetal(tmp_path: Path) -> None:
+    """Older scp passes names to a shell of the other machine."""
+    way, socket = SshWay(destination="node7"), tmp_path / "c"
+    source = tmp_path / "vmlinuz $(touch x)"
+    options = client(way, socket)[1:]
+    argv = ("scp", "-q", *options, "--", str(source), "node7:/var/tmp/nearmetal-1/kernel")
+    far = SshHost(FakeHost(commands={argv: ""}), way, socket)
+    at = Dom0Access(host=far, ssh=far, directory="/var/tmp/nearmetal-1")
+    assert at.take(source, "kernel") == "/var/tmp/nearmetal-1/kernel"
 
 
 def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
@@ -368,7 +400,7 @@ def test_a_guest_that_nobody_can_tell_of_is_not_taken_for_gone() -> None:
     )
     Xl(host).destroy("g")
     assert not answers and host.calls.count(("xl", "destroy", "g")) == 4
-    with pytest.raises(RunError, match="xl does not list the guests: xl did not end within"):
+    with pytest.raises(RunError, match="the guests cannot be listed: xl did not end within"):
         Xl(FakeHost(commands={("xl", "list"): failed("", 124)})).find("g")
 
 
@@ -382,7 +414,7 @@ def test_a_booting_guest_is_looked_at_and_waited_for_while_nobody_can_tell(
     line = FakeProcess(())
     said = tmp_path / "console"
     said.write_text("Kernel panic - not syncing: no root\n")
-    gone = xen_line._gone(Xl(host), "g", line, xen_line.Console(file=said))
+    gone = xen_line.watched(Xl(host), "g", line, said)
 
     def told(answer: str | Completed) -> str:
         answers.append(answer)
@@ -403,7 +435,7 @@ def test_looks_keep_a_distance_that_their_cost_sets(monkeypatch: pytest.MonkeyPa
         return "g 1 128 1 -b---- 0.1\n"
 
     host = FakeHost(commands={("xl", "list"): slow})
-    gone = xen_line._gone(Xl(host), "g", FakeProcess(()), xen_line.Console(file=tmp_path / "none"))
+    gone = xen_line.watched(Xl(host), "g", FakeProcess(()), tmp_path / "none")
     for _ in range(70):
         now[0] += 1.0
         assert gone() == ""

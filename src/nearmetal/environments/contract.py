@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ..errors import UnavailableError
 from ..host import Host, Process
 from ..host.guest_line import Clocks
 from ..host.processes.ranks import RankHolds
@@ -38,6 +39,13 @@ class Unavailable:
 
     reason: str
     remedy: str
+
+    def error(self, what: str = "") -> UnavailableError:
+        """Return this as an error.
+
+        what: beginning of its message.
+        """
+        return UnavailableError(f"{what}{self.reason}", remedy=self.remedy)
 
 
 FIRST_COMMAND = "first_command"
@@ -105,9 +113,9 @@ class InstanceRequest:
     label: str
     hostname: str
     environment: Environment
-    cpus: tuple[int, ...]
-    seat: Seat | None
-    binds: tuple[Path, ...]
+    cpus: tuple[int, ...] = ()
+    seat: Seat | None = None
+    binds: tuple[Path, ...] = ()
     scratch: Path
     tree: Path = Path("/")
     user_namespace: str | None = None
@@ -125,6 +133,10 @@ class InstanceRequest:
     def place(self) -> str:
         """The name of its control groups and directories."""
         return f"{self.label}-beside" if self.beside else self.label
+
+    def refused(self, what: str, remedy: str = "") -> UnavailableError:
+        """Return the error that an instance of this environment cannot be started."""
+        return UnavailableError(f"environment {self.environment.name}: {what}", remedy=remedy)
 
 
 class Instance(Protocol):
@@ -228,7 +240,7 @@ class RemoteInstance(Protocol):
 class Accelerated(Protocol):
     """Extra interface of backends whose guests may be executed by KVM or by an emulator.
 
-    uses_kvm: whether its guests may be.
+    uses_kvm: whether its guests may be executed by KVM.
     """
 
     uses_kvm: bool
@@ -295,9 +307,9 @@ class Accounted(Protocol):
 
 @runtime_checkable
 class Stays(Protocol):
-    """Extra interface of backends whose instances can be neither checkpointed nor moved, and that say why.
+    """Extra interface of backends whose instances can be neither checkpointed nor moved.
 
-    stays: why, and what helps instead.
+    stays: the reason, and what helps instead.
     """
 
     stays: Unavailable
@@ -329,7 +341,7 @@ class Elsewhere(Protocol):
 
 @runtime_checkable
 class Tuned(Protocol):
-    """Extra interface of a backend whose settings may have to be adapted to the machine."""
+    """Extra interface of backends whose settings may have to be adapted to the machine."""
 
     def settings_here(self, host: Host) -> BackendSettings | None:
         """Return the settings for instances on this machine; None for the defaults."""
@@ -337,12 +349,10 @@ class Tuned(Protocol):
 
 @runtime_checkable
 class Foreseen(Protocol):
-    """Extra interface of a backend that can often tell that it does not work here before anything is
-    started."""
+    """Extra interface of backends that can often find from files alone that they do not work here."""
 
     def foreseen(self, host: Host) -> str:
-        """Return why no instance can be started, as far as files tell; '' if they tell nothing. No process is
-        started."""
+        """Return why no instance can be started, as far as files show it; else ''. Starts no process."""
 
 
 @runtime_checkable

@@ -7,8 +7,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from ..host import Host
-from ..host.base import MissingValue
+from ..host import Host, text_of
 from .contract import Tools
 
 ASK_SECONDS = 60.0
@@ -47,9 +46,8 @@ def plain_name(name: str) -> str:
 def machine_name(host: Host) -> str:
     """Return maker and product, such as 'QEMU Standard PC (Q35 + ICH9, 2009)', or a text saying that they are
     unknown."""
-    texts = [host.read(f"{_DMI}/{item}") for item in ("sys_vendor", "product_name")]
-    words = [" ".join(t.decode(errors="replace").split()) for t in texts if not isinstance(t, MissingValue)]
-    return " ".join(filter(None, words)) or "a machine that does not tell its maker"
+    words = " ".join(text_of(host, f"{_DMI}/{item}") for item in ("sys_vendor", "product_name")).split()
+    return " ".join(words) or "a machine of an unknown maker"
 
 
 def emulator(host: Host, tools: Tools) -> str:

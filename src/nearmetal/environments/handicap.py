@@ -13,7 +13,7 @@ from ..host import Host, MissingValue, cgroups
 from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
 from ..model.study import Attachment
 from .contract import Available, InstanceRequest, Tools, Unavailable
-from .instance import BoxInstance, control_groups, missing_tools
+from .instance import BoxInstance, control_groups
 from .native import ACCOUNTS, start_native
 from .probe import probe
 
@@ -30,9 +30,6 @@ class Handicap:
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS, plants_work=True)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        missing = missing_tools(host, tools)
-        if missing is not None:
-            return missing
         parents = cgroups.machine_parents()
         if isinstance(parents, MissingValue):
             notes: tuple[str, ...] = (f"extra_work only, no cpu_quota: {parents.reason}",)

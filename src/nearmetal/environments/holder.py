@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..host import REPORT_FD, Host
-from ..host.processes import labelled as processes
+from ..host.processes.running import running_helper
 from .contract import Tools
 from .instance import START_TIMEOUT
 
@@ -55,13 +55,6 @@ def user_namespace_holder(host: Host, tools: Tools, label: str) -> Iterator[User
 
 @contextmanager
 def _held(host: Host, tools: Tools, label: str, options: Sequence[str]) -> Iterator[int]:
-    launched = host.launch(
-        [tools / "nm-box", "hold", *options, "--report-fd", str(REPORT_FD)],
-        expect={"pid"},
-        timeout=START_TIMEOUT,
-        env={processes.LABEL_VARIABLE: label},
-    )
-    try:
+    argv = [tools / "nm-box", "hold", *options, "--report-fd", str(REPORT_FD)]
+    with running_helper(host, argv, label, expect={"pid"}, timeout=START_TIMEOUT) as launched:
         yield launched.facts["pid"]
-    finally:
-        launched.process.kill()

@@ -233,10 +233,9 @@ def require_host_image(request: InstanceRequest) -> None:
     Raises UnavailableError for any other image.
     """
     if request.environment.image != HOST:
-        raise UnavailableError(
-            f"environment {request.environment.name}: backend {request.environment.backend} has image host "
-            f"only, not {request.environment.image}",
-            remedy="image: host",
+        raise request.refused(
+            f"backend {request.environment.backend} has image host only, not {request.environment.image}",
+            "image: host",
         )
 
 
@@ -262,9 +261,9 @@ def require_root(host: Host, request: InstanceRequest) -> None:
     Raises UnavailableError if it does not.
     """
     if not host.is_root():
-        raise UnavailableError(
-            f"environment {request.environment.name}: backend {request.environment.backend} needs root",
-            remedy="run as root, or take namespaces or bubblewrap",
+        raise request.refused(
+            f"backend {request.environment.backend} needs root",
+            "run as root, or take namespaces or bubblewrap",
         )
 
 
@@ -276,15 +275,14 @@ def require_seat(request: InstanceRequest) -> None:
     """
     attachment = request.environment.attachment
     if attachment.of_guests:
-        raise UnavailableError(
-            f"environment {request.environment.name}: attachment {attachment.value} is of virtual machines",
-            remedy="attachment: macvlan, or none",
+        raise request.refused(
+            f"attachment {attachment.value} is for virtual machines only", "attachment: macvlan, or none"
         )
     if attachment.seated != (request.seat is not None):
-        raise UnavailableError(
-            f"environment {request.environment.name}: attachment {attachment.value} "
-            f"{'without' if request.seat is None else 'with'} an address on a network",
-            remedy="host, loopback and none take no address; all others need one for each instance",
+        needs = "needs an address on a network" if request.seat is None else "takes no address on a network"
+        raise request.refused(
+            f"attachment {attachment.value} {needs}",
+            "host, loopback and none take no address; all others need one for each instance",
         )
 
 
@@ -306,10 +304,7 @@ def box_argv(
     if request.tree != Path("/"):
         argv += ["--tree", str(request.tree)]
     elif image != HOST:
-        raise UnavailableError(
-            f"environment {request.environment.name}: image {image} is not there",
-            remedy=f"nearmetal image build {image}",
-        )
+        raise request.refused(f"image {image} is not built", f"nearmetal image build {image}")
     if request.user_namespace is not None:
         argv += ["--user-namespace", request.user_namespace]
     if request.layer is not None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import RunError, UnavailableError
+from ..errors import RunError
 from ..host import REPORT_FD, Host, MissingValue, cgroups
 from ..host.processes import labelled as processes
 from ..model.capabilities import BARE_ATTACHMENTS, Capabilities
@@ -30,7 +30,6 @@ from .instance import (
     await_end,
     control_groups,
     make_instance,
-    missing_tools,
     occupied,
     seconds,
 )
@@ -48,9 +47,6 @@ class Native(criu_of.RestoresByCriu):
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        missing = missing_tools(host, tools)
-        if missing is not None:
-            return missing
         parents = cgroups.machine_parents()
         notes = (f"no accounts per instance: {parents.reason}",) if isinstance(parents, MissingValue) else ()
         return probe(self, host, tools, Attachment.HOST, notes=notes)
@@ -66,7 +62,6 @@ class Native(criu_of.RestoresByCriu):
     restored_at = frozenset[Attachment]()
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See moving.Checkpoints."""
         refused = criu_of.refuses(host, environment)
         if refused is None and environment.image != HOST:
             reason = "without a PID namespace only image host is restored"
@@ -76,14 +71,12 @@ class Native(criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """See moving.Checkpoints."""
         del tools
         return criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
 
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
     ) -> AbstractContextManager[Restore]:
-        """See moving.Checkpoints."""
         return _restoring(host, tools, criu, request)
 
 
@@ -116,15 +109,13 @@ def start_native(
     attachment = request.environment.attachment
     fits = BARE_ATTACHMENTS if request.seat is None else (Attachment.HOST,)
     if attachment not in fits:
-        raise UnavailableError(
-            f"environment {request.environment.name}: {request.environment.backend} has the machine's own "
-            f"network, not {attachment.value}",
-            remedy="attachment: host (shared memory) or loopback (TCP)",
+        raise request.refused(
+            f"{request.environment.backend} has the machine's own network, not {attachment.value}",
+            "attachment: host (shared memory) or loopback (TCP)",
         )
     if request.seat is not None and request.environment.image != HOST:
-        raise UnavailableError(
-            f"environment {request.environment.name}: an emulated bare node has image host only",
-            remedy=f"image: {HOST}, or containers on the nodes",
+        raise request.refused(
+            "an emulated bare node has image host only", f"image: {HOST}, or containers on the nodes"
         )
     own = (
         occupied(request.groups) if request.groups else control_groups(request, ACCOUNTS, period_us=period_us)

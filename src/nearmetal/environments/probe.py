@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..errors import NearmetalError, UnavailableError
-from ..host import Host
+from ..host import Host, text_of
 from ..host.runtime import scratch_directory
 from ..model.study import Attachment, Environment
 from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from .holder import user_namespace_holder
+from .instance import missing_tools
 
 COMMAND_TIMEOUT = 60.0
 
@@ -45,6 +46,9 @@ def probe(
     own_hostname: whether the output must be the instance's own host name.
     version: version of the backend's program; None for the kernel's version.
     """
+    missing = missing_tools(host, tools)
+    if missing is not None:
+        return missing
     label = f"nearmetal-check-{os.getpid()}-{backend.name}"
     hostname = "nm-check"
     try:
@@ -60,8 +64,6 @@ def probe(
                     extra_work=extra_work,
                 ),
                 cpus=host.cpus()[:1],
-                seat=None,
-                binds=(),
                 scratch=scratch,
                 user_namespace=user_namespace,
             )
@@ -69,16 +71,12 @@ def probe(
                 argv = instance.command(["cat", "/proc/sys/kernel/hostname"])
                 answer = host.run(argv, timeout=COMMAND_TIMEOUT, cwd=Path("/"))
     except NearmetalError as e:
-        return Unavailable(reason=e.what, remedy=e.remedy if _has_own_remedy(e) else remedy(host))
+        own = e.remedy if isinstance(e, UnavailableError) else ""  # other remedies are not of a backend
+        return Unavailable(reason=e.what, remedy=own or remedy(host))
     if not answer.ok or (own_hostname and answer.stdout.strip() != hostname):
         why = answer.failure() if not answer.ok else f"the host name inside is {answer.stdout.strip()!r}"
         return Unavailable(reason=f"a command in the instance failed: {why}", remedy=remedy(host))
     return Available(version=version or f"Linux {platform.release()}", notes=notes)
-
-
-def _has_own_remedy(error: NearmetalError) -> bool:
-    """Return whether the error already contains a remedy from the backend itself."""
-    return isinstance(error, UnavailableError) and bool(error.remedy)
 
 
 def probe_as_user(
@@ -86,8 +84,10 @@ def probe_as_user(
 ) -> Available | Unavailable:
     """Run probe() with a network of its own if the backend supports one, and in a user namespace if the
     backend needs one without root."""
-    attachment = Attachment.NONE if "net" in backend.capabilities.own else Attachment.HOST
-    own_hostname = "uts" in backend.capabilities.own
+    missing = missing_tools(host, tools)
+    if missing is not None:
+        return missing
+    own = backend.capabilities.own
     with ExitStack() as stack:
         namespace = None
         if backend.capabilities.needs_user_namespace and not host.is_root():
@@ -101,10 +101,10 @@ def probe_as_user(
             backend,
             host,
             tools,
-            attachment,
+            Attachment.NONE if "net" in own else Attachment.HOST,
             notes=notes,
             user_namespace=namespace,
-            own_hostname=own_hostname,
+            own_hostname="uts" in own,
             version=version,
         )
 
@@ -114,7 +114,6 @@ def remedy(host: Host) -> str:
     if host.is_root():
         return "give this root CAP_SYS_ADMIN, CAP_NET_ADMIN and mounts (in a container: --privileged)"
     for name, forbidding, line in SYSCTLS:
-        value = host.read(f"/proc/sys/{name}")
-        if isinstance(value, bytes) and value.strip() == forbidding.encode():
+        if text_of(host, f"/proc/sys/{name}").strip() == forbidding:
             return line
     return "run as root, or let this user make user namespaces"

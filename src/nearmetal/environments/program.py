@@ -15,12 +15,16 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..host import Host, Process
-from ..host.processes import labelled as processes
 from ..host.processes.failure import describe_failure, find_message, outer_program
 from ..host.processes.helper import wait_readable
+from ..host.processes.labelled import descendant
+from ..host.processes.running import running_program
 from .contract import InstanceRequest, Tools
+from .instance import START_TIMEOUT
 
 FIRST = "first"
+REMOVAL_SECONDS = 10.0
+"""Seconds in which a program may remove its container after the end of the first process."""
 LOOK_AGAIN = 0.05
 """Seconds between two checks whether the program has ended, while nothing is reported."""
 
@@ -188,16 +192,16 @@ def started_instance(
 
 
 @contextmanager
-def end_payload(run: Running, timeout: float = 10.0) -> Iterator[None]:
-    """On exit, end the first process and wait at most timeout seconds until the program has removed its
-    container itself."""
+def end_payload(run: Running) -> Iterator[None]:
+    """On exit, end the first process and wait for some seconds until the program has removed its container
+    itself."""
     try:
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(run.pid, signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
-            run.program.wait(timeout)
+            run.program.wait(REMOVAL_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +225,6 @@ def running(
     report: FirstReport,
     argv: Sequence[str],
     *,
-    timeout: float,
     env: Mapping[str, str] | None = None,
     find: Callable[[str], str] = find_message,
     pid_of: Callable[[], int | None] | None = None,
@@ -235,19 +238,12 @@ def running(
     """
     name, output = outer_program(argv), request.scratch / "program.err"
     begun = time.monotonic_ns()
-    program = host.start(
-        argv,
-        stdout=request.scratch / "program.out",
-        stderr=output,
-        env={processes.LABEL_VARIABLE: request.label, **(env or {})},
-        cwd=Path("/"),
-    )
-    try:
-        first = report.wait(program, name, output, timeout, find)
-        pid = pid_of() if pid_of else processes.descendant(program.pid, "nm-init")
+    with running_program(
+        host, argv, request.label, request.scratch / "program.out", errors=output, env=env
+    ) as program:
+        first = report.wait(program, name, output, START_TIMEOUT, find)
+        pid = pid_of() if pid_of else descendant(program.pid, "nm-init")
         if pid is None:
             failure = log_failure(name, program.poll(), output, find)
             raise RunError(f"the first process of the instance has ended: {failure}")
         yield Running(program=program, pid=pid, begun=begun, first=first)
-    finally:
-        program.kill()

@@ -31,11 +31,3 @@ def named_backend(name: str) -> Backend:
     """
     plugins.require(GROUP, name, "backend", UsageError)
     return get_backend(name)
-
-
-def backends() -> dict[str, Backend]:
-    """Return all backends by name.
-
-    Raises UnavailableError if one cannot be loaded.
-    """
-    return {name: get_backend(name) for name in backend_names()}

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import NearmetalError, RunError, UnavailableError
-from ..host import Host, MissingValue, namespaces
+from ..errors import NearmetalError, RunError
+from ..host import Host, namespaces, text_of
 from ..host.mounts import parse_mounts
 from ..host.runtime import outside_directory, scratch_directory
 from ..model.environments import environment as model
@@ -76,7 +76,7 @@ def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
     lacks none. Paths are not checked."""
     if kind in NEEDS_ROOT and not host.is_root():
         return Unavailable(
-            reason=f"storage {kind} is mounted, which needs root; overlay and bind do not",
+            reason=f"storage {kind} needs root, because it is mounted; overlay and bind need no root",
             remedy="run as root, or take another kind",
         )
     if kind in (StorageKind.LOOP, StorageKind.BLOCK):
@@ -87,8 +87,7 @@ def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
                 remedy="apt-get install e2fsprogs mount",
             )
     if kind is StorageKind.NFS:
-        known = host.read("/proc/filesystems")
-        if isinstance(known, MissingValue) or not {b"nfs", b"nfs4"} & set(known.split()):
+        if not {"nfs", "nfs4"} & set(text_of(host, "/proc/filesystems").split()):
             return Unavailable(
                 reason="storage nfs: this kernel has no NFS client (yet)", remedy="modprobe nfs"
             )
@@ -137,8 +136,8 @@ def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable
         return Unavailable(reason=f"storage block: {device} is no block device", remedy="another path")
     if not overwrite:
         return Unavailable(
-            reason=f"storage block makes a file system on {device}, which destroys what it holds",
-            remedy="say overwrite: true in its storage if it may be destroyed",
+            reason=f"storage block makes a file system on {device}, which destroys its contents",
+            remedy="write overwrite: true in its storage if it may be destroyed",
         )
     number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
     user = device_user(host, number)
@@ -157,18 +156,15 @@ def device_user(host: Host, number: str) -> str | None:
     block = Path(f"/sys/dev/block/{number}")
     with contextlib.suppress(OSError):
         for part in sorted(block.iterdir()):
-            text = host.read(part / "dev") if (part / "partition").exists() else None
-            if isinstance(text, bytes):
-                numbers[text.decode().strip()] = part.name
+            if (part / "partition").exists():
+                numbers[text_of(host, part / "dev").strip()] = part.name
         holders = [h.name for h in (block / "holders").iterdir()]
         if holders:
             return f"held by {', '.join(sorted(holders))}"
-    text = host.read("/proc/self/mountinfo")
-    for mount in parse_mounts(text.decode(errors="replace")) if isinstance(text, bytes) else ():
+    for mount in parse_mounts(text_of(host, "/proc/self/mountinfo")):
         if mount.device in numbers:
             return f"{numbers[mount.device]} is mounted on {mount.point}"
-    swaps = host.read("/proc/swaps")
-    for line in swaps.decode(errors="replace").splitlines()[1:] if isinstance(swaps, bytes) else ():
+    for line in text_of(host, "/proc/swaps").splitlines()[1:]:
         with contextlib.suppress(OSError):
             used = Path(line.split()[0]).stat().st_rdev
             if f"{os.major(used)}:{os.minor(used)}" in numbers:
@@ -186,13 +182,13 @@ def mounted_once(host: Host, storage: Storage, target: Path) -> Iterator[Path]:
     """
     why = why_not(host, storage, own_root=False)
     if why is not None:
-        raise UnavailableError(why.reason, remedy=why.remedy)
+        raise why.error()
     target.mkdir()
     with ExitStack() as stack:
         stack.callback(namespaces.unmount, target)
         if storage.kind is StorageKind.BLOCK:
             _run(host, [*MKFS, storage.path or ""])
-            namespaces.mount(storage.path or "", target, "ext4", options="")
+            namespaces.mount(storage.path or "", target, "ext4")
         else:
             _run(host, ["mount", "-t", "nfs", storage.path or "", str(target)])
         yield target
@@ -270,6 +266,4 @@ def _mount_point(path: Path) -> Iterator[Path]:
 
 
 def _run(host: Host, argv: Sequence[str]) -> None:
-    done = host.run(argv, timeout=MAKE_LIMIT)
-    if not done.ok:
-        raise RunError(f"storage: {done.failure()}")
+    host.run(argv, timeout=MAKE_LIMIT).require("storage")

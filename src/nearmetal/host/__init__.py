@@ -1,7 +1,7 @@
 """The only access to the machine: processes, programs, and the files of /proc and /sys. Knows no
 benchmark."""
 
-from .base import REPORT_FD, Completed, Host, Launched, MissingValue, Process
+from .base import REPORT_FD, Completed, Host, Launched, MissingValue, Process, text_of
 from .local import LocalHost
 
-__all__ = ["REPORT_FD", "Completed", "Host", "Launched", "LocalHost", "MissingValue", "Process"]
+__all__ = ["REPORT_FD", "Completed", "Host", "Launched", "LocalHost", "MissingValue", "Process", "text_of"]

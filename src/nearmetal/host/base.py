@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ..errors import NearmetalError, RunError
 from .processes.failure import describe_failure, failed_program, find_message, launcher_of
 
 
@@ -49,6 +50,27 @@ class Completed:
             launcher=launcher_of(self.argv),
             find=find,
         )
+
+    def require(
+        self,
+        what: str = "",
+        *,
+        remedy: str = "",
+        error: type[NearmetalError] = RunError,
+        find: Callable[[str], str] = find_message,
+    ) -> Completed:
+        """Return this command if it has succeeded.
+
+        what: what did not work, for the message.
+        error: class of the error that is raised if the command has failed.
+        find: as in failure().
+
+        Raises error.
+        """
+        if not self.ok:
+            reason = self.failure(find)
+            raise error(f"{what}: {reason}" if what else reason, remedy=remedy)
+        return self
 
 
 class Process(Protocol):
@@ -140,7 +162,7 @@ class Host(Protocol):
         """Start a helper quickly, in a session of its own, and read its report.
 
         The helper writes lines {"key": integer, ...} to descriptor REPORT_FD; they are read until every
-        expected key is there. The helper dies with the calling thread if it asks for that (PR_SET_PDEATHSIG).
+        expected key is there. The helper dies with the calling thread if it requests that (PR_SET_PDEATHSIG).
 
         argv: its first element is an absolute path.
         expect: keys that the report must contain.
@@ -161,3 +183,9 @@ class Host(Protocol):
         """Return the CPUs that this process may use, in ascending order."""
 
     def is_root(self) -> bool: ...
+
+
+def text_of(host: Host, path: str | Path) -> str:
+    """Return the text of a file of the machine; '' if it cannot be read."""
+    data = host.read(path)
+    return "" if isinstance(data, MissingValue) else data.decode(errors="replace")

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
 
 from ..errors import RunError
 
 _HEAD = struct.Struct("=III")
 _WINDOW = 1 << 17
 _PIECE = 1 << 14
+ANSWER_SECONDS = 60.0
+"""Seconds within which the agent answers a request that starts no command."""
 LOOK_AGAIN = 0.02
 """Seconds between two checks whether a silent guest still runs."""
 
@@ -110,9 +111,7 @@ class GuestLine:
     def __enter__(self) -> GuestLine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def hello(self, timeout: float) -> Hello:
@@ -122,13 +121,13 @@ class GuestLine:
         fields = json.loads(payload[8:])
         return Hello(kernel=str(fields.pop("kernel")), at=fields)
 
-    def clocks(self, *, tries: int = 5, timeout: float = 60.0) -> Clocks:
+    def clocks(self, *, tries: int = 5) -> Clocks:
         """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips."""
         best: Clocks | None = None
         for _ in range(tries):
             real, before = time.time_ns(), time.monotonic_ns()
             self._send(FrameKind.PING)
-            payload = self._wait(FrameKind.PONG, time.monotonic() + timeout)
+            payload = self._wait(FrameKind.PONG, time.monotonic() + ANSWER_SECONDS)
             half = (time.monotonic_ns() - before) // 2
             monotonic, realtime = struct.unpack("=QQ", payload)
             if best is None or half < best.error:
@@ -167,31 +166,31 @@ class GuestLine:
                 case _:
                     continue
 
-    def begin_move(self, port: Path, *, timeout: float = 60.0) -> None:
+    def begin_move(self, port: Path) -> None:
         """Prepare the move of the guest to a second hypervisor, which connects to a socket at `port`.
 
         Nothing more is sent to the guest until switch() or stay(). If this connection is closed before that,
         the guest stays where it is.
         Raises RunError also if the guest does not read what was sent to it, or is moved already.
         """
-        if not self._move(FrameKind.MOVE, os.fsencode(port), timeout):
+        if not self._move(FrameKind.MOVE, os.fsencode(port)):
             raise RunError(
                 "the guest cannot be moved now: another move is under way, or it does not read its commands",
                 remedy="try again when its commands have ended",
             )
 
-    def switch(self, *, timeout: float = 60.0) -> None:
+    def switch(self) -> None:
         """Continue with the second hypervisor. What the first one has written is delivered before."""
-        if not self._move(FrameKind.SWITCH, b"", timeout):
+        if not self._move(FrameKind.SWITCH):
             raise RunError("the second hypervisor has not connected to the agent's line")
 
-    def stay(self, *, timeout: float = 60.0) -> None:
+    def stay(self) -> None:
         """Continue with the first hypervisor."""
-        self._move(FrameKind.STAY, b"", timeout)
+        self._move(FrameKind.STAY)
 
-    def _move(self, kind: FrameKind, payload: bytes, timeout: float) -> bool:
+    def _move(self, kind: FrameKind, payload: bytes = b"") -> bool:
         self._send(kind, payload)
-        return self._wait(FrameKind.MOVED, time.monotonic() + timeout) == b"\0"
+        return self._wait(FrameKind.MOVED, time.monotonic() + ANSWER_SECONDS) == b"\0"
 
     def _send(self, kind: FrameKind, payload: bytes = b"") -> None:
         try:
@@ -224,7 +223,7 @@ class GuestLine:
             if reason := self._gone():
                 raise RunError(reason) from None
             if time.monotonic() > end:
-                raise RunError("the guest said nothing in time") from None
+                raise RunError("the guest did not answer in time") from None
             return
         except OSError as e:
             raise RunError(self._gone() or f"the guest has gone: {e.strerror}") from e

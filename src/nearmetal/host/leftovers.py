@@ -1,5 +1,5 @@
-"""Finds by label what runs that have ended left on the machine, and removes it. It never touches anything of
-a running run, and never selects by the name of a program."""
+"""Finds and removes the leftovers of ended runs on this machine, by their labels. It never touches anything
+of a running run, and never selects by the name of a program."""
 
 from __future__ import annotations
 

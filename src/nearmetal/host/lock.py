@@ -150,7 +150,7 @@ def machine_lock(
 
 
 def _others(place: Path, group: str) -> list[RunInfo]:
-    """Return the living runs beside which a run of this group may not measure."""
+    """Return the living runs that exclude a run of this group."""
     return [run for run in living_runs(place) if not group or run.group != group]
 
 
@@ -248,5 +248,5 @@ def busy(run: RunInfo, machine: str) -> BusyError:
     since = time.strftime("%H:%M:%S", time.localtime(run.since))
     return BusyError(
         f"{run.run} measures on {machine} since {since} (pid {run.pid}: {run.command})",
-        remedy=f"wait for it, stop it (kill -INT {run.pid}), or disturb both with --force",
+        remedy=f"wait for it, stop it (kill -INT {run.pid}), or use --force, which disturbs both runs",
     )

@@ -14,6 +14,8 @@ from pathlib import Path
 from ..errors import RunError
 
 NETNS_DIRECTORY = Path("/run/netns")
+PATIENCE = 2.0
+"""Seconds after which a file system that is in use is detached instead of unmounted."""
 
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
@@ -21,15 +23,30 @@ _MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 0x100000
 _UMOUNT_NOFOLLOW = 8
 
 
-def mount(source: str, target: Path, kind: str, *, flags: int = 0, options: str = "") -> None:
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> None:
+    """Raise OSError with the errno of the last call of libc, unless its result is 0."""
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)
+
+
+def _bind(source: str, target: Path, flags: int) -> int:
+    return int(_libc.mount(os.fsencode(source), os.fsencode(target), b"none", flags, None))
+
+
+def mount(source: str, target: Path, kind: str, *, options: str = "") -> None:
     """Mount a file system by mount(2).
 
     Raises RunError with the message of the kernel.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     data = os.fsencode(options) if options else None
-    if libc.mount(os.fsencode(source), os.fsencode(target), os.fsencode(kind), flags, data) != 0:
-        raise RunError(f"mount {kind} on {target}: {os.strerror(ctypes.get_errno())}", remedy="run as root")
+    try:
+        _checked(_libc.mount(os.fsencode(source), os.fsencode(target), os.fsencode(kind), 0, data), source)
+    except OSError as e:
+        raise RunError(f"mount {kind} on {target}: {e.strerror}", remedy="run as root") from e
 
 
 def detach(path: Path) -> None:
@@ -38,22 +55,18 @@ def detach(path: Path) -> None:
 
     Raises OSError.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), str(path))
+    _checked(_libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW), str(path))
 
 
-def unmount(path: Path, *, patience: float = 2.0) -> None:
+def unmount(path: Path) -> None:
     """Unmount a file system after writing all its data; harmless if nothing is mounted.
 
-    If the file system is still in use after `patience` seconds, it is detached.
+    If the file system is still in use after PATIENCE seconds, it is detached.
 
     Raises OSError.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    deadline = time.monotonic() + patience
-    while libc.umount2(os.fsencode(path), _UMOUNT_NOFOLLOW) != 0:
+    deadline = time.monotonic() + PATIENCE
+    while _libc.umount2(os.fsencode(path), _UMOUNT_NOFOLLOW) != 0:
         code = ctypes.get_errno()
         if code in (errno.EINVAL, errno.ENOENT):  # not mounted
             return
@@ -68,10 +81,7 @@ def join(descriptor: int) -> None:
 
     Raises OSError.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    _checked(_libc.setns(descriptor, _CLONE_NEWNET), "network namespace")
 
 
 @contextmanager
@@ -88,7 +98,7 @@ def entered(path: str) -> Iterator[None]:
             try:
                 join(own)
             except OSError as e:
-                raise RunError(f"no way back from {path}: {e.strerror}") from e
+                raise RunError(f"this thread cannot leave the network namespace {path}: {e.strerror}") from e
 
 
 @contextmanager
@@ -107,26 +117,17 @@ def make_network_namespaces(names: Sequence[str]) -> None:
 
     Raises OSError.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def checked(result: int, what: str) -> None:
-        if result != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), what)
-
-    def mounted(source: str, target: Path, flags: int) -> int:
-        return int(libc.mount(os.fsencode(source), os.fsencode(target), b"none", flags, None))
-
     if names:
+        place = str(NETNS_DIRECTORY)
         NETNS_DIRECTORY.mkdir(mode=0o755, exist_ok=True)
-        if mounted("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC) != 0:  # no mount point yet
-            checked(mounted(str(NETNS_DIRECTORY), NETNS_DIRECTORY, _MS_BIND | _MS_REC), str(NETNS_DIRECTORY))
-            checked(mounted("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC), str(NETNS_DIRECTORY))
+        if _bind("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC) != 0:  # no mount point yet
+            _checked(_bind(place, NETNS_DIRECTORY, _MS_BIND | _MS_REC), place)
+            _checked(_bind("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC), place)
     for name in names:
         path = NETNS_DIRECTORY / name
         path.touch(mode=0o444, exist_ok=False)
-        checked(libc.unshare(_CLONE_NEWNET), name)
-        checked(mounted("/proc/thread-self/ns/net", path, _MS_BIND), str(path))
+        _checked(_libc.unshare(_CLONE_NEWNET), name)
+        _checked(_bind("/proc/thread-self/ns/net", path, _MS_BIND), str(path))
 
 
 def same_namespace(pid: int, kind: str) -> bool:
@@ -167,10 +168,10 @@ def named_network_namespaces(names: Sequence[str]) -> Iterator[None]:
 
 def remove_empty_directory() -> None:
     """Remove /run/netns if no name is left in it. It is made again together with the next name."""
-    if not NETNS_DIRECTORY.exists() or any(NETNS_DIRECTORY.iterdir()):
-        return
-    with contextlib.suppress(OSError):  # it was mounted on itself, so detach until it is no mount point
-        while True:
-            detach(NETNS_DIRECTORY)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # another run may have removed it
+        if any(NETNS_DIRECTORY.iterdir()):
+            return
+        with contextlib.suppress(OSError):  # it was mounted on itself, so detach until it is no mount point
+            while True:
+                detach(NETNS_DIRECTORY)
         NETNS_DIRECTORY.rmdir()

@@ -1,6 +1,6 @@
 """Copies its input to its output, at most so many bytes per second: python paced.py RATE.
 
-A program of its own, so that it stands in a pipe between two others. It imports nothing of nearmetal.
+It is a separate program, for use in a pipe between two others. It does not import nearmetal.
 """
 
 from __future__ import annotations

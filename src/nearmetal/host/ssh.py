@@ -3,17 +3,18 @@ leaves nothing behind."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UnavailableError
-from .base import Completed, Host, Launched, MissingValue, Process
-from .processes.labelled import LABEL_VARIABLE
+from .base import Completed, Host, Launched, MissingValue, Process, text_of
+from .facts.topology import ranges
+from .processes.running import await_file, running_program
 from .runtime import short_directory
 
 CONNECT_SECONDS = 20.0
@@ -24,7 +25,6 @@ LOST = 255
 """Exit status of ssh if the connection was lost or the command was killed."""
 GRACE = 5.0
 """Seconds that the client waits after the timeout of its command, which the other machine enforces."""
-_LOOK_AGAIN = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +106,11 @@ class SshHost:
 
     def _forward(self, kind: str, what: str) -> str:
         argv = [*client(self._way, self._socket), "-O", "forward", kind, what]
-        done = self._local.run([*argv, "--", self._way.destination], timeout=GRACE)
-        if not done.ok:
-            raise RunError(f"{self.name}: nothing is forwarded: {done.failure()}")
-        return done.stdout
+        return (
+            self._local.run([*argv, "--", self._way.destination], timeout=GRACE)
+            .require(f"{self.name}: nothing is forwarded")
+            .stdout
+        )
 
     def run(
         self,
@@ -179,9 +180,9 @@ class SshHost:
         to = self._way.destination
         where = f"scp://{to.removeprefix('ssh://')}/{target}" if to.startswith("ssh://") else f"{to}:{target}"
         _, *options = client(self._way, self._socket)
-        done = self._local.run(["scp", "-q", *options, "--", str(source), where], timeout=timeout)
-        if not done.ok:
-            raise RunError(f"{self.name}: {source.name} is not copied: {done.failure()}")
+        self._local.run(["scp", "-q", *options, "--", str(source), where], timeout=timeout).require(
+            f"{self.name}: {source.name} is not copied"
+        )
 
     def read(self, path: str | Path) -> bytes | MissingValue:
         done = self.run(["cat", str(path)], timeout=READ_SECONDS)
@@ -195,8 +196,9 @@ class SshHost:
         return found[0] if found else None
 
     def cpus(self) -> tuple[int, ...]:
-        done = self.run(["nproc"], timeout=READ_SECONDS)
-        return tuple(range(int(done.stdout))) if done.ok and done.stdout.strip().isdigit() else ()
+        status = text_of(self, "/proc/self/status")
+        found = re.search(r"^Cpus_allowed_list:\s*(\S+)$", status, re.MULTILINE)
+        return ranges(found[1]) if found is not None else ()
 
     def is_root(self) -> bool:
         return self.run(["id", "-u"], timeout=READ_SECONDS).stdout.strip() == "0"
@@ -227,28 +229,12 @@ def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator
         log.unlink(missing_ok=True)
         argv = [*client(way, socket), "-M", "-N", "-o", "ControlPersist=no", "-o", "ConnectTimeout=15"]
         argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", "--", way.destination]
-        master = local.start(
-            ["setpriv", "--pdeathsig", "KILL", "--", *argv],
-            stdout=log,
-            stderr=log,
-            env={LABEL_VARIABLE: label},
-            cwd=Path("/"),
-        )
-        try:
-            _await_connection(way, master, socket, log)
+        with running_program(local, ["setpriv", "--pdeathsig", "KILL", "--", *argv], label, log) as master:
+            if not await_file(socket, master, CONNECT_SECONDS):
+                lines = [s.strip() for s in log.read_text(errors="replace").splitlines() if s.strip()]
+                words = lines[-1][:300] if lines else f"no answer within {CONNECT_SECONDS:g} s"
+                raise UnavailableError(
+                    f"no connection to {way.destination}: {words}",
+                    remedy=f"ssh {way.destination} true  must work without a question (keys, known hosts)",
+                )
             yield SshHost(local, way, socket)
-        finally:
-            master.kill()
-
-
-def _await_connection(way: SshWay, master: Process, socket: Path, log: Path) -> None:
-    end = time.monotonic() + CONNECT_SECONDS
-    while not socket.exists():
-        if master.poll() is not None or time.monotonic() > end:
-            lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            words = lines[-1][:300] if lines else f"no answer within {CONNECT_SECONDS:g} s"
-            raise UnavailableError(
-                f"no connection to {way.destination}: {words}",
-                remedy=f"ssh {way.destination} true  must work without a question (keys, known hosts)",
-            )
-        time.sleep(_LOOK_AGAIN)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from ..errors import UnavailableError
-from ..host import Host, MissingValue
+from ..host import Host, text_of
 from ..model.environments.image import HOST, ImageDefinition
 
 _INDEXES = "$(REPO_URI)|$(RELEASE)|$(ORIGIN)|$(COMPONENT)"
@@ -64,11 +63,6 @@ def own_archives(indexes: str, system: str, codename: str, suite: str) -> tuple[
 
 
 def _system(host: Host) -> tuple[str, str]:
-    text = host.read("/etc/os-release")
-    lines: Sequence[str] = (
-        [] if isinstance(text, MissingValue) else text.decode(errors="replace").splitlines()
-    )
-    found = {
-        m[1]: m[2] for line in lines if (m := re.fullmatch(r'(ID|VERSION_CODENAME)="?([\w.-]*)"?', line))
-    }
+    form = r'^(ID|VERSION_CODENAME)="?([\w.-]*)"?$'
+    found = dict(re.findall(form, text_of(host, "/etc/os-release"), re.MULTILINE))
     return found.get("ID", ""), found.get("VERSION_CODENAME", "")

@@ -1,7 +1,10 @@
 """Images on disk: one entry per key, either complete or absent. Names refer to entries.
 
-names/<name>.json            {"key": ...} trees/<key>/tree, image.json, forms/ making/<key>                 an
-entry that is being made locks/<key>                  locked by the process that makes it"""
+names/<name>.json    {"key": ...}
+trees/<key>/         an entry: tree/, image.json, forms/
+making/<key>/        an entry that is being made
+locks/<key>          locked by the process that makes it
+"""
 
 from __future__ import annotations
 
@@ -28,40 +31,38 @@ RECORD = "image.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image:
-    """A complete image.
+class TreeDescription:
+    """Description of a tree.
 
-    key: key of its entry.
-    directory: directory of the entry.
     digest: SHA-256 of the tree, in hex.
+    origin: suite that it was built from, or format and name of the file that it was imported from.
     created: UTC.
     size: bytes on the disk.
     packages: 'name version'; empty if the tree has no dpkg.
     """
 
-    name: str
-    key: str
-    directory: Path
     digest: str
     origin: str
     created: str
     size: int
     packages: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image(TreeDescription):
+    """A complete image.
+
+    key: key of its entry.
+    directory: directory of the entry.
+    """
+
+    name: str
+    key: str
+    directory: Path
 
     @property
     def tree(self) -> Path:
         return self.directory / "tree"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TreeDescription:
-    """Description of a tree when its entry is complete; see Image."""
-
-    digest: str
-    origin: str
-    created: str
-    size: int
-    packages: tuple[str, ...]
 
 
 def definition_key(definition: ImageDefinition, suite: str) -> str:

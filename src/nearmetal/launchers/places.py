@@ -8,6 +8,8 @@ from ..errors import TrialFailedError
 from ..model.record import RankPlace
 from ..model.study import Placement
 
+READ_LOG = "read the trial's log"
+
 
 class PlacementDiffers(TrialFailedError):
     """A launch succeeded, but its ranks are not where they should be. Open MPI 5 with oversubscription, for
@@ -25,16 +27,12 @@ def verify_places(
     """
     if sorted(p.rank for p in places) != list(range(placement.ranks)):
         raise PlacementDiffers(
-            f"{len(places)} of {placement.ranks} ranks reported where they are", remedy="read the trial's log"
+            f"{len(places)} of {placement.ranks} ranks reported where they are", remedy=READ_LOG
         )
     for p in sorted(places, key=lambda q: q.rank):
         host = hosts[p.rank // placement.tasks]
         if p.host != host:
-            raise PlacementDiffers(
-                f"rank {p.rank} runs on {p.host}, not on {host}", remedy="read the trial's log"
-            )
+            raise PlacementDiffers(f"rank {p.rank} runs on {p.host}, not on {host}", remedy=READ_LOG)
         if p.cpus != tuple(cpus[p.rank]):
-            raise PlacementDiffers(
-                f"rank {p.rank} may use CPUs {p.cpus}, not only {', '.join(map(str, cpus[p.rank]))}",
-                remedy="read the trial's log",
-            )
+            wanted = ", ".join(map(str, cpus[p.rank]))
+            raise PlacementDiffers(f"rank {p.rank} may use CPUs {p.cpus}, not only {wanted}", remedy=READ_LOG)

@@ -9,15 +9,15 @@ from itertools import permutations
 from ..errors import TrialFailedError
 from ..host.processes.ranks import Link, RankHolds
 from ..model.study import Transport
+from .places import READ_LOG
 
 SEEN = {
     Transport.TCP: "TCP connections between ranks",
     Transport.SHM: "memory shared by ranks, no TCP between them",
 }
 """Text in the record when a transport was observed."""
-ONE_RANK = "nothing: one rank sends none a message"
-NOT_SEEN = "nothing: it ended before its ranks could be looked at"
-_LOGS = "read the trial's log"
+ONE_RANK = "nothing: a single rank sends no message to another"
+NOT_SEEN = "nothing: the program ended before its ranks could be inspected"
 
 
 class TransportDiffers(TrialFailedError):
@@ -51,14 +51,14 @@ def verify_transport(
     if wanted is Transport.SHM and links:
         local, remote = min(links)
         raise TransportDiffers(
-            f"ranks that were to share memory hold a TCP connection ({local} to {remote})", remedy=_LOGS
+            f"ranks that were to share memory hold a TCP connection ({local} to {remote})", remedy=READ_LOG
         )
     missing = sorted(set(range(ranks)) - set(held))
     if missing:
         if not connected:
             return None
         raise TransportDiffers(
-            f"rank {missing[0]} is not among the processes of its environment", remedy=_LOGS
+            f"rank {missing[0]} is not among the processes of its environment", remedy=READ_LOG
         )
     for rank in range(ranks):
         if wanted is Transport.TCP:
@@ -68,7 +68,7 @@ def verify_transport(
             found = any(held[rank].memory & held[other].memory for other in range(ranks) if other != rank)
             lacks = f"rank {rank} maps no memory in common with another, and {wanted} was requested"
         if not found and connected:
-            raise TransportDiffers(lacks, remedy=_LOGS)
+            raise TransportDiffers(lacks, remedy=READ_LOG)
         if not found:
             return None
     return SEEN[wanted]

@@ -117,7 +117,14 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
+    """Counters at one moment.
+
+    at: seconds of the monotonic clock, since the time of day may be set meanwhile.
+    own: CPU time of this process in seconds.
+    """
+
     unix: float
+    at: float
     own: float
     node: Snapshot
     energy: float | None
@@ -215,6 +222,7 @@ class GroupMeters:
         energy = self._node.energy
         return _Reading(
             unix=time.time(),
+            at=time.monotonic(),
             own=time.process_time(),
             node=Snapshot(node=True, files=self._node.files.read()),
             energy=None if energy is None else energy.read()["energy"],
@@ -231,7 +239,7 @@ class GroupMeters:
     def close(self) -> Window:
         """Return the counters since the creation of the meters."""
         first, last = self._before, self._read()
-        seconds = last.unix - first.unix
+        seconds = last.at - first.at
         node = delta(first.node, last.node, seconds)
         if last.energy is not None:
             node["energy"] = grown(first.energy, last.energy)

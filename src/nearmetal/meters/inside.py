@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ..environments import Instance, Tools
-from ..errors import RunError
 from ..host import Host, MissingValue
 from ..host.counters.energy import energy_domains
 from ..host.counters.files import CounterFiles
@@ -121,9 +120,7 @@ def _plus(total: Counters, more: Mapping[str, float | None], *, longest: bool = 
 
 def offered_events(host: Host, tools: Tools) -> dict[str, str]:
     """Return for each perf event why a rank cannot count it on this machine; '' if it can."""
-    done = host.run([tools / "nm-rank", "--offered"], timeout=60.0)
-    if not done.ok:
-        raise RunError(done.failure())
+    done = host.run([tools / "nm-rank", "--offered"], timeout=60.0).require()
     return parse_offered(done.stdout)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..host import cgroups
 from ..host.processes.ranks import Link, RankHolds, rank_holdings
 from ..launchers import JOB_VARIABLE
+from ..launchers.places import READ_LOG
 from ..launchers.transport import NOT_SEEN, TransportDiffers, links_between, verify_transport
 from ..model.study import Transport
 from ..node.arms.running_arm import RunningArm
@@ -62,8 +63,7 @@ class TransportWatch:
         self.tcp_bytes = last - self._first
         if self.tcp_bytes <= 0:
             raise TransportDiffers(
-                "the TCP connections between the ranks carried nothing while they worked",
-                remedy="read the trial's log",
+                "the TCP connections between the ranks carried nothing while they worked", remedy=READ_LOG
             )
 
     def _acked(self) -> int | None:

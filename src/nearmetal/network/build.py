@@ -13,11 +13,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import RunError, UnavailableError
+from ..errors import UnavailableError
 from ..host import Host, LocalHost, namespaces
 from ..host.counters.network_files import device_names
 from ..host.counters.network_meter import DESCRIPTORS, NetworkMeter, taken_over
@@ -111,7 +110,7 @@ class Network:
             gone = sorted(interfaces - device_names(text)) if text is not None else []
             if gone:
                 where = f"attachment {self.attachment}, {Path(netns).name}"
-                return f"network interface {gone[0]} has gone ({where})"
+                return f"network interface {gone[0]} no longer exists ({where})"
         return ""
 
     def record(self) -> dict[str, JsonValue]:
@@ -132,7 +131,6 @@ def build_networks(
     scratch: Path,
     *,
     user_namespace_holder: Holder | None = None,
-    host: Host | None = None,
 ) -> Iterator[tuple[Network, ...]]:
     """Build a network for each request, in the order of the requests. All networks are removed on exit.
 
@@ -144,9 +142,7 @@ def build_networks(
     Raises UnavailableError if this machine lacks something, or applies other settings than requested.
     Raises UsageError for an impossible network, and RunError.
     """
-    with attempted_networks(
-        label, wants, scratch, user_namespace_holder=user_namespace_holder, host=host
-    ) as tried:
+    with attempted_networks(label, wants, scratch, user_namespace_holder=user_namespace_holder) as tried:
         for network in tried:
             if isinstance(network, UnavailableError):
                 raise network
@@ -183,23 +179,26 @@ def attempted_networks(
             stdin=json.dumps(request),
             cwd=Path("/"),
             pass_fds=() if theirs is None else (theirs,),
-        )
-        if not done.ok:
-            raise RunError(
-                f"the networks could not be built: {done.failure()}", remedy="nearmetal clean, then again"
-            )
+        ).require("the networks could not be built", remedy="nearmetal clean, then again")
         answers: list[dict[str, Any]] = json.loads(done.stdout)["networks"]
-        for i, members in enumerate(plan.groups_of(wants)):
-            made = answers[i]
-            if "facts" in made:
-                meters = _meters(stack, ours, [places.paths[i][p] for p in plans[i].topology.places])
-                existing = _compared(places.network(i, made, meters))
-            else:
-                existing = _refused(plans[i], made)
-            if isinstance(existing, Network) and existing.attachment is Attachment.OVS:
-                existing = _switch(stack, machine, existing, scratch, plans[i].topology, places.enter)
-            for member, seats in zip(members, plans[i].groups, strict=True):
-                out[usable[member]] = _part(existing, seats)
+        for number, members in enumerate(plan.groups_of(wants)):
+            own, made = plans[number], answers[number]
+            try:
+                if "error" in made:
+                    raise UnavailableError(
+                        f"attachment {own.attachment.value} cannot be built here: {made['error']}",
+                        remedy=remedy(str(made["kind"]), str(made["error"])),
+                    )
+                meters = _meters(stack, ours, [places.paths[number][p] for p in own.topology.places])
+                network = places.network(number, made, meters)
+                _require_settings(network)
+                if network.attachment is Attachment.OVS:
+                    network = _switch(stack, machine, network, scratch, own.topology, places.enter)
+            except UnavailableError as e:
+                out |= {usable[member]: e for member in members}
+                continue
+            for member, seats in zip(members, own.groups, strict=True):
+                out[usable[member]] = replace(network, seats=tuple(network.seats[i] for i in seats))
         yield tuple(out[i] for i in sorted(out))
 
 
@@ -281,30 +280,18 @@ class _Places:
         )
 
 
-def _compared(network: Network) -> Network | UnavailableError:
+def _require_settings(network: Network) -> None:
+    """Check that the kernel applies the requested settings.
+
+    Raises UnavailableError if it does not.
+    """
     emulated = {*network.emulation.nodes, SWITCH} if network.emulation else set[str]()
     own = {place: facts for place, facts in network.read_back.items() if place not in emulated}
-    wrong = differences(network.settings, network.mode, own)
-    if not wrong:
-        return network
-    return UnavailableError(
-        f"attachment {network.attachment.value}: {'; '.join(wrong)}",
-        remedy="ask for what this machine gives, or leave it out",
-    )
-
-
-def _part(network: Network | UnavailableError, seats: range) -> Network | UnavailableError:
-    """Return the part of a network that the arm with these seats uses."""
-    if isinstance(network, UnavailableError):
-        return network
-    return replace(network, seats=tuple(network.seats[i] for i in seats))
-
-
-def _refused(own: NetworkPlan, made: Mapping[str, Any]) -> UnavailableError:
-    return UnavailableError(
-        f"attachment {own.attachment.value} cannot be built here: {made['error']}",
-        remedy=remedy(str(made["kind"]), str(made["error"])),
-    )
+    if wrong := differences(network.settings, network.mode, own):
+        raise UnavailableError(
+            f"attachment {network.attachment.value}: {'; '.join(wrong)}",
+            remedy="request settings that this machine supports, or omit them",
+        )
 
 
 def remedy(kind: str, message: str) -> str:
@@ -315,7 +302,7 @@ def remedy(kind: str, message: str) -> str:
         return "one of /proc/sys/net/ipv4/tcp_available_congestion_control, or modprobe tcp_NAME"
     if "not permitted" in message:
         return "run as root, or let this user make user namespaces"
-    return "ask for what this kernel has; nearmetal check says what that is"
+    return "request what this kernel supports; nearmetal check shows it"
 
 
 def _switch(
@@ -325,10 +312,12 @@ def _switch(
     scratch: Path,
     topology: Topology,
     enter: Callable[[str], Sequence[str]],
-) -> Network | UnavailableError:
+) -> Network:
     """Run Open vSwitch between the ports in the hub, or in each emulated node.
 
     enter: returns the command line that enters the namespace with a path.
+
+    Raises UnavailableError.
     """
     bridges = [(network.hub_netns, HUB_SWITCH, [*(seat.port for seat in network.seats), HUB_PORT])]
     if network.emulation is not None:
@@ -338,16 +327,8 @@ def _switch(
     for number, (path, bridge, ports) in enumerate(bridges):
         directory = scratch / f"{network.label}-{number}"
         directory.mkdir()
-        try:
-            within = open_vswitch(machine, partial(_inside, enter(path)), directory, ports, bridge)
-            datapath = stack.enter_context(within)
-        except UnavailableError as e:
-            return e
+        datapath = stack.enter_context(open_vswitch(machine, enter(path), directory, ports, bridge))
     return replace(network, mode=datapath)
-
-
-def _inside(enter: Sequence[str], argv: Sequence[str]) -> list[str]:
-    return [*enter, *argv]
 
 
 def _meter_sockets(stack: ExitStack, places: int) -> tuple[socket.socket | None, int | None]:

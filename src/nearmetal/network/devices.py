@@ -70,7 +70,8 @@ def _devices(
     kind = want.attachment.value
     if not host.is_root():
         raise UnavailableError(
-            f"attachment {kind} needs root: no user may take a device of the machine", remedy="run as root"
+            f"attachment {kind} needs root: other users may not move a device of the machine",
+            remedy="run as root",
         )
     named = want.settings.devices
     if want.attachment is Attachment.SRIOV:
@@ -81,7 +82,7 @@ def _devices(
         raise UnavailableError(
             f"attachment {kind}: {want.instances} instances need a device each, and there are {len(free)} "
             f"left of {', '.join(named) or 'none'}",
-            remedy="name more in devices",
+            remedy="name more devices in the environment's network",
         )
     for name in found:
         state = device_state(host, name, sys)
@@ -152,7 +153,7 @@ def _give_back(host: Host, worker: Sequence[str], devices: Sequence[dict[str, Js
     done = host.run(worker, timeout=_TIMEOUT, stdin=message, cwd=Path("/"))
     failures = json.loads(done.stdout)["failures"] if done.ok else [done.failure()]
     if failures:
-        raise RunError(f"not given back as it was: {'; '.join(failures)}", remedy="ip link shows it")
+        raise RunError(f"network devices were not restored: {'; '.join(failures)}", remedy="ip link")
 
 
 def _offloads(name: str) -> dict[str, bool]:

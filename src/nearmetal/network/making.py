@@ -120,7 +120,7 @@ def _network(request: Json, own: NamespaceSockets, meters: Meters) -> Json:
             places[name] = NamespaceSockets(request["paths"][name])
             places[name].ip.link("set", index=LOOPBACK, state="up")
         for link in request["links"]:
-            relay += [] if _make(link, own, places, request["label"], step) else [link["name"]]
+            relay += [] if make_link(link, own, places, request["label"], step) else [link["name"]]
         for route in request["routes"]:
             requested = {"rto_min": route["rto_min"], "congestion_control": route["congestion_control"]}
             with_what = "".join(f" with {k} {v}" for k, v in requested.items() if v is not None)
@@ -149,7 +149,7 @@ def enter(place: NamespaceSockets) -> None:
     join(place.fd)
 
 
-def _make(
+def make_link(
     link: Json, own: NamespaceSockets, places: dict[str, NamespaceSockets], label: str, step: Step
 ) -> bool:
     """Make a link as described by topology.Link, and configure it. Returns False if a relay must apply its

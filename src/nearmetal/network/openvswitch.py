@@ -7,13 +7,14 @@ carries them, which is about ten times slower. The datapath is recorded as the m
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import Host
+from ..host import Host, Process
+from ..host.processes.failure import describe_failure
+from ..host.processes.running import await_file
 
 PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl", "setpriv")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -21,18 +22,15 @@ REMEDY = "apt-get install openvswitch-switch"
 BRIDGE = "br0"
 KERNEL, USER_SPACE = "system", "netdev"  # datapath types
 _LIMIT = 60.0
-_LOOK_AGAIN = 0.005
-
-Enter = Callable[[Sequence[str]], list[str]]
-"""Returns the command line that runs a command in the network namespace of the bridge."""
 
 
 @contextmanager
 def open_vswitch(
-    host: Host, enter: Enter, directory: Path, ports: Sequence[str], bridge: str = BRIDGE
+    host: Host, enter: Sequence[str], directory: Path, ports: Sequence[str], bridge: str = BRIDGE
 ) -> Iterator[str]:
     """Run a bridge over these interfaces of a namespace until exit. Yields the type of its datapath.
 
+    enter: words in front of a command that runs in the network namespace of the bridge.
     directory: an empty directory with a path short enough for sockets in it.
     bridge: the bridge's name.
 
@@ -43,20 +41,25 @@ def open_vswitch(
     vsctl = [programs["ovs-vsctl"], f"--db={remote}", f"--timeout={_LIMIT:g}"]
     with ExitStack() as stack:
         _run(host, [programs["ovsdb-tool"], "create", str(database), str(SCHEMA)])
-        server = [
-            *(programs["ovsdb-server"], str(database), f"--remote=p{remote}"),
-            *_own_files(directory, "ovsdb-server"),
-        ]
-        _started(
-            stack, host, enter([programs["setpriv"], *_DIES_WITH_US, *server]), directory, "ovsdb-server"
-        )
-        _await(directory / "db.sock", directory, "ovsdb-server")
+
+        def start(name: str, *words: str) -> Process:
+            argv = [programs["setpriv"], "--pdeathsig", "KILL", "--", programs[name], *words]
+            process = host.start(
+                [*enter, *argv, *_own_files(directory, name)],
+                stdout=directory / f"{name}.out",
+                stderr=directory / f"{name}.err",
+                cwd=Path("/"),
+            )
+            stack.callback(process.kill)
+            return process
+
+        server = start("ovsdb-server", str(database), f"--remote=p{remote}")
+        if not await_file(directory / "db.sock", server, _LIMIT):
+            errors = (directory / "ovsdb-server.err").read_text(errors="replace")
+            raise UnavailableError(describe_failure("ovsdb-server", server.poll(), errors), remedy=REMEDY)
         _run(host, [*vsctl, "--no-wait", "init"])
-        daemon = [programs["ovs-vswitchd"], remote, *_own_files(directory, "ovs-vswitchd")]
-        _started(
-            stack, host, enter([programs["setpriv"], *_DIES_WITH_US, *daemon]), directory, "ovs-vswitchd"
-        )
-        known = host.run(enter([programs["ovs-dpctl"], "dump-dps"]), timeout=_LIMIT, cwd=Path("/"))
+        start("ovs-vswitchd", remote)
+        known = host.run([*enter, programs["ovs-dpctl"], "dump-dps"], timeout=_LIMIT, cwd=Path("/"))
         datapath = KERNEL if known.ok else USER_SPACE
         added = [word for port in ports for word in ("--", "add-port", bridge, port)]
         made = ["add-br", bridge, "--", "set", "bridge", bridge, f"datapath_type={datapath}"]
@@ -68,7 +71,6 @@ def open_vswitch(
         yield datapath
 
 
-_DIES_WITH_US = ("--pdeathsig", "KILL", "--")
 _NUMBERS = ("--bare", "--columns=ofport", "find", "interface", "ofport>0")
 
 
@@ -77,7 +79,7 @@ def _no_bridge(log: Path) -> UnavailableError:
     troubles = [line.rpartition("|")[2] for line in lines if "|WARN|" in line or "|ERR|" in line]
     tun = any("/dev/net/tun" in t for t in troubles)
     return UnavailableError(
-        f"Open vSwitch makes no bridge: {troubles[0] if troubles else 'its log does not say why'}",
+        f"Open vSwitch could not make a bridge: {troubles[0] if troubles else 'its log gives no reason'}",
         remedy="run as root, or chmod 666 /dev/net/tun" if tun else "a kernel with CONFIG_TUN",
     )
 
@@ -101,27 +103,9 @@ def _own_files(directory: Path, name: str) -> tuple[str, ...]:
     )
 
 
-def _started(stack: ExitStack, host: Host, argv: Sequence[str], directory: Path, name: str) -> None:
-    process = host.start(
-        argv, stdout=directory / f"{name}.out", stderr=directory / f"{name}.err", cwd=Path("/")
-    )
-    stack.callback(process.kill)
-
-
 def _run(host: Host, argv: Sequence[str]) -> str:
-    done = host.run(argv, timeout=2 * _LIMIT, cwd=Path("/"))
-    if not done.ok:
-        raise UnavailableError(f"Open vSwitch does not start: {done.failure()}", remedy=REMEDY)
-    return done.stdout
-
-
-def _await(file: Path, directory: Path, name: str) -> None:
-    end = time.monotonic() + _LIMIT
-    while not file.exists():
-        if time.monotonic() > end:
-            errors = (directory / f"{name}.err").read_text(errors="replace").strip().splitlines()
-            raise UnavailableError(
-                f"{name} does not start: {errors[-1][:300] if errors else 'no output'}",
-                remedy=REMEDY,
-            )
-        time.sleep(_LOOK_AGAIN)
+    return (
+        host.run(argv, timeout=2 * _LIMIT, cwd=Path("/"))
+        .require("Open vSwitch does not start", remedy=REMEDY, error=UnavailableError)
+        .stdout
+    )

@@ -101,7 +101,9 @@ def plan_networks(wants: Sequence[NetworkRequest]) -> tuple[NetworkPlan, ...]:
         first = wants[members[0]]
         number = len(plans)
         if number >= MAX_NETWORKS:
-            raise UsageError(f"a run holds at most {MAX_NETWORKS} networks, and this study asks for more")
+            raise UsageError(
+                f"this study needs more than {MAX_NETWORKS} networks, the most that a run can have"
+            )
         # Devices with equal settings are on one wire, so a named subnet is shared.
         shared = first.attachment.on_device and first.settings.subnet is not None
         skipped = used.get(first.settings, 0) if shared else 0
@@ -133,8 +135,8 @@ def _plan(number: int, wants: Sequence[NetworkRequest], skipped: int) -> Network
     most = first.attachment.most_instances
     if most is not None and count > most:
         raise UsageError(
-            f"attachment {first.attachment.value} joins at most {most} instances, not {count}",
-            remedy="veth-bridge",
+            f"attachment {first.attachment.value} connects at most {most} instances, not {count}",
+            remedy="attachment: veth-bridge",
         )
     subnet = _subnet(number, first)
     room = subnet.num_addresses - 3 - skipped  # without the network, hub and broadcast addresses
@@ -180,7 +182,7 @@ def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
     if not bare and not want.attachment.across_nodes(mode):
         what = want.attachment.value + (f" in mode {mode}" if mode else "")
         raise UsageError(
-            f"emulated nodes join instances by veth-bridge, macvlan or ovs, not by {what}",
+            f"emulated nodes connect instances by veth-bridge, macvlan or ovs, not by {what}",
             remedy="attachment: veth-bridge, or nodes: 1",
         )
     subnet = _subnet(number, want)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import IPv4Interface, IPv4Network
 
 from ..model.environments.network import NetworkSettings
@@ -113,7 +114,8 @@ def veth(f: Frame) -> Topology:
     if len(f.seats) == 1:
         hub = replace(f.inner(HUB, port(0), "veth"), address=str(f.hub))
         return f.with_hub(*f.pair(hub, f.own(0, "end")), hub=port(0))
-    return replace(f.with_hub(*f.pair(f.own(0, "veth"), f.own(1, "end"))), places=f.seats, report=_eth0(f))
+    report = dict.fromkeys(f.seats, SEAT)
+    return replace(f.with_hub(*f.pair(f.own(0, "veth"), f.own(1, "end"))), places=f.seats, report=report)
 
 
 def veth_bridge(f: Frame) -> Topology:
@@ -140,23 +142,15 @@ def veth_routed(f: Frame) -> Topology:
     return replace(f.with_hub(hub, *links[1:]), routes=tuple(routes), forwarding=(HUB,))
 
 
-def macvlan(f: Frame) -> Topology:
-    """Make macvlan links on a device that the instances share: one end of a pair whose other end is a port of
-    the hub's bridge, like a machine's own card at a switch.
+def on_pairs(f: Frame, kind: str) -> Topology:
+    """Make macvlan or macvtap links on a device that the instances share: one end of a pair whose other end
+    is a port of the hub's bridge, like a machine's own card at a switch.
 
     In mode vepa that port sends frames back (IEEE 802.1Qbg). In modes private and passthru each seat has a
-    device of its own.
+    device of its own. A guest exchanges frames with a macvtap through its character device.
+
+    kind: 'macvlan' or 'macvtap'.
     """
-    return _on_pairs(f, "macvlan")
-
-
-def macvtap(f: Frame) -> Topology:
-    """Make the same topology as macvlan(); the guest exchanges frames through the character device of its
-    link."""
-    return _on_pairs(f, "macvtap")
-
-
-def _on_pairs(f: Frame, kind: str) -> Topology:
     assert f.mode is not None
     links = [f.bridge()]
     for i in range(len(f.seats)):
@@ -169,7 +163,7 @@ def _on_pairs(f: Frame, kind: str) -> Topology:
 
 
 def ipvlan(f: Frame) -> Topology:
-    """Make the same topology as macvlan(), but with one Ethernet address for all seats.
+    """Make the same topology as on_pairs(), but with one Ethernet address for all seats.
 
     The hub has such a link too, since in mode l3 the seats do not answer to a bridge.
     """
@@ -255,16 +249,12 @@ def _tunnel(f: Frame, link: Link, over: str) -> Link:
     return replace(link, over=over, made_at=link.at, options=options)
 
 
-def _eth0(f: Frame) -> dict[str, str]:
-    return dict.fromkeys(f.seats, SEAT)
-
-
 SHAPES: Mapping[Attachment, Callable[[Frame], Topology]] = {
     Attachment.VETH: veth,
     Attachment.VETH_BRIDGE: veth_bridge,
     Attachment.VETH_ROUTED: veth_routed,
-    Attachment.MACVLAN: macvlan,
-    Attachment.MACVTAP: macvtap,
+    Attachment.MACVLAN: partial(on_pairs, kind="macvlan"),
+    Attachment.MACVTAP: partial(on_pairs, kind="macvtap"),
     Attachment.IPVLAN: ipvlan,
     Attachment.VXLAN: vxlan,
     Attachment.OVS: ovs,

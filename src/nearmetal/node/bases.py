@@ -110,7 +110,7 @@ def _base(
     elif software.image is not None:
         require_tree(software.image.name, software.tree)
         for name in of_one_machine(software.tree):
-            progress.note(f"image {software.image.name}: /{name} makes its guests one and the same machine")
+            progress.note(f"image {software.image.name} contains /{name}, so its guests share one identity")
         root = in_form(machine.host, software.image, Form.EROFS, progress=progress.phase)
     elif find_virtiofsd(machine.host) is None:
         root = root_of_own_suite(machine, environment.name, stack, progress)

@@ -112,9 +112,9 @@ class Copies:
         """Check that only this user can change what is at these paths, since programs are run from there."""
         if not paths:
             return
-        done = self._there.run(["sh", "-c", _OWN], timeout=SECONDS, stdin="".join(f"{p}\n" for p in paths))
-        if not done.ok:
-            raise RunError(done.failure())
+        done = self._there.run(
+            ["sh", "-c", _OWN], timeout=SECONDS, stdin="".join(f"{p}\n" for p in paths)
+        ).require()
         foreign = [path for path in paths if str(path) not in done.stdout.splitlines()]
         if foreign:
             raise UnavailableError(

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Tools
-from ..errors import RunError
 from ..host import REPORT_FD, Host, cgroups
-from ..host.processes import labelled as processes
+from ..host.processes.running import running_helper
 from ..model.record import JsonValue
 from ..network.build import Emulation, Holder, Network
 
@@ -122,18 +121,11 @@ def _relay(
     label: str,
     holder: Holder | None,
 ) -> Iterator[Relay]:
-    launched = host.launch(
-        relay_argv(tools, emulation, groups, statistics, holder),
-        expect={"ports", "realtime", "pid"},
-        timeout=START_TIMEOUT,
-        env={processes.LABEL_VARIABLE: label},
-    )
-    try:
-        yield Relay(
-            pid=launched.facts["pid"], realtime=bool(launched.facts["realtime"]), statistics=statistics
-        )
-    finally:
-        launched.process.kill()
+    argv = relay_argv(tools, emulation, groups, statistics, holder)
+    expect = {"ports", "realtime", "pid"}
+    with running_helper(host, argv, label, expect=expect, timeout=START_TIMEOUT) as launched:
+        facts = launched.facts
+        yield Relay(pid=facts["pid"], realtime=bool(facts["realtime"]), statistics=statistics)
 
 
 def relay_argv(
@@ -168,9 +160,5 @@ def _measured(
         timeout=PROBE_TIMEOUT,
         stdin=json.dumps({"pairs": pairs}),
         cwd=Path("/"),
-    )
-    if not done.ok:
-        raise RunError(
-            f"emulated nodes do not reach each other: {done.failure()}", remedy="nearmetal clean, then again"
-        )
+    ).require("emulated nodes do not reach each other", remedy="nearmetal clean, then again")
     return dict(zip(emulated, json.loads(done.stdout), strict=True))

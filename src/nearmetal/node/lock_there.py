@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import RunError
 from ..host import Host
 from ..host.lock import SHARED, RunInfo, birth_in, busy, living_runs, lock_in, parse_runs
 
@@ -36,9 +35,9 @@ def entered(there: Host, name: str, agent: Path, stat: str, label: str, *, force
         command=_command(label),
     )
     path = str(lock_in(everyone=_everyone(there)))
-    done = there.run([str(agent), "add-line", path, own.line], timeout=SECONDS)
-    if not done.ok:
-        raise RunError(f"the lock {path} cannot be used: {done.failure()}")
+    done = there.run([str(agent), "add-line", path, own.line], timeout=SECONDS).require(
+        f"the lock {path} cannot be used"
+    )
     try:
         if not force:
             for other in parse_runs(done.stdout):

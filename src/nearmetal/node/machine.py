@@ -79,17 +79,8 @@ def image_store() -> ImageStore:
 _OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_")
 
 _BATCH = (
-    "SLURM_",
-    "SLURMD_",
-    "PBS_",
-    "LSB_",
-    "LSF_",
-    "OAR_",
-    "FLUX_",
-    "PE_HOSTFILE",
-    "SGE_",
-    "PMI_",
-    "PMIX_",
+    *("SLURM_", "SLURMD_", "PBS_", "LSB_", "LSF_", "OAR_", "FLUX_", "PE_HOSTFILE", "SGE_"),
+    *("PMI_", "PMIX_"),
 )
 """Variables by which a batch system gives its nodes to mpirun. Ranks run in instances of this machine, which
 are no nodes of the batch system."""

@@ -31,8 +31,8 @@ def root_of_own_suite(machine: Machine, name: str, stack: ExitStack, progress: P
     definition = builtin_definition(OWN_SUITE)
     assert definition is not None, "it comes with nearmetal"
     progress.note(
-        f"environment {name}: the machine's own root reaches no guest without virtiofsd, so its guests have "
-        f"image {OWN_SUITE} of the same suite. Next: {VIRTIOFSD_REMEDY}"
+        f"environment {name}: without virtiofsd, guests cannot use the machine's own root; they use image "
+        f"{OWN_SUITE} of the same suite. Next: {VIRTIOFSD_REMEDY}"
     )
     try:
         image = build(machine.host, image_store(), definition, progress=progress.phase)

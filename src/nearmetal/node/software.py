@@ -99,8 +99,6 @@ def _request(
         label=f"{scratch.name}-{part}-{image.name}",
         hostname=os.uname().nodename,
         environment=Environment(name=image.name, backend="native", image=image.name, placements=()),
-        cpus=(),
-        seat=None,
         binds=tuple(binds),
         scratch=place,
         tree=image.tree,

@@ -57,9 +57,7 @@ def make_keys(host: Host, scratch: Path) -> SshKeys:
     directory.mkdir(mode=0o700)
     for name in ("client", "server"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", _ALIAS, "-f", str(directory / name)]
-        done = host.run(argv, timeout=START_SECONDS)
-        if not done.ok:
-            raise UnavailableError(f"no key pair: {done.failure()}", remedy=_REMEDY)
+        host.run(argv, timeout=START_SECONDS).require("no key pair", remedy=_REMEDY, error=UnavailableError)
     kind, key, *_ = (directory / "server.pub").read_text().split()
     (directory / "known_hosts").write_text(f"{_ALIAS} {kind} {key}\n")
     # Not getpass.getuser(), which trusts $LOGNAME: `su` leaves there who called it.
@@ -140,9 +138,9 @@ def ssh_servers(
             log.touch()
             # sshd confines its unprivileged child to this directory; on Debian it is below /run and must be
             # created.
-            made = host.run(instance.command(["mkdir", "-p", "/run/sshd"]), timeout=START_SECONDS)
-            if not made.ok:
-                raise RunError(f"{instance.hostname}: {made.failure()}")
+            host.run(instance.command(["mkdir", "-p", "/run/sshd"]), timeout=START_SECONDS).require(
+                f"{instance.hostname}"
+            )
             argv = instance.command([keys.sshd, "-D", "-e", "-f", str(config)])
             process = host.start(argv, stdout=log, stderr=log, cwd=Path("/"))
             stack.callback(process.kill)

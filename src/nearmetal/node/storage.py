@@ -55,6 +55,9 @@ def volumes(
     Raises RunError.
     """
     storage = environment.storage
+    if storage is None:
+        yield ()
+        return
     with ExitStack() as stack:
         yield tuple(
             stack.enter_context(
@@ -68,8 +71,7 @@ def volumes(
                     own_root="mnt" in backend.capabilities.own,
                 )
             )
-            for r in (requests if storage is not None else ())
-            if storage is not None
+            for r in requests
         )
 
 
@@ -124,7 +126,8 @@ def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
 
 
 def _run(host: Host, instance: Instance, *argv: str) -> str:
-    done = host.run(instance.command(argv), timeout=LIMIT, cwd=Path("/"))
-    if not done.ok:
-        raise TrialFailedError(f"storage in {instance.hostname}: {done.failure()}")
-    return done.stdout
+    return (
+        host.run(instance.command(argv), timeout=LIMIT, cwd=Path("/"))
+        .require(f"storage in {instance.hostname}", error=TrialFailedError)
+        .stdout
+    )

@@ -36,7 +36,7 @@ class CommandPipe:
             self.close()
 
     def close(self) -> None:
-        """Close the pipe, whereupon nm-sample ends. Harmless if it is not open."""
+        """Close the pipe; nm-sample then ends. Harmless if the pipe is not open."""
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1

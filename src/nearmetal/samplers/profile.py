@@ -29,7 +29,6 @@ class LaunchProfile:
     """The profile of one rank of one launch.
 
     mpi: name that its MPI library reports.
-    clock: clock used for the calls, 'tsc' or 'monotonic_raw'.
     before, init, finalize: seconds.
     sections: by level of MPI_Pcontrol.
     """
@@ -38,7 +37,6 @@ class LaunchProfile:
     ranks: int
     complete: bool
     mpi: str
-    clock: str
     before: float
     init: float
     finalize: float
@@ -89,7 +87,6 @@ def _launch(d: dict[str, Any]) -> LaunchProfile:
         ranks=int(d["ranks"]),
         complete=bool(d["complete"]),
         mpi=str(d["mpi"]),
-        clock=str(d["clock"]),
         before=float(d["before"]),
         init=float(d["init"]),
         finalize=float(d["finalize"]),

@@ -1,8 +1,9 @@
 """The 1 Hz sampler: starts nm-sample, tells it what to read, and compresses its raw lines when the run ends.
 
 nm-sample is a program, not a thread: in a thread, cold Python made a sample cost 1.7 times as much as one of
-    vmstat, whereas nm-sample costs about as much (benchmarks/sampler.py). A thread could also delay the tool.
-    nm-sample ends by itself when the tool ends for any reason. Nothing is parsed here.
+vmstat, whereas nm-sample costs about as much (benchmarks/sampler.py). A thread could also delay the tool.
+nm-sample ends by itself when the tool ends for any reason. Nothing is parsed here.
+
 Some files are read only in every fifth sample: those that the kernel updates only every 5 s (load averages);
 those that it also counts elsewhere or that are expensive to collect (meminfo besides vmstat, a cgroup's
 memory.stat); and, with cgroup v1, throttling and the CPU time in nanoseconds. Pressure, the most expensive,
@@ -18,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 from ..host import Host, Process
 from ..host.counters.files import NODE_FILES, cgroup_paths
@@ -58,6 +58,16 @@ class SamplingCost:
     def share(self) -> float | None:
         """Fraction of one core; None if unknown."""
         return self.cpu / self.seconds if self.seconds > 0 else None
+
+    def __add__(self, other: SamplingCost) -> SamplingCost:
+        return SamplingCost(
+            seconds=self.seconds + other.seconds,
+            cpu=self.cpu + other.cpu,
+            samples=self.samples + other.samples,
+        )
+
+
+NO_COST = SamplingCost(seconds=0.0, cpu=0.0, samples=0)
 
 
 class Sampler:
@@ -105,9 +115,7 @@ class Sampler:
         self.mark("node")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._commands.close()
         if self._process is not None:
             self._end(self._process)
@@ -126,11 +134,11 @@ class Sampler:
         threads: threads of the machine that run a guest's CPUs.
         """
         cpus = {f"{SCHEDSTAT}{n}": f"/proc/{thread}/schedstat" for n, thread in enumerate(threads)}
-        self._commands.send(_lines(_scope(name), cgroup_paths(cgroups) | cpus))
+        self._commands.send(_lines(self.scope_of(name), cgroup_paths(cgroups) | cpus))
 
     def remove_instance(self, name: str) -> None:
         """Stop sampling an instance. Harmless if it is not known."""
-        self._commands.send(f"- {_scope(name)}\n")
+        self._commands.send(f"- {self.scope_of(name)}\n")
 
     @property
     def raw(self) -> Path:
@@ -140,7 +148,7 @@ class Sampler:
     @staticmethod
     def scope_of(instance: str) -> str:
         """Return the scope of an instance that was added with this name."""
-        return _scope(instance)
+        return str(Scope.instance(re.sub(r"[^A-Za-z0-9._-]", "_", instance)))
 
     def mark(self, *scopes: str) -> None:
         """Sample these scopes now, and write out all samples so far."""
@@ -184,11 +192,8 @@ class Sampler:
         self._raw.unlink(missing_ok=True)
 
     def _add_cost(self, more: SamplingCost) -> None:
-        had = sampling_cost(self._cost_file) or SamplingCost(seconds=0.0, cpu=0.0, samples=0)
-        total = SamplingCost(
-            seconds=had.seconds + more.seconds, cpu=had.cpu + more.cpu, samples=had.samples + more.samples
-        )
         if more.samples:
+            total = (sampling_cost(self._cost_file) or NO_COST) + more
             self._cost_file.write_text(json.dumps(asdict(total)) + "\n")
 
 
@@ -206,13 +211,7 @@ def sampling_cost(path: Path) -> SamplingCost | None:
 def costs_in(directory: Path) -> SamplingCost | None:
     """Return the total cost of all writers' samplers in a results directory's samples/; None if not known."""
     found = [c for p in sorted(directory.glob("*.cost.json")) if (c := sampling_cost(p)) is not None]
-    if not found:
-        return None
-    return SamplingCost(
-        seconds=sum(c.seconds for c in found),
-        cpu=sum(c.cpu for c in found),
-        samples=sum(c.samples for c in found),
-    )
+    return sum(found, NO_COST) if found else None
 
 
 def cost_of_samples(raw: Path) -> SamplingCost:
@@ -226,7 +225,7 @@ def cost_of_samples(raw: Path) -> SamplingCost:
             for last in file:
                 first, samples = first or last, samples + 1
     except FileNotFoundError:
-        return SamplingCost(seconds=0.0, cpu=0.0, samples=0)
+        return NO_COST
     try:
         begin, end = json.loads(first or b"{}"), json.loads(last or b"{}")
         return SamplingCost(
@@ -235,11 +234,7 @@ def cost_of_samples(raw: Path) -> SamplingCost:
             samples=samples,
         )
     except (ValueError, KeyError, TypeError):  # incomplete last line of a killed sampler: unknown cost
-        return SamplingCost(seconds=0.0, cpu=0.0, samples=0)
-
-
-def _scope(name: str) -> str:
-    return str(Scope.instance(re.sub(r"[^A-Za-z0-9._-]", "_", name)))
+        return NO_COST
 
 
 def _lines(scope: str, paths: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from ..host import Host, Process
 from ..host.counters.files import NODE_FILES
@@ -95,9 +94,7 @@ class GuestSampler:
         self.mark()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._commands.close()
         if self._process is not None:
             with contextlib.suppress(TimeoutError):

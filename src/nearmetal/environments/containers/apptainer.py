@@ -11,27 +11,25 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ...errors import UnavailableError
-from ...host import Host
+from ...host import Host, text_of
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..instance import BoxInstance, make_instance
-from .wrapped import Wrapped, check_program, require_plain, started
+from ..contract import InstanceRequest, Tools, Unavailable
+from ..instance import BoxInstance
+from .wrapped import ProgramBackend, Wrapped, require_plain, started
 
 CAP_SYS_RESOURCE = 1 << 24
 """Capability that root inside a container often lacks. Apptainer would try to pass it on to the instance."""
-
-REMEDY = "apt-get install apptainer (Debian 12 has no package of it; its own project has)"
 
 FRESH = ("/run", "/tmp")
 MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
 """Options of nm-box wrap. Apptainer changes its credentials, and would therefore not die with nearmetal."""
 
 
-class Apptainer:
+class Apptainer(ProgramBackend):
     """Runs as root or, for a built image, as root of the user namespace that all instances share."""
 
-    name = "apptainer"
+    name = program = "apptainer"
+    remedy = "apt-get install apptainer (Debian 12 has no package of it; its own project has)"
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Apptainer"
     )
@@ -40,23 +38,17 @@ class Apptainer:
         remedy="backend runc, lxc or namespaces",
     )
 
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="apptainer", remedy=REMEDY)
-
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
         if request.user_namespace is not None and request.tree == Path("/"):
             # Without root, the root directory is one overlay for each directory of /, and apptainer ignores
             # what is mounted below a root directory.
-            raise UnavailableError(
-                f"environment {request.environment.name}: without root, apptainer cannot use image host",
-                remedy="run as root, or take a built image",
+            raise request.refused(
+                "without root, apptainer cannot use image host", "run as root, or take a built image"
             )
         program = partial(container, lacking=lacking_here(host))
         with started(host, tools, request, program, more=MORE) as one:
-            yield make_instance(
-                tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
-            )
+            yield one.entered_by_box(tools)
 
 
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
@@ -92,5 +84,4 @@ def lacking_capabilities(status: str) -> tuple[str, ...]:
 
 def lacking_here(host: Host) -> tuple[str, ...]:
     """Return lacking_capabilities() of this process."""
-    status = host.read("/proc/self/status")
-    return lacking_capabilities(status.decode()) if isinstance(status, bytes) else ()
+    return lacking_capabilities(text_of(host, "/proc/self/status"))

@@ -10,15 +10,16 @@ from contextlib import contextmanager
 
 from ...host import Host
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..instance import BoxInstance, make_instance
-from .wrapped import Wrapped, check_program, started
+from ..contract import InstanceRequest, Tools, Unavailable
+from ..instance import BoxInstance
+from .wrapped import ProgramBackend, Wrapped, started
 
 
-class Bubblewrap:
+class Bubblewrap(ProgramBackend):
     """Runs as root, or as root of the user namespace that all instances share."""
 
     name = "bubblewrap"
+    program, remedy = "bwrap", "apt-get install bubblewrap"
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Bubblewrap"
     )
@@ -27,15 +28,10 @@ class Bubblewrap:
         remedy="backend runc, lxc or namespaces",
     )
 
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="bwrap", remedy="apt-get install bubblewrap")
-
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
         with started(host, tools, request, container) as one:
-            yield make_instance(
-                tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
-            )
+            yield one.entered_by_box(tools)
 
 
 def container(given: Wrapped) -> list[str]:

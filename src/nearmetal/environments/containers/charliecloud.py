@@ -11,18 +11,19 @@ from contextlib import contextmanager
 from ...host import Host, cgroups
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, Capabilities
-from ..contract import Available, InstanceRequest, Tools, Unavailable
+from ..contract import InstanceRequest, Tools, Unavailable
 from ..program import ProgramInstance, entered
-from .wrapped import Started, Wrapped, check_program, require_plain, started
+from .wrapped import ProgramBackend, Started, Wrapped, require_plain, started
 
 CH_RUN = ("env", "USER=root", "ch-run")
 """ch-run refuses to run without $USER, although it does not use it here."""
 
 
-class Charliecloud:
+class Charliecloud(ProgramBackend):
     """Runs as root, or as root of the user namespace that all instances share."""
 
     name = "charliecloud"
+    program, remedy = "ch-run", "apt-get install charliecloud"
     capabilities = Capabilities(
         title="Charliecloud",
         own=frozenset({"mnt", "uts", "net"}),
@@ -33,9 +34,6 @@ class Charliecloud:
         reason="Charliecloud has no restore, and CRIU cannot write its namespaces by itself",
         remedy="backend runc, lxc or namespaces",
     )
-
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="ch-run", remedy="apt-get install charliecloud")
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:

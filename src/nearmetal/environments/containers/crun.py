@@ -14,14 +14,14 @@ class Crun(OciBackend):
     nearmetal. crun also refuses a machine with both versions of control groups mounted.
     """
 
-    name = "crun"
+    name = program = "crun"
+    remedy = "apt-get install crun"
     stays = Unavailable(
         reason="crun has no command checkpoint, for example in Debian 12, where it is built without CRIU",
         remedy="backend runc",
     )
     runtime = OciRuntime(
-        program="crun",
-        package="crun",
+        program=program,
         options=("--cgroup-manager=disabled",),
         own_groups=False,
         detach_unified=True,

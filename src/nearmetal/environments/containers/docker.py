@@ -11,14 +11,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...host import Host, Process, cgroups, runtime
+from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
 from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..instance import (
     CONTROLLERS,
-    START_TIMEOUT,
     VERSION_TIMEOUT,
     control_groups,
     missing_tools,
@@ -27,28 +26,26 @@ from ..instance import (
 )
 from ..program import (
     ProgramInstance,
-    end_payload,
     entered_by_call,
     first_report,
-    in_groups,
-    running,
     shared_memory_size,
     started_instance,
 )
-from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, pid_of, put_away, remove, socket_is_there
+from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, container, remove, socket_is_there
 from .docker_image import FRESH, look_at, overlays, skeleton_image
 from .docker_seat import in_seat, taken
-from .wrapped import all_binds, check_program
+from .wrapped import ProgramBackend, all_binds
 
 
-class Docker:
+class Docker(ProgramBackend):
     """Supports the attachments host, none and loopback, and networks built by nearmetal.
 
     An instance joins such a network through a container that runs in its namespace (docker_seat.py). That
     container exists for a whole run or, if there is none yet, for one instance.
     """
 
-    name = "docker"
+    name = program = "docker"
+    remedy = "apt-get install docker.io"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Docker")
     stays = Unavailable(
         reason="Docker makes checkpoints only if its daemon is experimental",
@@ -60,12 +57,12 @@ class Docker:
         if missing is not None:
             return missing
         if host.which("docker") is None:
-            return Unavailable(reason="docker is not installed", remedy="apt-get install docker.io")
+            return Unavailable(reason="docker is not installed", remedy=self.remedy)
         answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=VERSION_TIMEOUT)
         if not answer.ok:
             reason = f"no Docker daemon answers: {answer.failure()}"
             return Unavailable(reason=reason, remedy="systemctl start docker")
-        found = check_program(self, host, tools, program="docker", remedy="apt-get install docker.io")
+        found = super().check(host, tools)
         # The version of the daemon, which may differ from the client's.
         version = f"docker {answer.stdout.strip()}"
         return replace(found, version=version) if isinstance(found, Available) else found
@@ -97,20 +94,8 @@ class Docker:
                 seat=seat,
                 groups=cgroups.path_from_top(groups, request.label) if groups else None,
             )
-            clients: list[Process] = []
-            stack.callback(put_away, host, request.label, clients)
-            run = stack.enter_context(
-                running(
-                    host,
-                    inner,
-                    report,
-                    in_groups(tools, {}, request.label, ["docker", *words, *report.argv]),
-                    timeout=START_TIMEOUT,
-                    pid_of=lambda: _pid(host, request.label, groups),
-                )
-            )
-            clients.append(run.program)
-            stack.enter_context(end_payload(run))
+            words += report.argv
+            run = stack.enter_context(container(host, tools, inner, report, words, groups.values()))
             enter = entered_by_call(
                 tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
             )
@@ -164,15 +149,6 @@ def run_words(
     for path, writable in binds.items():
         words += ["--mount", f'type=bind,"src={path}","dst={path}"{"" if writable else ",readonly"}']
     return [*words, *mounts, image]
-
-
-def _pid(host: Host, label: str, groups: Mapping[str, Path]) -> int | None:
-    """Return the PID of the first process, which is no child of the client. It is read from the control
-    group, or else from the daemon, which takes longer."""
-    for pid in cgroups.members(cgroups.with_children(groups.values())):
-        if processes.name_of(pid) == "nm-init":
-            return pid
-    return pid_of(host, label)
 
 
 @contextmanager

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
-from ...host import Host, Process
+from ...host import Host, cgroups
+from ...host.processes.labelled import name_of
+from ..contract import InstanceRequest, Tools
+from ..program import FirstReport, Running, end_payload, in_groups, running
 
 COMMAND_TIMEOUT = 60.0
 
@@ -30,11 +35,9 @@ def cgroup_driver(host: Host) -> str:
     """
     daemon = address()
     if daemon not in _drivers:
-        answer = host.run(["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT)
-        if not answer.ok:
-            raise UnavailableError(
-                f"no Docker daemon answers: {answer.failure()}", remedy="systemctl start docker"
-            )
+        answer = host.run(
+            ["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT
+        ).require("no Docker daemon answers", remedy="systemctl start docker", error=UnavailableError)
         _drivers[daemon] = answer.stdout.strip()
     return _drivers[daemon]
 
@@ -43,20 +46,46 @@ _drivers: dict[str, str] = {}
 """Control group drivers, by address of the daemon."""
 
 
-def pid_of(host: Host, name: str) -> int | None:
-    """Return the PID of the first process of a container; None if the container does not run."""
+@contextmanager
+def container(
+    host: Host,
+    tools: Tools,
+    request: InstanceRequest,
+    report: FirstReport,
+    words: Sequence[str],
+    groups: Iterable[Path] = (),
+) -> Iterator[Running]:
+    """Run a container, which has the label of the request as its name, until exit.
+
+    words: arguments of docker; the container's command is that of the report.
+    groups: control groups in which its processes are.
+
+    Raises RunError.
+    """
+    status: int | None = None
+    try:
+        argv = in_groups(tools, {}, request.label, ["docker", *words])
+        first = partial(_first_process, host, request.label, groups)
+        with running(host, request, report, argv, pid_of=first) as run:
+            with end_payload(run):
+                yield run
+            status = run.program.poll()
+    finally:
+        # A client that ends by itself has removed its container. After a client was killed, the container
+        # must be removed here: its mounts must be removed before its directories.
+        if status is None or status < 0:
+            remove(host, request.label)
+
+
+def _first_process(host: Host, name: str, groups: Iterable[Path]) -> int | None:
+    """Return the PID of the first process of a container, which is no child of the client; None if the
+    container does not run. It is read from its control groups, or else from the daemon, which takes longer.
+    """
+    members = cgroups.members(cgroups.with_children(groups))
+    if own := next((pid for pid in members if name_of(pid) == "nm-init"), None):
+        return own
     answer = host.run(["docker", "inspect", "--format", "{{.State.Pid}}", name], timeout=COMMAND_TIMEOUT)
     return int(answer.stdout) if answer.ok and answer.stdout.strip().isdigit() else None
-
-
-def put_away(host: Host, name: str, clients: Sequence[Process]) -> None:
-    """Remove a container unless its client has done so.
-
-    A client that ends by itself has removed its container. After a client was killed, the container must be
-    removed here: its mounts must be removed before its directories.
-    """
-    if not clients or (clients[0].poll() or 0) < 0:
-        remove(host, name)
 
 
 def remove(host: Host, name: str) -> None:

@@ -99,9 +99,7 @@ def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
         if not host.run(["docker", "image", "inspect", name], timeout=COMMAND_TIMEOUT).ok:
             file = state / "skeleton.tar"
             file.write_bytes(content)
-            done = host.run(["docker", "import", str(file), name], timeout=COMMAND_TIMEOUT)
-            if not done.ok:
-                raise RunError(f"docker import: {done.failure()}")
+            host.run(["docker", "import", str(file), name], timeout=COMMAND_TIMEOUT).require("docker import")
         _known.add(key)
     return name
 

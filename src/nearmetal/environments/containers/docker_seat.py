@@ -11,13 +11,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...host import Host, Process, cgroups, runtime
+from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.environments.network import Seat
 from ..contract import InstanceRequest, Tools
-from ..instance import START_TIMEOUT
-from ..program import FirstReport, end_payload, first_report, in_groups, running
-from .docker_daemon import cgroup_driver, pid_of, put_away
+from ..program import FirstReport, first_report
+from .docker_daemon import cgroup_driver, container
 from .docker_image import look_at, skeleton_image
 
 INSIDE = "/seat"
@@ -51,20 +50,7 @@ def in_seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str]
         report = stack.enter_context(first_report(tools, inner))
         image = skeleton_image(host, look_at(Path("/")), state)
         words = run_words(tools, request, report, image=image, parent=parent)
-        clients: list[Process] = []
-        stack.callback(put_away, host, label, clients)
-        run = stack.enter_context(
-            running(
-                host,
-                inner,
-                report,
-                in_groups(tools, {}, label, ["docker", *words]),
-                timeout=START_TIMEOUT,
-                pid_of=lambda: pid_of(host, label),
-            )
-        )
-        clients.append(run.program)
-        stack.enter_context(end_payload(run))
+        stack.enter_context(container(host, tools, inner, report, words))
         _taken[seat.netns, request.hostname] = label
         stack.callback(_taken.pop, (seat.netns, request.hostname))
         yield label

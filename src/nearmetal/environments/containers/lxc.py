@@ -18,11 +18,11 @@ from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Environment
 from .. import criu as criu_of
-from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import ProgramInstance, entered, read_log
-from .wrapped import Wrapped, check_program, started, state_of, wrapped
+from .wrapped import ProgramBackend, Wrapped, started, state_of, wrapped
 
 NAME = "c"
 """Name of every container. Containers are distinguished by their directories (lxcpath)."""
@@ -33,23 +33,24 @@ MONITOR, PIVOT = "-monitor", "-pivot"
 """Suffixes of the label: the control group of lxc-start, and the group that lxc-start moves to at its end."""
 
 
-class Lxc(criu_of.RestoresByCriu):
+class Lxc(ProgramBackend, criu_of.RestoresByCriu):
     """Runs as root. lxc-checkpoint offers none of CRIU's methods but the usual one."""
 
     name = "lxc"
+    program, remedy = "lxc-start", "apt-get install lxc"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="LXC")
     checkpoints_by = (Method.CRIU,)
 
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="lxc-start", remedy="apt-get install lxc")
-
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[ProgramInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+        require_root(host, request)
+        with (
+            groups_of_lxc(request.place),
+            started(host, tools, request, container, find=find_lxc_message) as one,
+        ):
+            yield _instance(tools, request, one.pid, one.phases, one.given)
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See contract.Checkpoints."""
         if host.which("lxc-checkpoint") is None:
             return Unavailable(reason="lxc-checkpoint is not installed", remedy="apt-get install lxc")
         return criu_of.refuses(host, environment)
@@ -57,19 +58,17 @@ class Lxc(criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """See contract.Checkpoints."""
         words = _checkpointing(tools, request, criu, dump.images, "--stop")
         return [*_into(tools, instance.pid), "--", *words]
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See contract.Checkpoints. CRIU freezes the control group of the container."""
+        """See moving.Checkpoints. CRIU freezes the control group of the container."""
         words = [*_into(tools, instance.pid), "--", *_lxc("lxc-unfreeze", state_of(request))]
         host.run(words, timeout=START_TIMEOUT, cwd=Path("/"))
 
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
     ) -> AbstractContextManager[Restore]:
-        """See contract.Checkpoints."""
         return _restoring(host, tools, criu, request)
 
 
@@ -123,14 +122,6 @@ def container(given: Wrapped) -> list[str]:
     directory.mkdir(parents=True)
     (directory / "config").write_text(configuration(given))
     return [*_lxc("lxc-start", given.state), "--foreground"]
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
-    require_root(host, request)
-
-    with groups_of_lxc(request.place), started(host, tools, request, container, find=find_lxc_message) as one:
-        yield _instance(tools, request, one.pid, one.phases, one.given)
 
 
 def _instance(

@@ -31,7 +31,6 @@ from ..instance import (
     control_groups,
     group_notes,
     make_instance,
-    missing_tools,
     require_seat,
     seconds,
 )
@@ -49,33 +48,52 @@ class Namespaces(criu_of.RestoresByCriu):
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        missing = missing_tools(host, tools)
-        if missing is not None:
-            return missing
         return probe_as_user(self, host, tools, notes=group_notes())
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[BoxInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
+        begin = time.monotonic_ns()
+        if request.user_namespace is None and not host.is_root():
+            raise UnavailableError(
+                "without root, namespaces need a shared user namespace", remedy="run as root"
+            )
+        if request.user_namespace is not None and request.environment.share:
+            raise request.refused(
+                "without root no namespace of the machine can be kept",
+                "run as root, or take share out of the environment",
+            )
+        with control_groups(request, CONTROLLERS) as groups:
+            spawning = time.monotonic_ns()
+            argv = start_argv(tools, request, cgroups.unique(groups))
+            with box(host, request.label, argv, groups) as facts:
+                yield make_instance(
+                    tools,
+                    request,
+                    pid=facts["pid"],
+                    namespaces_of=facts["pid"],
+                    groups=groups,
+                    phases={
+                        "cgroups": seconds(begin, spawning),
+                        "spawn": seconds(spawning, facts["spawn"]),
+                        **box_phases(facts),
+                        "first_instruction": seconds(begin, facts["first"]),
+                    },
+                )
 
     def start_inside(
         self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
     ) -> AbstractContextManager[GuestInstance]:
-        """See contract.Enclosed."""
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 
     restored_at = frozenset({Attachment.VETH_BRIDGE})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See moving.Checkpoints."""
         return criu_of.refuses(host, environment, self.restored_at)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """See moving.Checkpoints."""
         del tools
         try:
             mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
@@ -94,7 +112,6 @@ class Namespaces(criu_of.RestoresByCriu):
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
     ) -> AbstractContextManager[Restore]:
-        """See moving.Checkpoints."""
         return _restoring(host, tools, criu, request)
 
 
@@ -126,33 +143,6 @@ def namespace_options(request: InstanceRequest) -> list[str]:
     for kind in request.environment.share:
         options += ["--share", kind.value]
     return options
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
-    begin = time.monotonic_ns()
-    if request.user_namespace is None and not host.is_root():
-        raise UnavailableError("without root, namespaces need a shared user namespace", remedy="run as root")
-    if request.user_namespace is not None and request.environment.share:
-        what = f"environment {request.environment.name}: without root no namespace of the machine can be kept"
-        raise UnavailableError(what, remedy="run as root, or take share out of the environment")
-    with control_groups(request, CONTROLLERS) as groups:
-        spawning = time.monotonic_ns()
-        argv = start_argv(tools, request, cgroups.unique(groups))
-        with box(host, request.label, argv, groups) as facts:
-            yield make_instance(
-                tools,
-                request,
-                pid=facts["pid"],
-                namespaces_of=facts["pid"],
-                groups=groups,
-                phases={
-                    "cgroups": seconds(begin, spawning),
-                    "spawn": seconds(spawning, facts["spawn"]),
-                    **box_phases(facts),
-                    "first_instruction": seconds(begin, facts["first"]),
-                },
-            )
 
 
 @contextmanager

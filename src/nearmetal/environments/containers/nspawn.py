@@ -10,33 +10,27 @@ from contextlib import contextmanager
 
 from ...host import Host
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..instance import BoxInstance, make_instance, require_root
-from .wrapped import Wrapped, check_program, started
+from ..contract import InstanceRequest, Tools, Unavailable
+from ..instance import BoxInstance, require_root
+from .wrapped import ProgramBackend, Wrapped, started
 
 
-class Nspawn:
+class Nspawn(ProgramBackend):
     """Runs as root."""
 
     name = "nspawn"
+    program, remedy = "systemd-nspawn", "apt-get install systemd-container"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="systemd-nspawn")
     stays = Unavailable(
         reason="systemd-nspawn has no restore, and CRIU cannot write its mounts by itself",
         remedy="backend runc, lxc or namespaces",
     )
 
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(
-            self, host, tools, program="systemd-nspawn", remedy="apt-get install systemd-container"
-        )
-
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
         require_root(host, request)
         with started(host, tools, request, container) as one:
-            yield make_instance(
-                tools, request, pid=one.pid, namespaces_of=one.pid, groups=one.given.groups, phases=one.phases
-            )
+            yield one.entered_by_box(tools)
 
 
 def container(given: Wrapped) -> list[str]:

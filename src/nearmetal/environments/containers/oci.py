@@ -12,15 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import RunError
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
-from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import connection_options, write_configuration
-from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting, require_root, seconds
+from ..instance import CONTROLLERS, control_groups, require_fitting, require_root, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
@@ -31,7 +30,7 @@ from ..program import (
     running,
     started_instance,
 )
-from .wrapped import all_binds, check_program, state_of
+from .wrapped import ProgramBackend, all_binds, state_of
 
 DELETE_TIMEOUT = 60.0
 
@@ -68,28 +67,25 @@ class OciRuntime:
     """
 
     program: str
-    package: str
     options: tuple[str, ...] = ()
     own_groups: bool
     detach_unified: bool = False
 
 
-class OciBackend:
+class OciBackend(ProgramBackend):
     """Supports the attachments host, none and loopback, and networks built by nearmetal."""
 
     runtime: OciRuntime
-    name: str
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(
-            self, host, tools, program=self.runtime.program, remedy=f"apt-get install {self.runtime.package}"
-        )
-
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[ProgramInstance]:
-        return _start(self.runtime, host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
+        begin = time.monotonic_ns()
+        with _prepared(self.runtime, host, tools, request) as ready:
+            run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
+            argv = [*ready.around, *run_words]
+            with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
+                yield started_instance(request, run, begin, ready.groups, ready.enter())
 
 
 def bundle(
@@ -270,29 +266,17 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
         )
 
 
-@contextmanager
-def _start(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
-    begin = time.monotonic_ns()
-    with _prepared(kind, host, tools, request) as ready:
-        run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
-        argv = [*ready.around, *run_words]
-        with running(host, ready.inner, ready.report, argv, timeout=START_TIMEOUT) as run, end_payload(run):
-            yield started_instance(request, run, begin, ready.groups, ready.enter())
-
-
 class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
     """A backend whose runtime has the commands checkpoint and restore."""
 
     restored_at = frozenset({Attachment.VETH_BRIDGE})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See moving.Checkpoints."""
         return criu_of.refuses(host, environment, self.restored_at)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """See moving.Checkpoints."""
         placed = _placed(self.runtime, tools, request, state_of(request), instance.cgroups)
         checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *criu_of.runtime_options(dump))
         return [*placed.wrap(), *checkpoint, request.label]
@@ -306,7 +290,6 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
     ) -> AbstractContextManager[Restore]:
-        """See moving.Checkpoints."""
         return _restoring(self.runtime, host, tools, criu, request)
 
 
@@ -353,8 +336,6 @@ def _remove_groups(request: InstanceRequest) -> None:
 def _delete(placed: _Placed, host: Host) -> None:
     """Delete the runtime's state of a container, which remains if the runtime was killed."""
     if (placed.state / "runtime" / placed.request.label).exists():
-        done = host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/"))
-        if not done.ok:
-            raise RunError(
-                f"{placed.request.label} cannot be deleted: {done.failure()}", remedy="nearmetal clean"
-            )
+        host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/")).require(
+            f"{placed.request.label} cannot be deleted", remedy="nearmetal clean"
+        )

@@ -14,13 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...errors import UnavailableError
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
-from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_fitting
+from ..contract import InstanceRequest, Tools, Unavailable
+from ..instance import CONTROLLERS, control_groups, require_fitting
 from ..program import (
     ProgramInstance,
     end_payload,
@@ -31,24 +30,22 @@ from ..program import (
     shared_memory_size,
     started_instance,
 )
-from .wrapped import all_binds, check_program
+from .wrapped import ProgramBackend, all_binds
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
 """Directories that are fresh in every instance, with their modes."""
 
 
-class Podman:
+class Podman(ProgramBackend):
     """Supports the attachments host, none and loopback and, as root, networks built by nearmetal."""
 
-    name = "podman"
+    name = program = "podman"
+    remedy = "apt-get install podman uidmap"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Podman")
     stays = Unavailable(
         reason="Podman exports a checkpoint, but imports none of a container without an image of Podman's",
         remedy="backend runc, which Podman runs",
     )
-
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="podman", remedy="apt-get install podman uidmap")
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
@@ -56,10 +53,9 @@ class Podman:
         require_fitting(request)
         rootless = not host.is_root()
         if rootless and request.seat is not None:
-            raise UnavailableError(
-                f"environment {request.environment.name}: without root podman has a user namespace of its "
-                "own, which cannot join a network of another",
-                remedy="run as root, or attachment: host, none or loopback",
+            raise request.refused(
+                "without root podman has a user namespace of its own, which cannot join a network of another",
+                "run as root, or attachment: host, none or loopback",
             )
         binds = all_binds(tools, request)
         with ExitStack() as stack:
@@ -90,7 +86,6 @@ class Podman:
                     inner,
                     report,
                     [*around, "--", *store.command(*words), *report.argv],
-                    timeout=START_TIMEOUT,
                     env=store.environment(),
                     pid_of=lambda: read_pid(pid_file),
                 )

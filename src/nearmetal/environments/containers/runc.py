@@ -9,5 +9,6 @@ class Runc(CheckpointingOciBackend):
     """Backend runc. runc makes the control groups of a container, below those of nearmetal unless they are
     elsewhere."""
 
-    name = "runc"
-    runtime = OciRuntime(program="runc", package="runc", own_groups=True)
+    name = program = "runc"
+    remedy = "apt-get install runc"
+    runtime = OciRuntime(program=program, own_groups=True)

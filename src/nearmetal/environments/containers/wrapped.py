@@ -19,11 +19,11 @@ from ...model.study import Attachment
 from ..contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from ..instance import (
     CONTROLLERS,
-    START_TIMEOUT,
     VERSION_TIMEOUT,
+    BoxInstance,
     control_groups,
     group_notes,
-    missing_tools,
+    make_instance,
     require_fitting,
     seconds,
 )
@@ -154,6 +154,17 @@ class Started:
     pid: int
     phases: Mapping[str, float]
 
+    def entered_by_box(self, tools: Tools) -> BoxInstance:
+        """Return the instance, whose commands enter through the namespaces of its first process."""
+        return make_instance(
+            tools,
+            self.given.request,
+            pid=self.pid,
+            namespaces_of=self.pid,
+            groups=self.given.groups,
+            phases=self.phases,
+        )
+
 
 @contextmanager
 def started(
@@ -163,7 +174,6 @@ def started(
     program: Callable[[Wrapped], Sequence[str]],
     *,
     more: Sequence[str] = (),
-    timeout: float = START_TIMEOUT,
     find: Callable[[str], str] = find_message,
 ) -> Iterator[Started]:
     """Start the program in its own control groups. Everything is stopped on exit.
@@ -178,9 +188,7 @@ def started(
     with (
         control_groups(request, CONTROLLERS) as groups,
         wrapped(tools, request, groups, more=more) as given,
-        running(
-            host, given.request, given.report, [*given.prefix, *program(given)], timeout=timeout, find=find
-        ) as run,
+        running(host, given.request, given.report, [*given.prefix, *program(given)], find=find) as run,
     ):
         yield Started(
             given=given,
@@ -193,20 +201,21 @@ def started(
         )
 
 
-def check_program(
-    backend: Backend, host: Host, tools: Tools, *, program: str, remedy: str
-) -> Available | Unavailable:
-    """Check a backend by starting an instance with this program.
+class ProgramBackend(Backend):
+    """A backend whose instances are started by a container program.
 
-    remedy: the command that installs it.
+    program: name of the program.
+    remedy: command that installs it.
     """
-    missing = missing_tools(host, tools)
-    if missing is not None:
-        return missing
-    if host.which(program) is None:
-        return Unavailable(reason=f"{program} is not installed", remedy=remedy)
-    # ch-run does not even print its version without $USER.
-    answer = host.run([program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
-    number = re.search(r"\d+(\.\d+)+", answer.stdout + answer.stderr)
-    version = f"{program} {number[0]}" if number else program
-    return probe_as_user(backend, host, tools, version=version, notes=group_notes())
+
+    program: str
+    remedy: str
+
+    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        if host.which(self.program) is None:
+            return Unavailable(reason=f"{self.program} is not installed", remedy=self.remedy)
+        # ch-run does not even print its version without $USER.
+        answer = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
+        number = re.search(r"\d+(\.\d+)+", answer.stdout + answer.stderr)
+        version = f"{self.program} {number[0]}" if number else self.program
+        return probe_as_user(self, host, tools, version=version, notes=group_notes())

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import ClassVar
 
-from ...errors import RunError, UnavailableError
+from ...errors import RunError
 from ...host import Host, Process, cpio
 from ...host.counters.sources import Source, VcpuSource, exit_sources
 from ...host.guest_line import Clocks, GuestLine, Hello, answers
@@ -40,7 +40,7 @@ DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
 """Most bytes that are copied into a guest's memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
-"""Directories that are private to each guest. What the image contains there is not visible in guests."""
+"""Directories that are private to each guest. Guests do not see what the image contains there."""
 LONGEST_COMMAND_LINE = 2047
 """COMMAND_LINE_SIZE of x86, without the final zero."""
 CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
@@ -49,7 +49,7 @@ _STEP = re.compile(r"nm-step: ([^\n]*)")
 _POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
 _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
 _FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |[a-z ]+(?:fault|opcode|segment)[:,] )[^\n]*")
-"""What a kernel says of the fault that makes it panic."""
+"""Message of a kernel about the fault that makes it panic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,14 +185,10 @@ def require_base(request: InstanceRequest) -> GuestBase:
     Raises UnavailableError if the request has none, or if it asks for a shared namespace.
     """
     if request.base is None:
-        raise UnavailableError(
-            f"environment {request.environment.name}: no kernel for a guest",
-            remedy="nearmetal image build debian-kernel",
-        )
+        raise request.refused("no kernel for a guest", "nearmetal image build debian-kernel")
     if request.environment.share:
-        raise UnavailableError(
-            f"environment {request.environment.name}: a guest shares no namespace with the machine",
-            remedy="take share out of the environment",
+        raise request.refused(
+            "a guest shares no namespace with the machine", "take share out of the environment"
         )
     return request.base
 
@@ -206,18 +202,18 @@ def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> 
     if attachment not in GUEST_ATTACHMENTS:
         host = "it has no interface in common with the machine"
         ipvlan = "ipvlan delivers by the addresses of the machine's own interface"
-        raise UnavailableError(
-            f"environment {request.environment.name}: a guest cannot have attachment {attachment.value}: "
+        raise request.refused(
+            f"a guest cannot have attachment {attachment.value}: "
             f"{host if attachment is Attachment.HOST else ipvlan}",
-            remedy="attachment: veth-bridge, or none",
+            "attachment: veth-bridge, or none",
         )
     if attachment.seated != (request.seat is not None) or not (
         attachment.seated or attachment in capabilities.attachments
     ):
-        raise UnavailableError(
-            f"environment {request.environment.name}: attachment {attachment.value} "
-            f"{'without' if request.seat is None else 'with'} an address on a network",
-            remedy="none, loopback and user take no address; all others need one for each instance",
+        raise request.refused(
+            f"attachment {attachment.value} "
+            f"{'needs an' if request.seat is None else 'takes no'} address on a network",
+            "none, loopback and user take no address; all others need one for each instance",
         )
 
 
@@ -277,15 +273,14 @@ def command_line(
         "tune": tuning(request.environment.network) if place is not None else "",
         "port": port,
     }
-    # After a panic the guest ends, so that nobody waits for it in vain.
+    # The guest ends after a panic, so that the panic is noticed at once.
     words = [*(f"console={c}" for c in consoles), "panic=-1", "net.ifnames=0", *more]
     words += [f"nm.{name}={value}" for name, value in given.items() if value]
     text = " ".join(words)
     if len(text) > LONGEST_COMMAND_LINE or any(set(w) & set(" \t\n\"'") for w in words):
-        raise UnavailableError(
-            f"environment {request.environment.name}: the kernel's command line would be {len(text)} long, "
-            "or has a space in a word",
-            remedy="fewer routes, or a cache directory of a shorter and plainer path",
+        raise request.refused(
+            f"the kernel's command line would be {len(text)} long, or has a space in a word",
+            "fewer routes, or a cache directory of a shorter and plainer path",
         )
     return text
 
@@ -363,7 +358,7 @@ def how_far(text: str, registers: str = "") -> str:
         return "in its init"
     at = _POINTER.search(registers)
     if at is None:
-        return "in its kernel" if text.strip() else "in its firmware, or its kernel says nothing"
+        return "in its kernel" if text.strip() else "in its firmware, or in a kernel that prints nothing"
     return "in its kernel" if int(at[1], 16) >> 63 else "in its firmware, or where its kernel begins"
 
 

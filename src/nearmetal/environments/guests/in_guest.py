@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...errors import UnavailableError
 from ...host import REPORT_FD, Launched
 from ...host.processes import labelled as processes
 from ...model.environments.image import HOST
@@ -86,16 +85,14 @@ def started_in_guest(
 
 
 def _require_fitting(request: InstanceRequest, *, networked: bool) -> None:
-    limits, name = request.environment.limits, request.environment.name
+    limits = request.environment.limits
     if (limits.cpu_quota, limits.cpu_shares, limits.memory) != (None, None, None):
-        raise UnavailableError(
-            f"environment {name}: a guest has no control groups that could limit it",
-            remedy="limit the guest, or take limits out of the environment",
+        raise request.refused(
+            "a guest has no control groups that could limit it",
+            "limit the guest, or take limits out of the environment",
         )
     if not networked and (request.seat is not None or request.environment.attachment.seated):
-        raise UnavailableError(
-            f"environment {name}: no network is built inside a guest", remedy="attachment: none, or host"
-        )
+        raise request.refused("no network is built inside a guest", "attachment: none, or host")
 
 
 @contextmanager

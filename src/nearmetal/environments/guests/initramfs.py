@@ -3,10 +3,10 @@ made once for each kernel and each set of tools."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import lzma
 import os
-import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +27,9 @@ are left out."""
 LAST = ("mlx5_core", "iavf", "ixgbevf", "igbvf", "vfio", "squashfs", "tcp_bbr", "tcp_dctcp")
 """Modules that are included only if a guest needs them: they are large, or affect other modules."""
 
+_FORMAT = b"2"
+"""Part of the digest of an archive: changes with the way in which archives are made."""
+
 USUAL = tuple(m for m in WANTED if m not in LAST)
 
 
@@ -40,17 +43,19 @@ def kernel_version(kernel: Path) -> str:
             head = file.read(0x10000)
     except OSError as e:
         raise UnavailableError(f"kernel {kernel}: {e.strerror}", remedy="guest: kernel: another path") from e
-    if head[0x202:0x206] != b"HdrS" or head[0x1FE:0x200] != b"\x55\xaa":
-        kind = (
-            "of another architecture, or no kernel"
-            if head[:4] != b"\x7fELF"
-            else "an ELF file, not a bzImage"
-        )
+    words: list[str] = []
+    if head[0x202:0x206] == b"HdrS" and head[0x1FE:0x200] == b"\x55\xaa":
+        version = int.from_bytes(head[0x20E:0x210], "little") + 0x200
+        words = head[version:].partition(b"\0")[0].decode(errors="replace").split()
+        kind = "incomplete"
+    else:
+        elf = head.startswith(b"\x7fELF")
+        kind = "an ELF file, not a bzImage" if elf else "of another architecture, or no kernel"
+    if not words:
         raise UnavailableError(
             f"kernel {kernel} is {kind}", remedy="a vmlinuz of Linux for x86-64, such as /boot/vmlinuz-*"
         )
-    offset = struct.unpack_from("<H", head, 0x20E)[0] + 0x200
-    return head[offset : head.index(b"\0", offset)].decode(errors="replace").split()[0]
+    return words[0]
 
 
 def modules_of(directory: Path, wanted: Sequence[str]) -> list[Path]:
@@ -68,7 +73,7 @@ def modules_of(directory: Path, wanted: Sequence[str]) -> list[Path]:
     for line in lines:
         file, _, others = line.partition(":")
         needs[file] = tuple(others.split())
-        by_name[_name(file)] = file
+        by_name[module_name(file)] = file
     found: dict[str, None] = {}
 
     def add(file: str) -> None:
@@ -83,7 +88,8 @@ def modules_of(directory: Path, wanted: Sequence[str]) -> list[Path]:
     return [directory / file for file in found]
 
 
-def _name(file: str) -> str:
+def module_name(file: str) -> str:
+    """Return the name of the kernel module in a file, as the kernel spells it."""
     return file.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
 
 
@@ -94,7 +100,7 @@ def initramfs(cache: Path, modules: Path | None, tools: Tools, wanted: Sequence[
     """
     files = modules_of(modules, wanted) if modules is not None else []
     own = sorted(p for p in tools.directory.iterdir() if p.is_file())
-    key = hashlib.sha256()
+    key = hashlib.sha256(_FORMAT)
     for path in (*files, *own):
         status = path.stat()
         key.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
@@ -107,18 +113,30 @@ def initramfs(cache: Path, modules: Path | None, tools: Tools, wanted: Sequence[
     return target
 
 
+def _uncompressed(module: Path) -> bytes:
+    """Return a module as nm-guest loads it. Distributions compress modules in different ways."""
+    data = module.read_bytes()
+    match module.suffix:
+        case ".xz":
+            return lzma.decompress(data)
+        case ".gz":
+            return gzip.decompress(data)
+        case ".zst":
+            import zstandard  # here, since the import takes several milliseconds
+
+            return zstandard.ZstdDecompressor().stream_reader(data).read()
+        case _:
+            return data
+
+
 def _members(files: Sequence[Path], own: Sequence[Path], tools: Tools) -> Iterator[cpio.Member]:
     for name in ("dev", "proc", "sys", "modules", "tools"):
         yield cpio.directory(name)
     yield cpio.file("init", Path(tools / "nm-guest").read_bytes(), 0o755)
     names = []
     for path in files:
-        name = path.name
-        data = path.read_bytes()
-        if name.endswith(".xz"):
-            name, data = name.removesuffix(".xz"), lzma.decompress(data)
-        names.append(name)
-        yield cpio.file(f"modules/{name}", data)
+        names.append(path.name.partition(".ko")[0] + ".ko")
+        yield cpio.file(f"modules/{names[-1]}", _uncompressed(path))
     yield cpio.file("modules/list", "".join(f"{n}\n" for n in names).encode())
     for path in own:
         if path.name != "nm-guest":

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 from ...errors import UnavailableError
-from ...host import Host, MissingValue
+from ...host import Host, text_of
 from ...model.environments.guest import GuestSettings, Nic
 from ..contract import Unavailable
+from .initramfs import module_name
 
 _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000", Nic.RTL8139: "8139cp"}
 VHOST = Path("/dev/vhost-net")
@@ -40,9 +41,7 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
             lines = (modules / name).read_text().splitlines()
         except OSError:
             continue
-        known |= {
-            line.partition(":")[0].rpartition("/")[2].partition(".ko")[0].replace("-", "_") for line in lines
-        }
+        known |= {module_name(line.partition(":")[0]) for line in lines}
     return tuple(w for w in wanted if w not in known) if known else ()
 
 
@@ -121,16 +120,15 @@ def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
 
     Raises UnavailableError if it has less.
     """
-    text = host.read("/proc/meminfo")
-    if isinstance(text, MissingValue):
+    found = {m[1]: int(m[2]) for m in _MEMINFO.finditer(text_of(host, "/proc/meminfo"))}
+    if not found:
         return
-    found = {m[1]: int(m[2]) for m in _MEMINFO.finditer(text.decode(errors="replace"))}
     free = found.get("MemAvailable", wanted) << 10
     if huge:
         free = found.get("HugePages_Free", 0) * found.get("Hugepagesize", 0) << 10
     if wanted > free:
         raise UnavailableError(
-            f"{what}: {wanted >> 20} MiB of memory are wanted, {free >> 20} MiB "
+            f"{what}: {wanted >> 20} MiB of memory are needed, {free >> 20} MiB "
             f"{'in huge pages ' if huge else ''}are free",
             remedy="more huge pages: sysctl vm.nr_hugepages" if huge else "guest: memory, or fewer instances",
         )
@@ -156,7 +154,7 @@ def require_vhost(device: Path = VHOST) -> None:
     """
     lacks = _no_vhost(device)
     if lacks is not None:
-        raise UnavailableError(f"nic vhost: {lacks.reason}", remedy=lacks.remedy)
+        raise lacks.error("nic vhost: ")
 
 
 def _no_vhost(device: Path) -> Unavailable | None:

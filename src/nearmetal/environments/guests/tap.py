@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 
-from ...errors import RunError
 from ...host import Host
 from ...model.environments.network import Seat
 from ...model.study import Attachment
@@ -13,6 +12,8 @@ from ..contract import Tools
 from ..instance import START_TIMEOUT
 from .guest import GuestInterface
 
+BRIDGE = "nmbridge"
+"""Name of the bridge that nm-box makes in the network namespace of a guest."""
 USER_PLACE = GuestInterface(
     interface="eth0",
     mac="02:6e:6d:00:00:02",
@@ -40,9 +41,9 @@ def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) ->
 
     Raises RunError.
     """
-    done = host.run(tap_argv(tools, seat, attachment), timeout=START_TIMEOUT)
-    if not done.ok:
-        raise RunError(f"the guest cannot take {seat.interface}: {done.failure()}")
+    done = host.run(tap_argv(tools, seat, attachment), timeout=START_TIMEOUT).require(
+        f"the guest cannot take {seat.interface}"
+    )
     return place_of(done.stdout)
 
 

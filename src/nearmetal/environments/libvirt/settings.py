@@ -55,7 +55,7 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
     if settings.machine is MachineType.MICROVM:
         yield "machine", "libvirt knows no microvm; write machine: q35, or backend: qemu"
     if settings.snapshot:
-        what = "libvirt would write it beside the image; write format: qcow2 or writable, or backend: qemu"
+        what = "libvirt would write the changes beside it; write format: qcow2 or writable, or backend: qemu"
         yield "snapshot", what
     if settings.start is StartFrom.RESTORED:
         what = "libvirt restores a guest under its old name alone; write start: cold, or backend: qemu"

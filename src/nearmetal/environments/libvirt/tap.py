@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from zlib import crc32
 
@@ -17,9 +17,8 @@ from ...errors import RunError
 from ...host import Host, namespaces
 from ...model.environments.network import Seat
 from ..guests.guest import GuestInterface
+from ..guests.tap import BRIDGE
 
-BRIDGE = "nmbridge"
-"""Name of the bridge that nm-box makes in a guest's network namespace."""
 SECONDS = 60.0
 
 
@@ -51,15 +50,15 @@ def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator
 
     Raises RunError.
     """
-    inside = ["nsenter", f"--net={seat.netns}", "--", "ip"]
+    inside = ["nsenter", f"--net={seat.netns}", "--"]
     with _taken(seat):
         try:
             _ip(host, "link", "set", "dev", name, "netns", seat.netns)
-            port = ["link", "set", "dev", name, "mtu", str(place.mtu), "master", BRIDGE, "up"]
-            _ran(host, [*inside, *port])
+            port = ("mtu", str(place.mtu), "master", BRIDGE, "up")
+            _ip(host, "link", "set", "dev", name, *port, inside=inside)
             yield
         finally:
-            host.run([*inside, "link", "del", "dev", name], timeout=SECONDS)
+            host.run([*inside, "ip", "link", "del", "dev", name], timeout=SECONDS)
 
 
 @contextmanager
@@ -80,11 +79,5 @@ def _taken(seat: Seat) -> Iterator[None]:
         yield
 
 
-def _ip(host: Host, *words: str) -> None:
-    _ran(host, ["ip", *words])
-
-
-def _ran(host: Host, argv: list[str]) -> None:
-    done = host.run(argv, timeout=SECONDS)
-    if not done.ok:
-        raise RunError(f"the guest's tap: {done.failure()}")
+def _ip(host: Host, *words: str, inside: Sequence[str] = ()) -> None:
+    host.run([*inside, "ip", *words], timeout=SECONDS).require("the guest's tap")

@@ -16,8 +16,8 @@ from ...host import Host, Process, runtime
 from ...host.facts.provenance import cpu_flags
 from ...host.guest_line import Clocks, Hello
 from ...host.pages import sample_pages
-from ...host.processes import labelled as processes
 from ...host.processes.foreign import process_of_thread
+from ...host.processes.running import running_program
 from ...lifecycle import Method, PageSample
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
@@ -253,14 +253,6 @@ def _running(
         vhost = settings_of(request).nic is Nic.VHOST
         tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)
         argv = [*tap, "--", *argv]
-    process = host.start(
-        in_groups(tools, groups, request.label, argv),
-        stdout=state / HYPERVISOR_LOG,
-        stderr=state / HYPERVISOR_LOG,
-        env={processes.LABEL_VARIABLE: request.label},
-        cwd=Path("/"),
-    )
-    try:
+    argv = in_groups(tools, groups, request.label, argv)
+    with running_program(host, argv, request.label, state / HYPERVISOR_LOG) as process:
         yield process
-    finally:
-        process.kill()

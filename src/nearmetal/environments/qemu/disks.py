@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from ...errors import RunError, UnavailableError
 from ...host import Host
-from ...host.runtime import note_outside
+from ...host.runtime import outside_directory
 from ...model.environments.guest import DiskFormat, GuestSettings
 from ..contract import GuestBase, InstanceRequest
 from ..storage import DISKS, MKFS
@@ -50,22 +49,19 @@ def own_disks(
     if not overlaid and settings.writable is None and settings.swap is None:
         yield Disks(files=_image(base, settings), root=_root(base, settings), upper="", swap="")
         return
-    directory = DISKS / request.label
-    note_outside(state, directory)
-    try:
-        directory.mkdir(mode=0o700)
-        files += [_overlay(host, base, settings, directory)] if overlaid else _image(base, settings)
-        if settings.writable is not None:
-            upper = "serial:writable"
-            files.append(_made(host, directory / "writable", settings.writable, settings, [*MKFS]))
-        if settings.swap is not None:
-            swap = "serial:swap"
-            files.append(_made(host, directory / "swap", settings.swap, settings, ["mkswap"]))
+    with outside_directory(DISKS / request.label, state, mode=0o700) as directory:
+        try:
+            files += [_overlay(host, base, settings, directory)] if overlaid else _image(base, settings)
+            if settings.writable is not None:
+                upper = "serial:writable"
+                files.append(_made(host, directory / "writable", settings.writable, settings, [*MKFS]))
+            if settings.swap is not None:
+                swap = "serial:swap"
+                files.append(_made(host, directory / "swap", settings.swap, settings, ["mkswap"]))
+        except OSError as e:
+            what = f"disk {directory}: {e.strerror}"
+            raise RunError(what, remedy="nearmetal clean, or a smaller disk") from e
         yield Disks(files=tuple(files), root=_root(base, settings), upper=upper, swap=swap)
-    except OSError as e:
-        raise RunError(f"disk {directory}: {e.strerror}", remedy="nearmetal clean, or a smaller disk") from e
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _root(base: GuestBase, settings: GuestSettings) -> str:
@@ -128,6 +124,4 @@ def _run(host: Host, argv: list[str]) -> None:
         raise UnavailableError(
             f"disks of guests need {argv[0]}", remedy="apt-get install e2fsprogs util-linux qemu-utils"
         )
-    done = host.run(argv, timeout=MAKE_LIMIT)
-    if not done.ok:
-        raise RunError(f"disk: {done.failure()}")
+    host.run(argv, timeout=MAKE_LIMIT).require("disk")

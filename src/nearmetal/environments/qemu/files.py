@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...errors import RunError, UnavailableError
+from ...errors import RunError
 from ...host import Host
-from ...host.processes import labelled as processes
+from ...host.processes.running import await_file, running_program
 from ..contract import InstanceRequest, Tools
 from ..guests.needs import VIRTIOFSD_REMEDY, find_virtiofsd
 from ..instance import START_TIMEOUT
@@ -28,31 +27,16 @@ def file_server(
     """
     program = find_virtiofsd(host)
     if program is None:
-        raise UnavailableError(
-            f"environment {request.environment.name}: image host needs virtiofsd",
-            remedy=f"{VIRTIOFSD_REMEDY}, or name an image: nearmetal image build debian-mpi",
+        raise request.refused(
+            "image host needs virtiofsd",
+            f"{VIRTIOFSD_REMEDY}, or name an image: nearmetal image build debian-mpi",
         )
     output = sockets.directory / "virtiofsd.txt"
     old = "/qemu/" in program
     how = ["-o", "source=/,cache=auto,sandbox=chroot"] if old else ["--shared-dir=/", "--sandbox=chroot"]
-    server = host.start(
-        in_groups(
-            tools,
-            groups,
-            request.label,
-            [program, f"--socket-path={sockets.files}", *how, "--rlimit-nofile=20000"],
-        ),
-        stdout=output,
-        stderr=output,
-        env={processes.LABEL_VARIABLE: request.label},
-        cwd=Path("/"),
-    )
-    try:
-        end = time.monotonic() + START_TIMEOUT
-        while not sockets.files.exists():
-            if server.poll() is not None or time.monotonic() > end:
-                raise RunError(log_failure("virtiofsd", server.poll(), output))
-            time.sleep(0.002)
+    words = [program, f"--socket-path={sockets.files}", *how, "--rlimit-nofile=20000"]
+    argv = in_groups(tools, groups, request.label, words)
+    with running_program(host, argv, request.label, output) as server:
+        if not await_file(sockets.files, server, START_TIMEOUT):
+            raise RunError(log_failure("virtiofsd", server.poll(), output))
         yield
-    finally:
-        server.kill()

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError
 from ...host import REPORT_FD, Host, Process
 from ...host.guest_line import Clocks
-from ...host.processes import labelled as processes
+from ...host.processes.running import running_helper
 from ...model.environments.guest import Accelerator, GuestSettings, MachineType, StartFrom
 from ...model.study import Attachment
 from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
@@ -223,16 +223,9 @@ def _emulator_words(
 @contextmanager
 def _multiplexer(host: Host, tools: Tools, request: InstanceRequest, sockets: Sockets) -> Iterator[None]:
     argv = [tools / "nm-box", "multiplex", "--port", str(sockets.port), "--listen", str(sockets.agent)]
-    launched = host.launch(
-        [*argv, "--report-fd", str(REPORT_FD)],
-        expect={"listening"},
-        timeout=START_TIMEOUT,
-        env={processes.LABEL_VARIABLE: request.label},
-    )
-    try:
+    argv += ["--report-fd", str(REPORT_FD)]
+    with running_helper(host, argv, request.label, expect={"listening"}, timeout=START_TIMEOUT):
         yield
-    finally:
-        launched.process.kill()
 
 
 def pin(threads: Sequence[int], request: InstanceRequest) -> None:

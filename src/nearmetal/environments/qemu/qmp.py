@@ -8,13 +8,12 @@ import importlib
 import socket
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ...errors import RunError
 
 QMP_SECONDS = 60.0
-"""Seconds after which a QEMU that says nothing does not answer."""
+"""Seconds to wait for an answer of QEMU."""
 
 
 def loaded() -> None:
@@ -47,9 +46,7 @@ class Monitor:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(RunError):  # it also fails if QEMU has ended
             self._run(self._client.disconnect(), "disconnect")
         self._loop.close()

@@ -6,8 +6,8 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -30,20 +30,18 @@ from ..guests.guest import (
     require_attachment,
     require_base,
 )
-from ..guests.tap import taken_place
+from ..guests.tap import BRIDGE, taken_place
 from ..instance import missing_tools
 from . import config as xen_config
-from .counters import HypervisorSource, look
+from .counters import HypervisorSource
 from .disk import FILES, disks_made
 from .dom0 import Dom0Access, reached, visited
 from .kept import kept_names, remove_named
 from .line import PORT, Line, answered, console_read, line_of
 from .nested import nested
 from .settings import NOT_OF_GUEST, XenSettings, XenType, misfits, settings_for
-from .xl import CREATE_SECONDS, XenFacts, Xl, require_facts
+from .xl import CREATE_SECONDS, XenFacts, Xl
 
-BRIDGE = "nmbridge"
-"""Name of the bridge that nm-box tap creates in a guest's network namespace."""
 DISKS = ("xvda", "xvdb", "xvdc")
 HVM_DISKS = ("xvde", "xvdf", "xvdg")
 """Disk names in an HVM guest. The first four names (xvda to xvdd) are not used: these disks are also emulated
@@ -124,10 +122,78 @@ class Xen:
         plain = isinstance(facts, XenFacts) and lacks(facts, XenSettings().type) is not None
         return XenSettings(type=XenType.PV) if plain else None
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[XenInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenInstance]:
+        begin = time.monotonic_ns()
+        base = require_fitting_request(request)
+        guest, xen = settings_of(request)
+        assert base.root is not None
+        with ExitStack() as stack:
+            state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+            files = xen.disk.path or FILES
+            at = stack.enter_context(reached(host, xen.dom0, files, request.label, state))
+            xl = Xl(at.host)
+            facts = xl.facts()
+            if isinstance(facts, Unavailable):
+                raise facts.error()
+            require_fitting_hypervisor(facts, request)
+            upper, swap = stack.enter_context(
+                disks_made(at.host, xen.disk, request.label, writable=guest.writable, swap=guest.swap)
+            )
+            place = None
+            if request.seat is not None:
+                place = taken_place(host, tools, request.seat, request.environment.attachment)
+            line = line_of(at.host, secrets.token_hex(32))
+            vcpus = guest.vcpus or len(request.cpus) or 1
+            domain = _domain(
+                tools, request, base, at, place=place, line=line, upper=upper, swap=swap, vcpus=vcpus
+            )
+            config = at.write("guest.cfg", xen_config.config_text(domain))
+            # Registered before the guest exists, because xl may fail half-way.
+            stack.callback(xl.destroy, request.label)
+            spawned = time.monotonic_ns()
+            xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
+            if guest.pin and request.cpus:
+                xl.pin(request.label, host_cpus_of(request, vcpus))
+            if facts.scheduler is not None and (xen.weight, xen.cap) != (None, None):
+                xl.set_share(facts.scheduler, request.label, weight=xen.weight, cap=xen.cap)
+            console = stack.enter_context(console_read(at.host, xl, request.label, state))
+            xl.unpause(request.label)
+            there = stack.enter_context(
+                answered(
+                    host,
+                    tools,
+                    at,
+                    line,
+                    console,
+                    name=request.label,
+                    state=state,
+                    timeout=guest.boot_timeout,
+                )
+            )
+            instance = XenInstance(
+                label=request.label,
+                hostname=request.hostname,
+                pid=there.process.pid,
+                phases={
+                    **boot_phases(begin, spawned, there.hello, there.ahead),
+                    **first_command(there.socket),
+                },
+                cgroups={},
+                enter=entered_guest(tools, there.socket),
+                host=host,
+                tools=tools,
+                socket=there.socket,
+                scratch=state,
+                process=there.process,
+                ahead=there.ahead,
+                xl=xl,
+            )
+            # The tools are in the initramfs. Nothing else of this machine is visible in the guest.
+            binds = [b for b in request.binds if b.resolve() != tools.directory.resolve()]
+            if binds:
+                instance.copy_in(binds)
+            yield instance
 
     def kept(self, host: Host) -> tuple[str, ...]:
         """Return the names of all leftovers on this dom0 and on the dom0s that runs have recorded."""
@@ -142,11 +208,6 @@ class XenInstance(GuestInstance):
     """A running guest of Xen."""
 
     xl: Xl
-
-    def counters(self) -> Mapping[str, float]:
-        """Return the hypervisor's counters of the guest since its start (output.counters); empty if the
-        hypervisor reports none."""
-        return look(self.xl, self.label, fresh=True)
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -179,36 +240,27 @@ def require_fitting_hypervisor(facts: XenFacts, request: InstanceRequest) -> Non
     Raises UnavailableError if it cannot.
     """
     guest, xen = settings_of(request)
-    name = request.environment.name
     why = lacks(facts, xen.type)
     if why is not None:
-        raise UnavailableError(
-            f"environment {name}: no {xen.type} guests here: {why}", remedy="type: pv or pvh"
-        )
+        raise request.refused(f"no {xen.type} guests here: {why}", "type: pv or pvh")
     if xen.scheduler is not None and xen.scheduler is not facts.scheduler:
-        raise UnavailableError(
-            f"environment {name}: the hypervisor runs the scheduler {facts.scheduler or 'of another kind'}",
-            remedy=f"boot Xen with sched={xen.scheduler} on its command line, or take scheduler out",
+        raise request.refused(
+            f"the hypervisor runs the scheduler {facts.scheduler or 'of another kind'}",
+            f"boot Xen with sched={xen.scheduler} on its command line, or take scheduler out",
         )
     if (xen.weight, xen.cap) != (None, None) and facts.scheduler is None:
-        raise UnavailableError(
-            f"environment {name}: only credit and credit2 have weights and caps",
-            remedy="boot with sched=credit2",
-        )
+        raise request.refused("only credit and credit2 have weights and caps", "boot with sched=credit2")
     if guest.memory < LEAST_MEMORY:
-        raise UnavailableError(
-            f"environment {name}: {guest.memory >> 20} MiB is too little to boot in", remedy="memory: 256 MiB"
-        )
+        raise request.refused(f"{guest.memory >> 20} MiB is too little to boot in", "memory: 256 MiB")
     if facts.free_memory is not None and guest.memory > facts.free_memory:
-        raise UnavailableError(
-            f"environment {name}: the guest wants {guest.memory >> 20} MiB, the hypervisor has "
+        raise request.refused(
+            f"the guest wants {guest.memory >> 20} MiB, the hypervisor has "
             f"{facts.free_memory >> 20} MiB that no domain has",
-            remedy="less memory for the guest, or for dom0 (dom0_mem= on Xen's command line)",
+            "less memory for the guest, or for dom0 (dom0_mem= on Xen's command line)",
         )
     if request.cpus and max(request.cpus) >= facts.cpus > 0:
-        raise UnavailableError(
-            f"environment {name}: CPU {max(request.cpus)} is requested, and there are {facts.cpus}",
-            remedy="cpus: [0]",
+        raise request.refused(
+            f"CPU {max(request.cpus)} is requested, and there are {facts.cpus}", "cpus: [0]"
         )
 
 
@@ -219,100 +271,34 @@ def require_fitting_request(request: InstanceRequest) -> GuestBase:
     Raises UnavailableError if it does not.
     """
     _, xen = settings_of(request)
-    name = request.environment.name
     base = require_base(request)
     if base.root is None:
-        raise UnavailableError(
-            f"environment {name}: xen gives a guest no directory of the machine, so it has no image host",
-            remedy="image: debian-mpi, or another that is built",
+        raise request.refused(
+            "xen gives a guest no directory of the machine, so it has no image host",
+            "image: debian-mpi, or another that is built",
         )
     if xen.bridge is None or request.seat is not None:
         require_attachment(request, Xen.capabilities)
     if request.environment.attachment.of_guests:
-        raise UnavailableError(
-            f"environment {name}: xl joins a guest to a bridge, not by {request.environment.attachment}",
-            remedy="attachment: macvlan, or none",
+        raise request.refused(
+            f"xl joins a guest to a bridge, not by {request.environment.attachment}",
+            "attachment: macvlan, or none",
         )
     if request.seat is not None and xen.dom0 is not None:
-        raise UnavailableError(
-            f"environment {name}: a network built here reaches no guest on {xen.dom0.destination}",
-            remedy=f"run nearmetal there; or attachment: {Attachment.NONE}, or a bridge of that machine",
+        raise request.refused(
+            f"a network built here reaches no guest on {xen.dom0.destination}",
+            f"run nearmetal there; or attachment: {Attachment.NONE}, or a bridge of that machine",
         )
     if any(limit is not None for limit in vars(request.environment.limits).values()):
-        raise UnavailableError(
-            f"environment {name}: the hypervisor holds a guest, no control group does",
-            remedy="guest: memory and vcpus, xen: weight and cap, instead of limits",
+        raise request.refused(
+            "the hypervisor holds a guest, no control group does",
+            "guest: memory and vcpus, xen: weight and cap, instead of limits",
         )
     if len(request.label) > 60:
         raise UnavailableError(
             f"{request.label} is too long for the name of a guest", remedy="a shorter name"
         )
     return base
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[XenInstance]:
-    begin = time.monotonic_ns()
-    base = require_fitting_request(request)
-    guest, xen = settings_of(request)
-    assert base.root is not None
-    with ExitStack() as stack:
-        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
-        files = xen.disk.path or FILES
-        at = stack.enter_context(reached(host, xen.dom0, files, request.label, state))
-        xl = Xl(at.host)
-        facts = require_facts(xl.facts())
-        require_fitting_hypervisor(facts, request)
-        upper, swap = stack.enter_context(
-            disks_made(at.host, xen.disk, request.label, writable=guest.writable, swap=guest.swap)
-        )
-        place = None
-        if request.seat is not None:
-            place = taken_place(host, tools, request.seat, request.environment.attachment)
-        line = line_of(at.host, secrets.token_hex(32))
-        vcpus = guest.vcpus or len(request.cpus) or 1
-        domain = _domain(
-            tools, request, base, at, place=place, line=line, upper=upper, swap=swap, vcpus=vcpus
-        )
-        config = at.write("guest.cfg", xen_config.config_text(domain))
-        # Registered before the guest exists, because xl may fail half-way.
-        stack.callback(xl.destroy, request.label)
-        spawned = time.monotonic_ns()
-        xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
-        if guest.pin and request.cpus:
-            xl.pin(request.label, host_cpus_of(request, vcpus))
-        if facts.scheduler is not None and (xen.weight, xen.cap) != (None, None):
-            xl.set_share(facts.scheduler, request.label, weight=xen.weight, cap=xen.cap)
-        console = stack.enter_context(console_read(at.host, xl, request.label, state))
-        xl.unpause(request.label)
-        there = stack.enter_context(
-            answered(
-                host, tools, at, line, console, name=request.label, state=state, timeout=guest.boot_timeout
-            )
-        )
-        instance = XenInstance(
-            label=request.label,
-            hostname=request.hostname,
-            pid=there.process.pid,
-            phases={
-                **boot_phases(begin, spawned, there.hello, there.ahead),
-                **first_command(there.socket),
-            },
-            cgroups={},
-            enter=entered_guest(tools, there.socket),
-            host=host,
-            tools=tools,
-            socket=there.socket,
-            scratch=state,
-            process=there.process,
-            ahead=there.ahead,
-            xl=xl,
-        )
-        # The tools are in the initramfs. Nothing else of this machine is visible in the guest.
-        binds = [b for b in request.binds if b.resolve() != tools.directory.resolve()]
-        if binds:
-            instance.copy_in(binds)
-        yield instance
 
 
 def _domain(
@@ -353,8 +339,8 @@ def _domain(
     return xen_config.DomainConfig(
         name=request.label,
         type=xen.type,
-        kernel=at.take(base.kernel),
-        ramdisk=at.take(base.initramfs),
+        kernel=at.take(base.kernel, "kernel"),
+        ramdisk=at.take(base.initramfs, "initramfs"),
         command_line=command_line(
             request,
             tools,

@@ -54,7 +54,6 @@ class DomainConfig:
 
     kernel, ramdisk: paths on dom0.
     memory: bytes.
-    cpus: CPUs of the machine that all its vCPUs may use; empty for any.
     """
 
     name: str
@@ -64,9 +63,6 @@ class DomainConfig:
     command_line: str
     memory: int
     vcpus: int
-    cpus: tuple[int, ...] = ()
-    weight: int | None = None
-    cap: int | None = None
     disks: tuple[DomainDisk, ...] = ()
     interfaces: tuple[Interface, ...] = ()
 
@@ -90,12 +86,6 @@ def config_text(domain: DomainConfig) -> str:
         # destroys it.
         "on_crash": "preserve",
     }
-    if domain.cpus:
-        values["cpus"] = ",".join(map(str, domain.cpus))
-    if domain.weight is not None:
-        values["cpu_weight"] = domain.weight
-    if domain.cap is not None:
-        values["cap"] = domain.cap
     if domain.type is XenType.HVM:
         # By default, xl adds a VGA card and a VNC server. The guest needs neither.
         values |= {"vnc": 0, "vga": "none", "usb": 0, "serial": "pty"}
@@ -128,7 +118,7 @@ def _plain(text: str) -> str:
     """
     if not text or _IN_PAIR.search(text):
         raise UnavailableError(
-            f"xl takes no such word: {text[:60]!r}", remedy="a name without commas, spaces and quotes"
+            f"xl does not accept {text[:60]!r}", remedy="a name without commas, spaces and quotes"
         )
     return text
 
@@ -139,7 +129,7 @@ def _value(value: Value) -> str:
     if isinstance(value, str):
         if _UNSAFE.search(value):
             raise UnavailableError(
-                f"xl takes no such text: {value[:60]!r}", remedy="a text without quotes and backslashes"
+                f"xl does not accept {value[:60]!r}", remedy="a text without quotes and backslashes"
             )
         return f'"{value}"'
     return "[" + ", ".join(_value(entry) for entry in value) + "]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...host.counters.procfiles import Counters
 from .xl import Xl
@@ -15,37 +15,17 @@ FRESH_SECONDS = 0.2
 returns the counters of every guest."""
 
 
-@dataclass
-class Looks:
-    """The counters that were last read on a dom0. Mutable, and shared by all guests on this dom0.
-
-    at: time of the call, in seconds of the monotonic clock.
-    """
-
-    at: float = -FRESH_SECONDS
-    found: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def counters(self, xl: Xl, *, fresh: bool) -> dict[str, dict[str, float]]:
-        """Return the counters by domain.
-
-        fresh: whether they must be read now, even if the last call was less than FRESH_SECONDS ago.
-        """
-        if fresh or time.monotonic() - self.at > FRESH_SECONDS:
-            self.found = xl.counters()
-            self.at = time.monotonic()
-        return self.found
+_last: dict[str, tuple[float, dict[str, dict[str, float]]]] = {}
+"""By name of the dom0, the time of the last call in seconds of the monotonic clock, and the counters by
+domain."""
 
 
-_looks: dict[str, Looks] = {}
-"""The last counters by name of the dom0."""
-
-
-def look(xl: Xl, name: str, *, fresh: bool = False) -> dict[str, float]:
-    """Return the counters of one guest since its start (output.counters); empty if none are known.
-
-    fresh: as in Looks.counters().
-    """
-    return _looks.setdefault(xl.dom0.name, Looks()).counters(xl, fresh=fresh).get(name, {})
+def _counters(xl: Xl) -> dict[str, dict[str, float]]:
+    at, found = _last.get(xl.dom0.name, (-FRESH_SECONDS, {}))
+    if time.monotonic() - at > FRESH_SECONDS:
+        found = xl.counters()
+        _last[xl.dom0.name] = time.monotonic(), found
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,4 +40,4 @@ class HypervisorSource:
     xl: Xl
 
     def read(self) -> Counters:
-        return {k: v for k, v in look(self.xl, self.guest).items() if k not in LEVELS}
+        return {k: v for k, v in _counters(self.xl).get(self.guest, {}).items() if k not in LEVELS}

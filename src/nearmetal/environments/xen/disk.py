@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from ...errors import RunError, UnavailableError
+from ...errors import UnavailableError
 from ...host import Host
 from .settings import XenDisk, XenDiskKind
 
@@ -73,7 +73,7 @@ def _device(dom0: Host, disk: XenDisk, size: int) -> str:
         raise UnavailableError(
             f"{path} is no block device of {dom0.name}", remedy="lsblk shows what there is"
         )
-    has = int(_must(dom0, ["blockdev", "--getsize64", path], f"{path} does not tell its size"))
+    has = int(_must(dom0, ["blockdev", "--getsize64", path], f"the size of {path} cannot be read"))
     if has < size:
         raise UnavailableError(
             f"{path} of {dom0.name} is {has // _MIB} MiB large, {-(-size // _MIB)} MiB are requested",
@@ -82,7 +82,7 @@ def _device(dom0: Host, disk: XenDisk, size: int) -> str:
     holds = dom0.run(["wipefs", "--noheadings", path], timeout=MAKE_SECONDS).stdout.strip()
     if holds and not disk.overwrite:
         raise UnavailableError(
-            f"{path} of {dom0.name} holds something: {holds.splitlines()[0]}",
+            f"{path} of {dom0.name} contains data: {holds.splitlines()[0]}",
             remedy="take another device, or write overwrite: true",
         )
     if dom0.run(["findmnt", "--noheadings", "--source", path], timeout=MAKE_SECONDS).ok:
@@ -92,7 +92,7 @@ def _device(dom0: Host, disk: XenDisk, size: int) -> str:
 
 def _format(dom0: Host, target: str, part: str) -> None:
     argv = ["mkswap", target] if part == "swap" else ["mkfs.ext4", "-q", "-F", "-E", "nodiscard", target]
-    _must(dom0, argv, f"{target} is not formatted")
+    _must(dom0, argv, f"{target} cannot be formatted")
 
 
 def remove_volume(dom0: Host, volume: str) -> None:
@@ -113,7 +113,4 @@ def volumes(dom0: Host) -> tuple[str, ...]:
 
 
 def _must(host: Host, argv: list[str], failed: str) -> str:
-    done = host.run(argv, timeout=MAKE_SECONDS)
-    if not done.ok:
-        raise RunError(f"{failed}: {done.failure()}")
-    return done.stdout
+    return host.run(argv, timeout=MAKE_SECONDS).require(failed).stdout

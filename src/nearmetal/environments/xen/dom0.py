@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...errors import RunError
 from ...host import Host, LocalHost, runtime
 from ...host.ssh import SshHost, SshWay, ssh_host
 from .settings import Dom0
@@ -42,18 +41,22 @@ class Dom0Access:
         Raises RunError if the file cannot be written.
         """
         path = f"{self.directory}/{name}"
-        _must(self.host, ["dd", f"of={path}", "status=none"], f"{path} is not written", stdin=text)
-        _must(self.host, ["chmod", "700" if executable else "600", path], f"{path} is not written")
+        failed, mode = f"{path} is not written", "700" if executable else "600"
+        # Made empty first: at no moment may others read the key in a guest's configuration.
+        _must(self.host, ["install", "-m", mode, "/dev/null", path], failed)
+        _must(self.host, ["dd", f"of={path}", "status=none"], failed, stdin=text)
         return path
 
-    def take(self, file: Path) -> str:
+    def take(self, file: Path, name: str) -> str:
         """Return the path on dom0 of a file of this machine. If dom0 is another machine, copy the file there.
+
+        name: name of the copy. The file's own name is not used, since scp may pass it to a shell.
 
         Raises RunError if it cannot be copied.
         """
         if self.ssh is None:
             return str(file)
-        target = f"{self.directory}/{file.name}"
+        target = f"{self.directory}/{name}"
         self.ssh.copy(file, target, timeout=COPY_SECONDS)
         return target
 
@@ -135,7 +138,4 @@ def visited(dom0: Dom0 | None, label: str) -> Iterator[Host]:
 
 
 def _must(host: Host, argv: list[str], failed: str, stdin: str | None = None) -> str:
-    done = host.run(argv, timeout=SHORT_SECONDS, stdin=stdin)
-    if not done.ok:
-        raise RunError(f"{failed}: {done.failure()}")
-    return done.stdout
+    return host.run(argv, timeout=SHORT_SECONDS, stdin=stdin).require(failed).stdout

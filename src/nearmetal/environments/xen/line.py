@@ -14,10 +14,11 @@ from pathlib import Path
 from ...errors import RunError
 from ...host import REPORT_FD, Host, Process
 from ...host.guest_line import Clocks, GuestLine, Hello
-from ...host.processes import labelled as processes
+from ...host.processes.running import running_helper
 from ..contract import Tools
 from ..guests.guest import CONSOLE, console_words, how_far
 from ..instance import START_TIMEOUT
+from ..program import read_log
 from .dom0 import Dom0Access
 from .xl import Xl
 
@@ -56,9 +57,9 @@ def line_of(dom0: Host, key: str) -> Line:
 
     Raises RunError if dom0 does not report its addresses.
     """
-    output = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT)
-    if not output.ok:
-        raise RunError(f"{dom0.name} does not report its addresses: {output.failure()}")
+    output = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT).require(
+        f"{dom0.name} does not report its addresses"
+    )
     used = output.stdout.replace("/", " ").split()
     for _ in range(100):
         first = IPv4Address(_LINK_LOCAL + 4 * secrets.randbelow(_PAIRS))
@@ -68,37 +69,21 @@ def line_of(dom0: Host, key: str) -> Line:
     raise RunError(f"{dom0.name} has no free link-local addresses")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Console:
-    """A guest's console.
-
-    file: file with its output so far.
-    """
-
-    file: Path
-
-    def text(self) -> str:
-        try:
-            return self.file.read_text(errors="replace")
-        except OSError:
-            return ""
-
-
 @contextmanager
-def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Console]:
-    """Copy the console output of a guest to a file until exit.
+def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Path]:
+    """Copy the console output of a guest to a file until exit. Yields the file.
 
     Raises RunError if it has no console.
     """
     found = xl.find(name)
     if found is None:
-        raise RunError(f"guest {name} is gone before it was started")
+        raise RunError(f"guest {name} ended before it was started")
     device = _terminal(dom0, f"/local/domain/{found.id}/console/tty")
     output = state / CONSOLE
     # `xl console` would end with its input. The terminal is raw, so nothing is echoed back.
     reader = dom0.start(["cat", device], stdout=output, stderr=state / "console.err", cwd=Path("/"))
     try:
-        yield Console(file=output)
+        yield output
     finally:
         reader.kill()
 
@@ -132,7 +117,7 @@ def answered(
     tools: Tools,
     at: Dom0Access,
     line: Line,
-    console: Console,
+    console: Path,
     *,
     name: str,
     state: Path,
@@ -150,16 +135,13 @@ def answered(
     key.write_text(line.key)
     argv = [tools / "nm-box", "multiplex", "--connect", where, "--key", str(key)]
     argv += ["--seconds", str(round(timeout) + 5), "--listen", str(socket), "--report-fd", str(REPORT_FD)]
-    launched = host.launch(
-        argv, expect={"listening"}, timeout=START_TIMEOUT, env={processes.LABEL_VARIABLE: name}
-    )
-    try:
-        gone = _gone(Xl(at.host), name, launched.process, console)
+    with running_helper(host, argv, name, expect={"listening"}, timeout=START_TIMEOUT) as launched:
+        gone = watched(Xl(at.host), name, launched.process, console)
         try:
             with GuestLine(socket, gone) as own:
                 hello, ahead = own.hello(timeout), own.clocks()
         except RunError as e:
-            output = console.text()
+            output = read_log(console)
             if "ended while it booted" in e.what:
                 raise
             raise RunError(
@@ -167,11 +149,9 @@ def answered(
                 remedy="raise boot_timeout, or give it more memory",
             ) from e
         yield Answered(socket=socket, process=launched.process, hello=hello, ahead=ahead)
-    finally:
-        launched.process.kill()
 
 
-def _gone(xl: Xl, name: str, multiplexer: Process, console: Console) -> Callable[[], str]:
+def watched(xl: Xl, name: str, multiplexer: Process, console: Path) -> Callable[[], str]:
     """Return a function that returns why a guest no longer answers, or '' while it still runs."""
     again = time.monotonic() + _LOOK_AT_GUEST
 
@@ -191,6 +171,6 @@ def _gone(xl: Xl, name: str, multiplexer: Process, console: Console) -> Callable
             again = end + max(_LOOK_AT_GUEST, _APART * (end - begin))
         if found is not None and not set(found.state) & set("scd"):
             return closed
-        return f"the guest ended while it booted: {console_words(console.text())}"
+        return f"the guest ended while it booted: {console_words(read_log(console))}"
 
     return gone

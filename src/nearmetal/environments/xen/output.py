@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .settings import XenScheduler
@@ -64,55 +65,47 @@ class SchedulerShare:
     cap: int
 
 
+def _rows(form: str, text: str) -> Iterator[re.Match[str]]:
+    """Yield the lines of a table that have this form."""
+    return (row for line in text.splitlines() if (row := re.fullmatch(form, line)))
+
+
 def domains(text: str) -> tuple[ListedDomain, ...]:
     """Parse `xl list`."""
-    found = []
-    for line in text.splitlines():
-        match = re.fullmatch(
-            r"(\S+)\s+(\d{1,9})\s+(\d{1,12})\s+(\d{1,9})\s+([-a-z]+)\s+(\d{1,15}\.\d+)\s*", line
+    form = r"(\S+)\s+(\d{1,9})\s+(\d{1,12})\s+(\d{1,9})\s+([-a-z]+)\s+(\d{1,15}\.\d+)\s*"
+    return tuple(
+        ListedDomain(
+            name=row[1],
+            id=int(row[2]),
+            memory=int(row[3]) << 20,
+            vcpus=int(row[4]),
+            state="".join(letter for letter in row[5] if letter in _STATES),
         )
-        if match:
-            found.append(
-                ListedDomain(
-                    name=match[1],
-                    id=int(match[2]),
-                    memory=int(match[3]) << 20,
-                    vcpus=int(match[4]),
-                    state="".join(letter for letter in match[5] if letter in _STATES),
-                )
-            )
-    return tuple(found)
+        for row in _rows(form, text)
+    )
 
 
 def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
     """Parse `xl vcpu-list`."""
-    found = []
-    for line in text.splitlines():
-        match = re.fullmatch(
-            r"(\S+)\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9}|-)\s+(\S{1,9})\s+(\d{1,15}\.\d+)\s+(\S+) / \S+\s*",
-            line,
+    form = r"(\S+)\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9}|-)\s+\S{1,9}\s+\d{1,15}\.\d+\s+(\S+) / \S+\s*"
+    return tuple(
+        VirtualCpu(
+            domain=row[1],
+            id=int(row[2]),
+            number=int(row[3]),
+            cpu=None if row[4] == "-" else int(row[4]),
+            hard=row[5],
         )
-        if match:
-            found.append(
-                VirtualCpu(
-                    domain=match[1],
-                    id=int(match[2]),
-                    number=int(match[3]),
-                    cpu=None if match[4] == "-" else int(match[4]),
-                    hard=match[7],
-                )
-            )
-    return tuple(found)
+        for row in _rows(form, text)
+    )
 
 
 def shares(text: str) -> tuple[SchedulerShare, ...]:
     """Parse `xl sched-credit` or `xl sched-credit2`."""
-    found = []
-    for line in text.splitlines():
-        match = re.fullmatch(r"(\S+)\s+\d{1,9}\s+(\d{1,9})\s+(\d{1,9})\s*", line)
-        if match:
-            found.append(SchedulerShare(domain=match[1], weight=int(match[2]), cap=int(match[3])))
-    return tuple(found)
+    form = r"(\S+)\s+\d{1,9}\s+(\d{1,9})\s+(\d{1,9})\s*"
+    return tuple(
+        SchedulerShare(domain=row[1], weight=int(row[2]), cap=int(row[3])) for row in _rows(form, text)
+    )
 
 
 def scheduler(info: str) -> XenScheduler | None:

@@ -180,14 +180,14 @@ def _own_misfits(environment: Environment, x: XenSettings, given: Collection[Key
         yield ("dom0",), what
     describes_disk = any(path[:2] == (XenSettings.section, "disk") and len(path) > 2 for path in given)
     if describes_disk and (guest is None or (guest.writable is None and guest.swap is None)):
-        yield ("disk",), "it has no disk that this could be said of; write guest: {writable: 2 GiB}"
+        yield ("disk",), "the guest has no disk of its own; write guest: {writable: 2 GiB}"
     if x.disk.kind is XenDiskKind.BLOCK and guest is not None and guest.swap is not None:
         yield ("disk", "kind"), "one device is one disk, and swap would be a second; write lvm or file"
     if x.disk.kind is not XenDiskKind.FILE and x.disk.path is None:
         what = "the device" if x.disk.kind is XenDiskKind.BLOCK else "the volume group"
         yield ("disk",), f"disk {x.disk.kind} needs its path: {what}"
     if x.disk.overwrite and x.disk.kind is not XenDiskKind.BLOCK:
-        yield ("disk", "overwrite"), f"disk {x.disk.kind} is made anew and destroys nothing"
+        yield ("disk", "overwrite"), f"nearmetal makes a new disk {x.disk.kind}, which overwrites nothing"
     if x.disk.path is not None and (mistake := _path_mistake(x.disk.kind, x.disk.path)):
         yield ("disk", "path"), mistake
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...errors import RunError, UnavailableError
+from ...errors import RunError
 from ...host import Host
 from ...host.processes.failure import MOST_SHOWN
 from ..contract import Unavailable
@@ -81,17 +81,17 @@ class Xl:
         Raises RunError.
         """
         # -p: paused, so that it runs nothing before its console and its vCPUs are set up.
-        self._do(["create", "-p", config], "the guest is not created", timeout=timeout)
+        self._do(["create", "-p", config], "the guest cannot be created", timeout=timeout)
 
     def unpause(self, name: str) -> None:
-        self._do(["unpause", name], f"{name} does not go on")
+        self._do(["unpause", name], f"{name} cannot be unpaused")
 
     def domains(self) -> tuple[output.ListedDomain, ...]:
         """Return all domains.
 
         Raises RunError if xl does not answer, since an empty list would not mean that the guests have ended.
         """
-        return output.domains(self._do(["list"], "xl does not list the guests"))
+        return output.domains(self._do(["list"], "the guests cannot be listed"))
 
     def find(self, name: str) -> output.ListedDomain | None:
         """Return the domain with this name; None if there is none.
@@ -115,7 +115,7 @@ class Xl:
             except RunError as e:
                 why = e.what
             if time.monotonic() > end:
-                raise RunError(f"guest {name} does not go: {why}", remedy="nearmetal clean")
+                raise RunError(f"guest {name} cannot be destroyed: {why}", remedy="nearmetal clean")
             time.sleep(_LOOK_AGAIN)
 
     def pin(self, name: str, cpus: Sequence[int]) -> None:
@@ -134,7 +134,7 @@ class Xl:
                 raise RunError(f"{name}: vCPU {number} was pinned to CPU {cpu}, the hypervisor has {found}")
 
     def virtual_cpus(self, name: str) -> tuple[output.VirtualCpu, ...]:
-        return output.virtual_cpus(self._do(["vcpu-list", name], f"no vCPUs of {name}"))
+        return output.virtual_cpus(self._do(["vcpu-list", name], f"{name}: its vCPUs cannot be listed"))
 
     def set_share(
         self, scheduler: XenScheduler, name: str, *, weight: int | None, cap: int | None
@@ -146,8 +146,10 @@ class Xl:
         options = ["-w", str(weight)] if weight is not None else []
         options += ["-c", str(cap)] if cap is not None else []
         if options:
-            self._do([f"sched-{scheduler}", "-d", name, *options], f"{name}: no such share")
-        found = output.shares(self._do([f"sched-{scheduler}", "-d", name], f"no share of {name}"))
+            self._do([f"sched-{scheduler}", "-d", name, *options], f"{name}: weight and cap cannot be set")
+        found = output.shares(
+            self._do([f"sched-{scheduler}", "-d", name], f"{name}: weight and cap cannot be read")
+        )
         share = next((s for s in found if s.domain == name), None)
         if share is None or weight not in (None, share.weight) or cap not in (None, share.cap):
             raise RunError(
@@ -163,9 +165,7 @@ class Xl:
 
     def _do(self, words: Sequence[str], failed: str, *, timeout: float = CALL_SECONDS) -> str:
         done = self.dom0.run(["xl", *words], timeout=timeout)
-        if done.ok:
-            return done.stdout
-        raise RunError(f"{failed}: {done.failure(find_xl_message)}")
+        return done.require(failed, find=find_xl_message).stdout
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
@@ -182,16 +182,6 @@ def cpu_set(text: str) -> frozenset[int] | None:
             raise RunError(f"xl reports an affinity that cannot be read: {text[:60]}")
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(found)
-
-
-def require_facts(found: XenFacts | Unavailable) -> XenFacts:
-    """Return the facts.
-
-    Raises UnavailableError if there is no hypervisor.
-    """
-    if isinstance(found, Unavailable):
-        raise UnavailableError(found.reason, remedy=found.remedy)
-    return found
 
 
 def find_xl_message(output: str) -> str:

@@ -29,7 +29,7 @@ def take(made: Mapping[str, Path], pid: int) -> None:
         for directory in unique(made):
             write_control(directory / "cgroup.procs", str(pid))
     except OSError as e:
-        raise RunError(f"process {pid} does not come into its control groups: {e.strerror}") from e
+        raise RunError(f"process {pid} cannot be moved into its control groups: {e.strerror}") from e
 
 
 def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:

@@ -33,7 +33,7 @@ def counts_blocks(group: Path, root: Path) -> bool:
     try:
         if _counts(group):
             return True
-        with _scratch(group) as child:
+        with temporary_group(group) as child:
             for device in devices((root / "proc/diskstats").read_text()):
                 # A partition or a device without a queue refuses; the disk it is part of does not.
                 with contextlib.suppress(OSError), (child / LIMIT).open("r+b", buffering=0) as limit:
@@ -51,8 +51,13 @@ def _counts(group: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _scratch(group: Path) -> Iterator[Path]:
-    child = group / f"nearmetal-accounts-{os.getpid()}"
+def temporary_group(group: Path) -> Iterator[Path]:
+    """Make a group below another until exit. After a kill -9 it is found by its name, which is that of a
+    check (leftovers.OURS).
+
+    Raises OSError.
+    """
+    child = group / f"nearmetal-check-{os.getpid()}-accounts"
     child.mkdir()
     try:
         yield child

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ..base import Host
+from ..base import Host, text_of
 from .files import CounterFiles, read_files
 from .procfiles import SCHEDSTAT, VCPU, Counters, cpu_counters, instance_counters
 from .trial import local_scale
@@ -104,19 +104,9 @@ class VcpuSource:
 
 KVM_STATISTICS = Path("/sys/kernel/debug/kvm")
 EXITS = (
-    "exits",
-    "io_exits",
-    "mmio_exits",
-    "halt_exits",
-    "irq_exits",
-    "irq_window_exits",
-    "nmi_window_exits",
-    "signal_exits",
-    "request_irq_exits",
-    "hypercalls",
-    "insn_emulation",
-    "tlb_flush",
-    "pf_fixed",
+    *("exits", "io_exits", "mmio_exits", "halt_exits", "irq_exits", "irq_window_exits"),
+    *("nmi_window_exits", "signal_exits", "request_irq_exits", "hypercalls", "insn_emulation"),
+    *("tlb_flush", "pf_fixed"),
 )
 """Counters of KVM for a virtual machine: exits from guest code by reason, flushes, and mapped pages.
 
@@ -146,8 +136,8 @@ def exit_sources(
 ) -> tuple[ExitSource, ...]:
     """Return the exit counters of the virtual machine with these vCPU threads; empty if the kernel shows none
     (without KVM, debugfs or root)."""
-    status = host.read(f"/proc/{threads[0]}/status") if threads else b""
-    process = re.search(rb"^Tgid:\s*(\d+)$", status, re.MULTILINE) if isinstance(status, bytes) else None
+    status = text_of(host, f"/proc/{threads[0]}/status") if threads else ""
+    process = re.search(r"^Tgid:\s*(\d+)$", status, re.MULTILINE)
     if process is None:
         return ()
     try:

@@ -144,7 +144,10 @@ def parse_ldd(text: str) -> dict[str, str]:
 def _digests(run: Run, paths: Sequence[str]) -> dict[str, str]:
     """Return the SHA-256 by path, computed by one command."""
     done = run([*_ENGLISH, "sha256sum", *paths])
-    found = dict.fromkeys(paths, f"unavailable: {done.failure()}" if not done.ok else "unavailable: not said")
+    found = dict.fromkeys(
+        paths,
+        f"unavailable: {done.failure()}" if not done.ok else "unavailable: not in the output of sha256sum",
+    )
     for line in done.stdout.splitlines():
         digest, gap, path = line.partition("  ")
         if gap and path in found and re.fullmatch(r"[0-9a-f]{64}", digest):

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from ...errors import RunError
-from ..base import Host, MissingValue
+from ..base import Host, MissingValue, text_of
 from ..counters.network_files import device_names
 
 TAKEN = "-taken"
@@ -55,10 +55,9 @@ def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Missin
     used += [address for device, address in _ipv6_addresses(host) if device == name]
     if used:
         return MissingValue(f"{name} is in use: {', '.join(used[:3])} by it")
-    alias = host.read(_path(name, "ifalias", sys))
     return DeviceState(
         name=name,
-        alias="" if isinstance(alias, MissingValue) else alias.decode(errors="replace").strip(),
+        alias=text_of(host, _path(name, "ifalias", sys)).strip(),
         mtu=_number(host, name, "mtu", sys) or 1500,
         queue_length=_number(host, name, "tx_queue_len", sys) or 0,
         up=bool(flags & _UP),
@@ -67,8 +66,7 @@ def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Missin
 
 def names(host: Host) -> tuple[str, ...]:
     """Return the machine's network devices, sorted."""
-    text = host.read("/proc/net/dev")
-    return () if isinstance(text, MissingValue) else tuple(sorted(device_names(text)))
+    return tuple(sorted(device_names(text_of(host, "/proc/net/dev").encode())))
 
 
 def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
@@ -83,9 +81,7 @@ def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
 
 def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
     """Return (device, destination) of the machine's routes."""
-    text = host.read("/proc/net/route")
-    lines = [] if isinstance(text, MissingValue) else text.decode().splitlines()[1:]
-    for words in (line.split() for line in lines):
+    for words in (line.split() for line in text_of(host, "/proc/net/route").splitlines()[1:]):
         if len(words) > 7:
             address, mask = (int.from_bytes(bytes.fromhex(w)[::-1], "big") for w in (words[1], words[7]))
             yield words[0], IPv4Network((address, mask.bit_count()), strict=False)
@@ -93,8 +89,7 @@ def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
 
 def _ipv6_addresses(host: Host) -> Iterator[tuple[str, str]]:
     """Return (device, address), without the addresses that every link gets automatically."""
-    text = host.read("/proc/net/if_inet6")
-    for line in [] if isinstance(text, MissingValue) else text.decode().splitlines():
+    for line in text_of(host, "/proc/net/if_inet6").splitlines():
         address, _, _, scope, _, device = line.split()
         if scope == "00":  # global
             yield device, address
@@ -105,9 +100,8 @@ def _path(name: str, attribute: str, sys: Path) -> str:
 
 
 def _number(host: Host, name: str, attribute: str, sys: Path) -> int | None:
-    text = host.read(_path(name, attribute, sys))
     try:
-        return None if isinstance(text, MissingValue) else int(text.strip(), 0)
+        return int(text_of(host, _path(name, attribute, sys)).strip(), 0)
     except ValueError:
         return None
 

@@ -29,17 +29,8 @@ _TIMING_OPTIONS = frozenset(
         *("clocksource", "cpufreq", "cpuidle", "cpuidle_haltpoll", "default_hugepagesz", "haltpoll"),
         *("hugepages", "hugepagesz", "idle", "intel_idle", "intel_pstate", "amd_pstate", "irqaffinity"),
         *("isolcpus", "maxcpus", "mitigations", "nohz", "nohz_full", "nopti", "nosmt", "numa_balancing"),
-        *(
-            "preempt",
-            "processor",
-            "psi",
-            "pti",
-            "rcu_nocbs",
-            "retbleed",
-            "skew_tick",
-            "spec_store_bypass_disable",
-        ),
-        *("spectre_v2", "swiotlb", "threadirqs", "transparent_hugepage", "tsc"),
+        *("preempt", "processor", "psi", "pti", "rcu_nocbs", "retbleed", "skew_tick", "spectre_v2"),
+        *("spec_store_bypass_disable", "swiotlb", "threadirqs", "transparent_hugepage", "tsc"),
     )
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..base import Host, MissingValue
+from ..base import Host, text_of
 
 _CPU = "/sys/devices/system/cpu/cpu{}/topology/{}"
 _NODE = "/sys/devices/system/node/{}"
@@ -29,7 +29,7 @@ def topology(host: Host, cpus: Sequence[int]) -> CpuTopology:
     nodes = _nodes(host)
     cores: dict[tuple[int, ...], list[int]] = {}
     for cpu in sorted(cpus):
-        siblings = ranges(_text(host, _CPU.format(cpu, "thread_siblings_list"))) or (cpu,)
+        siblings = ranges(text_of(host, _CPU.format(cpu, "thread_siblings_list"))) or (cpu,)
         cores.setdefault(siblings, []).append(cpu)
     places = {
         cpu: (thread, _package(host, cpu), nodes.get(cpu, 0), own[0], cpu)
@@ -51,16 +51,11 @@ def ranges(text: str) -> tuple[int, ...]:
 
 
 def _package(host: Host, cpu: int) -> int:
-    text = _text(host, _CPU.format(cpu, "physical_package_id")).strip()
+    text = text_of(host, _CPU.format(cpu, "physical_package_id")).strip()
     return int(text) if text.isdigit() else 0
 
 
 def _nodes(host: Host) -> dict[int, int]:
     """Return the memory node of each CPU."""
-    online = ranges(_text(host, _NODE.format("online")))
-    return {c: n for n in online for c in ranges(_text(host, _NODE.format(f"node{n}/cpulist")))}
-
-
-def _text(host: Host, path: str) -> str:
-    data = host.read(path)
-    return "" if isinstance(data, MissingValue) else data.decode("ascii", "replace")
+    online = ranges(text_of(host, _NODE.format("online")))
+    return {c: n for n in online for c in ranges(text_of(host, _NODE.format(f"node{n}/cpulist")))}

@@ -11,7 +11,6 @@ import select
 import subprocess
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from .bounded import BoundedOutput
 
@@ -49,9 +48,7 @@ class Conversation:
     def __enter__(self) -> Conversation:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._end)
 
     def until(self, deadline: float, each_second: Callable[[], None] | None) -> bool:

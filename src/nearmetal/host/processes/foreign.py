@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 from pathlib import Path
-from types import TracebackType
 
 from ...errors import RunError
 from .helper import wait_readable
@@ -32,9 +31,7 @@ class ForeignProcess:
     def __enter__(self) -> ForeignProcess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.kill()
         finally:

@@ -16,6 +16,8 @@ LABEL_VARIABLE = "NEARMETAL_RUN"
 instance.
 """
 
+DYING_SECONDS = 30.0
+
 _MARK = LABEL_VARIABLE.encode() + b"="
 
 
@@ -99,15 +101,15 @@ def labelled(wanted: Callable[[str], bool]) -> dict[int, str]:
     return found
 
 
-def kill_labelled(label: str, *, timeout: float = 30.0) -> None:
+def kill_labelled(label: str) -> None:
     """Kill every process with exactly this label, until two scans in a row find none.
 
     One scan is not enough: while /proc is read, a process may start a child and end before the child is
-        listed.
+    listed.
 
-    Raises RunError if processes are left after timeout seconds.
+    Raises RunError if processes are left after DYING_SECONDS.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + DYING_SECONDS
     unseen = 0
     while unseen < 2:
         left = labelled(lambda other: other == label)

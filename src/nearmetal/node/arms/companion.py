@@ -85,7 +85,6 @@ def _request(trial: Trial, wanted: Companion, backend: str) -> InstanceRequest:
             placements=(),
         ),
         cpus=wanted.cpus or tuple(every),
-        seat=None,
         binds=(trial.directory, software.tools.directory),
         scratch=scratch,
         tree=software.tree,

@@ -81,8 +81,5 @@ def _requests(arm: Arm, label: str, scratch: Path) -> Iterator[InstanceRequest]:
             label=f"{label}-{number}",
             hostname=hostname(str(number)),
             environment=arm.environment,
-            cpus=(),
-            seat=None,
-            binds=(),
             scratch=scratch,
         )

@@ -51,9 +51,7 @@ def prepare_seats(
                 label=f"{label}-{own}-seat",
                 hostname=hostname(own),
                 environment=environment,
-                cpus=(),
                 seat=seat,
-                binds=(),
                 scratch=scratch,
             )
             stack.enter_context(backend.seated(machine.host, machine.tools, request))

@@ -50,7 +50,7 @@ def started_instances(
     requests = [_request(trial, i) for i in range(arm.placement.all_instances)]
     together = node.study.design.starts is Starts.TOGETHER
     with (
-        _with_layers(backend, requests) as requests,
+        with_layers(backend, requests) as requests,
         volumes(node, arm.environment, backend, requests) as own_volumes,
         guest_around(trial, surroundings) as around,
         started(
@@ -69,8 +69,8 @@ def started_instances(
 
 
 @contextmanager
-def _with_layers(backend: Backend, requests: Sequence[InstanceRequest]) -> Iterator[list[InstanceRequest]]:
-    """Keep the writable roots of movable instances outside of them until exit, as a checkpoint needs it."""
+def with_layers(backend: Backend, requests: Sequence[InstanceRequest]) -> Iterator[list[InstanceRequest]]:
+    """Give each movable instance a writable root outside of it until exit, as checkpoints need it."""
     with ExitStack() as stack:
         out = []
         for request in requests:
@@ -207,7 +207,9 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
     software = node.software_of(arm)
     network = trial.network
     if network is not None and (gone := network.trouble()):
-        raise TrialFailedError(gone, remedy="what removed it? the network is not built anew within a run")
+        raise TrialFailedError(
+            gone, remedy="find what removed it, and start the run again: a run does not rebuild its networks"
+        )
     label, hostname, scratch = request_name(trial, name or str(number))
     return InstanceRequest(
         label=label,

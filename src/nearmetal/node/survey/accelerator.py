@@ -90,7 +90,8 @@ def flags_of(settings: GuestSettings) -> str:
 
 
 def _has_method(environment: Environment) -> bool:
-    """Whether the backend of an environment has its method, if it has one."""
+    """Return whether the backend of an environment has the method of checkpoint or migration that the
+    environment names; True if it names none."""
     backend, method = get_backend(environment.backend), environment.method
     moves = (*backend.moves_by, Method.AUTO) if isinstance(backend, Migrates) else ()
     files = backend.checkpoints_by if isinstance(backend, Checkpoints) else ()

@@ -93,7 +93,7 @@ def usable_arms(
             or usable.lacks(arm.environment)
             or _no_companion(machine, arm, usable.missing)
         )
-        why = why or _no_storage(machine, arm) or _no_moves(machine, arm)
+        why = why or _no_storage(machine, arm) or why_unmovable(machine, arm)
         if why is None:
             arms[arm.name] = arm
         else:
@@ -125,12 +125,12 @@ def _no_companion(machine: Machine, arm: Arm, missing: Mapping[str, str]) -> str
     if beside is None:
         return None
     if not set(beside.cpus) <= set(machine.cpus):
-        return f"its companion wants CPUs {beside.cpus}; this machine gives {sorted(machine.cpus)}"
+        return f"its companion needs CPUs {beside.cpus}; this machine has {sorted(machine.cpus)}"
     why = None if beside.backend is None else missing.get(beside.backend)
     return None if why is None else f"its companion's backend {beside.backend}: {why}"
 
 
-def _no_moves(machine: Machine, arm: Arm) -> str | None:
+def why_unmovable(machine: Machine, arm: Arm) -> str | None:
     """Return why the instances of an arm cannot be made ready for moves; None if they can, or need not."""
     if not arm.environment.movable:
         return None

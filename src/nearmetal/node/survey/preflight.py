@@ -28,7 +28,7 @@ def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
         if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
             raise UsageError(
                 f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
-                f"{f' {sorted(wanted)}' if wanted else ''}; this machine gives {sorted(machine.cpus)}",
+                f"{f' {sorted(wanted)}' if wanted else ''}; this machine has {sorted(machine.cpus)}",
                 remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning; "
                 "or say oversubscribe: true",
             )

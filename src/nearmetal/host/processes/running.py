@@ -1,0 +1,67 @@
+"""Programs that run until a block is left, and files that such programs make when they are ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..base import Host, Launched, Process
+from .labelled import LABEL_VARIABLE
+
+_LOOK_AGAIN = 0.005
+
+
+@contextmanager
+def running_program(
+    host: Host,
+    argv: Sequence[str],
+    label: str,
+    output: Path,
+    *,
+    errors: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Process]:
+    """Start a program in the root directory, and kill it on exit.
+
+    label: label by which the program is found after a kill -9.
+    output, errors: files to which its output is appended; without errors, both streams go to output.
+    env: further environment variables.
+    """
+    process = host.start(
+        argv,
+        stdout=output,
+        stderr=errors or output,
+        env={LABEL_VARIABLE: label, **(env or {})},
+        cwd=Path("/"),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+@contextmanager
+def running_helper(
+    host: Host, argv: Sequence[str], label: str, *, expect: Set[str], timeout: float
+) -> Iterator[Launched]:
+    """Launch a helper with a label (Host.launch), and kill it on exit.
+
+    Raises RunError.
+    """
+    launched = host.launch(argv, expect=expect, timeout=timeout, env={LABEL_VARIABLE: label})
+    try:
+        yield launched
+    finally:
+        launched.process.kill()
+
+
+def await_file(file: Path, process: Process, timeout: float) -> bool:
+    """Wait until a file exists. Returns False if the process ends before, or after timeout seconds."""
+    end = time.monotonic() + timeout
+    while not file.exists():
+        if process.poll() is not None or time.monotonic() > end:
+            return False
+        time.sleep(_LOOK_AGAIN)
+    return True
