@@ -1,6 +1,8 @@
 """Heavy libraries are imported where they are used, so that the tool answers at once."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,7 @@ def test_help_of_a_command_that_measures_imports_no_machine(command: str) -> Non
 
 
 MEASURING = "what measures: half a second, and most commands only read"
+ALTAIR = "Altair: only where a page or figures are written"
 NUMPY = "analysis and what imports it: numpy and scipy"
 HELP = "what runs a study: half a second, which --help of the command does not need"
 RICH = "rich: a pipe gets no colours and no live picture"
@@ -108,7 +111,7 @@ IN_FUNCTIONS = {
     "api/engines.py": (6, MEASURING),
     "api/kernels.py": (3, MEASURING),
     "api/measuring.py": (11, MEASURING),
-    "api/results.py": (5, NUMPY),
+    "api/results.py": (6, f"{NUMPY}; {ALTAIR}"),
     "api/workload_names.py": (2, MEASURING),
     "cli/measure/calibrate.py": (1, MEASURING),
     "cli/read/comparing.py": (3, NUMPY),
@@ -117,7 +120,7 @@ IN_FUNCTIONS = {
     "cli/read/results.py": (1, NUMPY),
     "cli/measure/run_block.py": (1, MEASURING),
     "cli/measure/runs.py": (13, HELP),
-    "cli/series": (9, f"{MEASURING}; {NUMPY}"),
+    "cli/series": (11, f"{MEASURING}; {NUMPY}; {ALTAIR}"),
     "cli/measure/trying.py": (1, MEASURING),
     "cli/measure/weigh.py": (4, HELP),
     "cli/view.py": (6, f"{NUMPY}; {RICH}"),
@@ -141,6 +144,14 @@ IN_FUNCTIONS = {
     "samplers": (2, "zstandard: only samples are compressed"),
     "study_file": (23, YAML),
 }
+
+
+@pytest.mark.parametrize(
+    "module", ["api.results", "report.series", "cli.read.results", "cli.measure.run_block"]
+)
+def test_only_pages_and_figures_import_altair(module: str) -> None:
+    code = f"import sys, nearmetal.{module}; sys.exit('altair' in sys.modules or 'vl_convert' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def function_imports(tree: ast.AST) -> int:

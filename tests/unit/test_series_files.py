@@ -459,3 +459,16 @@ def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_pa
 )
 def test_what_an_environment_cannot_run_is_followed_by_its_remedy(why: str, line: str) -> None:
     assert str(unable_omission("vm", why)) == line
+
+
+def test_a_file_or_directory_of_its_name_hides_no_built_in_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("quick").mkdir()
+    assert study_from("quick", 1).name == "quick"
+    Path("quick").rmdir()
+    Path("quick").write_text("a program, for example")
+    assert study_from("quick", 1).name == "quick"
+    with pytest.raises(StudyError):
+        study_from("./quick", 1)

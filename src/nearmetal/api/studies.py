@@ -28,7 +28,8 @@ def draw_seed() -> int:
 
 
 def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Study:
-    """Return a built-in study by name, or read a study file by path.
+    """Return a built-in study by name, or read a study file by path. A file with the name of a built-in study
+    is read if a directory is named too, as in ./quick.
 
     note: called with each note on the study that the user should see.
 
@@ -36,16 +37,16 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
     """
     chosen = draw_seed() if seed is None else seed
     path = Path(text_or_path)
-    if path.is_dir():
+    if text_or_path in names():
+        study = load_text(builtin(text_or_path), text_or_path, catalog(), seed=chosen)
+    elif path.is_dir():
         raise UsageError(
             f"the directory has no {SERIES_FILE}, so it is no study in parts",
             where=str(path),
             remedy=f"name a study file in it; nearmetal init {series_names()[0]} DIR writes a study in parts",
         )
-    if path.exists():
+    elif path.exists():
         study = load_study(path, catalog(), seed=chosen)
-    elif text_or_path in names():
-        study = load_text(builtin(text_or_path), text_or_path, catalog(), seed=chosen)
     else:
         raise UsageError(
             f"no study file {text_or_path}, and no built-in study of that name",

@@ -202,18 +202,21 @@ def begun_of(study: Study, found: ResultsDirectory) -> Begun:
 
 
 def finish(outcome: Outcome, options: RunOptions) -> int:
-    """Analyse the records on disk, write the report, and print the result and how to continue. Returns the
-    Returns the exit code."""
+    """Analyse the records on disk, print the result, write the report, and print how to continue. Returns the
+    exit code."""
     directory = outcome.directory
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
     found = analysed(directory, quiet=options.json)
     analysis = found.analysis
+    if analysis.blocks or options.json:
+        print_result(
+            found, json=options.json, everything=options.everything, page_follows=bool(analysis.blocks)
+        )
+        sys.stdout.flush()  # the answer need not wait for the charts of the page
     if analysis.blocks:
         write_report(found)
-    if analysis.blocks or options.json:
-        print_result(found, json=options.json, everything=options.everything)
     if not analysis.blocks and not outcome.interrupted:
         again = f"{resume_line(directory.path)} --time 10m"
         print(f"no round was measured in that time. Go on with:  {again}", file=sys.stderr)

@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 220
 
 
-def result_json(found: Results) -> dict[str, JsonValue]:
-    """Return the result as JSON values, with the environments that were not measured and why."""
+def result_json(found: Results, *, page_follows: bool = False) -> dict[str, JsonValue]:
+    """Return the result as JSON values, with the environments that were not measured and why.
+
+    page_follows: whether the page is written next.
+    """
     form = json_form(
         found.study,
         found.analysis,
         results_dir=str(found.directory),
-        report=_page(found.stored),
+        report=_page(found.stored, page_follows),
         inside=_inside(found.stored),
     )
     absent = absent_environments(found.stored.provenance)
@@ -47,27 +50,30 @@ def _swept(found: Results) -> RecordIndex:
     return RecordIndex(found.trials if sweeps(found.study) else ())
 
 
-def _page(directory: ResultsDirectory) -> str | None:
+def _page(directory: ResultsDirectory, follows: bool) -> str | None:
     page = directory.path / "report.html"
-    return str(page) if page.exists() else None
+    return str(page) if follows or page.exists() else None
 
 
 def _inside(directory: ResultsDirectory) -> InsideRecord:
     return inside_of(directory.provenance, costs_in(directory.path / "samples"))
 
 
-def print_result(found: Results, *, json: bool, everything: bool = False) -> None:
+def print_result(found: Results, *, json: bool, everything: bool = False, page_follows: bool = False) -> None:
     """Print the answer on one screen; with `everything`, each figure and its cause; with `json`, the same as
-    JSON."""
+    JSON.
+
+    page_follows: as in result_json().
+    """
     if json:
-        print_json(result_json(found))
+        print_json(result_json(found, page_follows=page_follows))
     elif everything:
-        _print_everything(found)
+        _print_everything(found, page_follows)
     else:
-        _print_answer(found)
+        _print_answer(found, page_follows)
 
 
-def _print_answer(found: Results) -> None:
+def _print_answer(found: Results, page_follows: bool) -> None:
     from ...report.forms.summary import summary_text
 
     directory = found.stored
@@ -77,7 +83,7 @@ def _print_answer(found: Results) -> None:
         machine=cpu_summary(directory.provenance),
         when=found.day,
         results_dir=str(directory.path),
-        report=_page(directory),
+        report=_page(directory, page_follows),
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         absent=absent_environments(directory.provenance),
         moves=convergence_sentences(found.study, _swept(found)),
@@ -95,7 +101,7 @@ def print_text(text: Text) -> None:
         print(text.plain, end="")
 
 
-def _print_everything(found: Results) -> None:
+def _print_everything(found: Results, page_follows: bool) -> None:
     from ...report.forms.terminal import terminal_text
     from ...report.sheet import text_of
     from ...report.tables.swept import event_leaves
@@ -107,7 +113,7 @@ def _print_everything(found: Results) -> None:
         study,
         found.analysis,
         results_dir=str(directory.path),
-        report=_page(directory),
+        report=_page(directory, page_follows),
         width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
         inside=_inside(directory),
     )

@@ -19,7 +19,8 @@ _HIDDEN = re.compile(r'<path (?=[^>]*(?:class="background"|display="none"))[^>]*
 _UNUSED = re.compile(
     r' (?:(?:class|role|aria-\w+|font-\w+|pointer-events)="[^"]*"|opacity="1"|stroke-width="1")(?=[ />])'
 )
-_DECIMALS = re.compile(r"(\d\.\d)\d+")
+_TAG = re.compile(r"<[^>]*>")
+_DECIMALS = re.compile(r"(\d\.\d\d)\d+")
 _FRAME = re.compile(r'<svg [^>]*?viewBox="([^"]*)">(.*)</svg>\s*', re.DOTALL)
 
 
@@ -47,7 +48,7 @@ def parts_of(text: str) -> tuple[str, str]:
     if frame is None:
         raise ValueError("vl-convert drew no SVG of one frame")
     inner = _TIP.sub(r"<path\2><title>\1</title></path>", _HIDDEN.sub("", frame[2]))
-    return frame[1], _DECIMALS.sub(r"\1", _UNUSED.sub("", inner))
+    return frame[1], _TAG.sub(lambda tag: _DECIMALS.sub(r"\1", _UNUSED.sub("", tag[0])), inner)
 
 
 def specification(chart: Chart, p: Palette) -> str:

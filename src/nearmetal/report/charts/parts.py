@@ -22,7 +22,8 @@ def data(name: str) -> alt.Chart:
 
 def layered(*charts: alt.Chart) -> alt.LayerChart:
     """Return charts on top of each other, the last on top, with common axes."""
-    return alt.LayerChart(layer=charts)
+    chart: alt.LayerChart = alt.LayerChart(layer=charts)
+    return chart
 
 
 def tips() -> alt.Description:
@@ -32,7 +33,8 @@ def tips() -> alt.Description:
 
 def dashed(name: str, p: Palette, **position: alt.X | alt.Y) -> alt.Chart:
     """Return a line that stands for no overhead."""
-    return data(name).mark_rule(color=p.quiet, strokeDash=[3, 3]).encode(**position)
+    line: alt.Chart = data(name).mark_rule(color=p.quiet, strokeDash=[3, 3]).encode(**position)
+    return line
 
 
 class OverheadAxis:
