@@ -71,6 +71,15 @@ def test_a_plan_by_measured_costs_differs_from_one_by_estimates() -> None:
     assert (guess.rehearsal_seconds, guess.block_seconds, guess.blocks) == (20.0, 8.0, 10)
     assert guess.least_seconds == 28.0
     assert estimate(designed(study, max_time=10.0), costs).blocks == 0
+    assert estimate(study, replace(costs, until=6)).blocks == 6, "everything was decided then"
+
+
+def test_a_run_that_ended_with_all_verdicts_says_how_many_rounds_that_took() -> None:
+    study = small_study("native", "box")
+    walls = dict.fromkeys(range(1, 13), 1.0)
+    for decided, until in ((True, 12), (False, None)):
+        found = measured_costs(study, rehearsal=5.0, walls=walls, records=records(study, 12), decided=decided)
+        assert found is not None and found.until == until
 
 
 def test_rounds_without_emulated_guests_are_measured_or_follow_from_the_estimate() -> None:
@@ -92,7 +101,8 @@ def test_rounds_without_emulated_guests_are_measured_or_follow_from_the_estimate
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"rehearsal": -1, "block": {"beside": 1, "slices": 1}, "late": null}']
+    "text",
+    ["", "[]", "{}", '{"rehearsal": -1, "block": {"beside": 1, "slices": 1}, "late": null, "until": null}'],
 )
 def test_a_damaged_file_is_not_used(cache: Path, text: str) -> None:
     study = small_study("native", "box")

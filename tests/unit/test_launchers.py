@@ -90,6 +90,7 @@ def test_open_mpi_across_instances_has_tcp_alone_and_the_agent() -> None:
     four = openmpi.launch(ACROSS, "mpirun", (4, 1, 4))
     assert four.env["OMPI_MCA_plm_rsh_agent"] == "/t/agent /t/map"
     assert "a:1,b:1" in four.argv
+    assert pairs(four.argv, "--mca")["mpi_event_tick_rate"] == four.transport["mpi_event_tick_rate"] == "1"
     assert four.transport["btl"] == "tcp,self" and four.transport["btl_tcp_if_include"] == "eth0"
     assert [four.argv[i + 1] for i, w in enumerate(four.argv) if w == "-x"] == [
         "NEARMETAL_JOB",

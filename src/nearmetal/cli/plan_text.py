@@ -115,10 +115,10 @@ def show_plan(
 
 
 def _late(guess: RunEstimate) -> str:
-    """Return how long rounds take once emulated guests have their verdict; empty if none drops out."""
+    """Return how long rounds take once some environments have their verdict; empty if none drops out."""
     if not guess.late_blocks:
         return ""
-    return f", of {guess.late_seconds:.1f} s once emulated guests are decided ({guess.late_blocks} of them)"
+    return f", of {guess.late_seconds:.1f} s once some environments are decided ({guess.late_blocks} of them)"
 
 
 def estimated(study: Study, begun: Begun | None) -> RunEstimate:

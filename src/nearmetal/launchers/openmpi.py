@@ -10,6 +10,14 @@ from .job import JOB_VARIABLE, Launch, MpiJob, everywhere
 
 _VERSION = re.compile(r"\(?Open MPI\)? v?(\d+)\.(\d+)\.(\d+)")
 
+_POLLED = ("mpi_event_tick_rate", "1")
+"""Sockets are polled at least every microsecond.
+
+If both ranks of a pair connect at the same time, which a link with a delay makes likely, Open MPI drops one
+connection and may then count no user of its event loop. For the rest of the job it would poll the sockets
+only every 10 ms, which makes short messages a hundred times slower in some launches and not in others.
+"""
+
 
 def version(text: str) -> tuple[int, int, int] | None:
     """Return (major, minor, patch) from the output of `mpirun --version` or `mpicc --showme:version`; None
@@ -45,7 +53,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
         if job.shared_memory:
             mca.append((f"btl_{shm}_backing_directory", job.shared_memory))
     else:
-        mca += [("btl", "tcp,self"), ("btl_tcp_if_include", job.interface)]
+        mca += [("btl", "tcp,self"), ("btl_tcp_if_include", job.interface), _POLLED]
     if job.yields:
         mca.append(("mpi_yield_when_idle", "1"))
     env = {
@@ -88,7 +96,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
         argv += ["--mca", key, value]
     given = [token for name in (JOB_VARIABLE, *job.forward) for token in ("-x", name)]
     argv += ["-n", str(job.ranks), *given, *job.argv]
-    kinds = ("pml", "btl", "smsc", "mpi_yield")
+    kinds = ("pml", "btl", "smsc", "mpi_yield", "mpi_event")
     recorded = {k: v for k, v in mca if k.startswith(kinds) and not k.endswith("_directory")}
     return Launch(
         argv=tuple(argv),

@@ -29,7 +29,7 @@ class RunEstimate:
     least_blocks: the same if no comparison is decided early. Later blocks are then longer.
     block_seconds: seconds of one block.
     rehearsal_seconds: seconds until the end of block 0.
-    late_blocks: number of those blocks that follow the first look, if emulated guests drop out there.
+    late_blocks: number of those blocks that follow the first look, if arms drop out there.
     late_seconds: seconds of one of them.
     done: number of blocks that were done before.
     measured: whether an earlier run measured these times.
@@ -81,12 +81,14 @@ class RunCosts:
 
     rehearsal: until the end of block 0.
     block: a block with all arms.
-    late: a block after the first look, if emulated guests drop out there; None if no arm does.
+    late: a block after the first look, if arms drop out there; None if none does.
+    until: number of blocks after which everything is decided; None if more are needed than fit.
     """
 
     rehearsal: float
     block: BlockCosts
     late: BlockCosts | None = None
+    until: int | None = None
 
 
 def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
@@ -102,19 +104,20 @@ def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
         block = max(block, block_length(costs.block.beside, left))
     # The first block is run even if it ends late, but not if the rehearsal ends late.
     blocks = 40 if left is None else max(1, math.floor(left / block)) if left else 0
+    most = min(design.max_blocks, costs.until or design.max_blocks)
     late_blocks, late = 0, 0.0
     if costs.late is not None and blocks > FIXED_FROM:
-        late, most = costs.late.seconds, min(design.max_blocks, UNTIL_DECIDED) - FIXED_FROM
-        fit = most if left is None else math.floor((left - FIXED_FROM * block) / late)
-        late_blocks = max(0, min(fit, most))
-        blocks = FIXED_FROM + late_blocks
+        late = costs.late.seconds
+        fit = blocks if left is None else FIXED_FROM + math.floor((left - FIXED_FROM * block) / late)
+        blocks = max(FIXED_FROM, min(fit, most))
+        late_blocks = blocks - FIXED_FROM
     least = blocks
     if left is not None and own_length and costs.late is None and blocks > FIXED_FROM:
         rest = left - FIXED_FROM * block
         least = min(blocks, FIXED_FROM + math.floor(rest / late_lengths(block, rest)[0]))
     return RunEstimate(
-        blocks=min(blocks, design.max_blocks),
-        least_blocks=min(least, design.max_blocks),
+        blocks=min(blocks, most),
+        least_blocks=min(least, most),
         block_seconds=block,
         rehearsal_seconds=costs.rehearsal,
         late_blocks=late_blocks,
@@ -127,24 +130,27 @@ def estimated_costs(study: Study) -> RunCosts:
     """Estimate the costs of a run from the numbers of arms, kernels and slices, and from the estimates of
     applications. A run of a user's command counts as one second.
 
-    An emulated guest differs from bare metal so much that the first look decides it. Later blocks do not
-    start it: they compare what is left, and the baseline with itself, until that is decided too.
+    Arms that differ from their baselines in kind are decided at the first look; see _lasting(). Later blocks
+    do not start them: they compare what is left, and the baseline with itself, until that is decided too.
     """
     arms = study.arms()
     once, verification, _ = _together(_costs(study, arms))
     kept = _lasting(study)
+    drops = len(kept) < len(arms)
     return RunCosts(
         rehearsal=PREPARATION + once + verification + COLD_START * len(arms),
         block=_block_costs(study, arms),
-        late=_block_costs(study, [a for a in arms if a.name in kept]) if len(kept) < len(arms) else None,
+        late=_block_costs(study, [a for a in arms if a.name in kept]) if drops else None,
+        until=UNTIL_DECIDED if drops else None,
     )
 
 
 def _block_costs(study: Study, arms: Sequence[Arm]) -> BlockCosts:
     design = study.design
     once, verification, each = _together(_costs(study, arms))
+    verified = 1.0 if design.profile else 1 / VERIFIED_EVERY
     return BlockCosts(
-        beside=once + verification / VERIFIED_EVERY + each * (1 + design.warm_up),
+        beside=once + verification * verified + each * (1 + design.warm_up),
         slices=each * (design.slices or LEAST_SLICES),
     )
 
@@ -158,14 +164,19 @@ def _costs(study: Study, arms: Sequence[Arm]) -> list[Cost]:
 def _lasting(study: Study) -> frozenset[str]:
     """Return the names of the arms that are expected to run after the first look.
 
-    An emulated guest differs so much from everything else that its comparisons with other arms are decided by
-    then. It goes on only if it is compared with another emulated guest.
+    An emulated guest differs so much from everything else, and messages over TCP from those through shared
+    memory, that these comparisons are decided by then. An arm goes on only if it is also compared with one of
+    its kind, or if it is one of the first baseline, which is compared with itself.
     """
-    emulated = {a.name for a in study.arms() if (g := a.environment.guest) is not None and g.emulated}
-    decided = {c.arm for c in study.comparisons() if c.arm in emulated and c.baseline not in emulated}
-    open_ones = [c for c in study.comparisons() if c.arm not in decided or c.baseline in emulated]
-    needed = {name for c in open_ones for name in (c.arm, c.baseline)}
-    return frozenset(a.name for a in study.arms() if a.name in needed or a.name not in emulated)
+    arms = {a.name: a for a in study.arms()}
+    kinds = {
+        name: ((g := a.environment.guest) is not None and g.emulated, a.transport) for name, a in arms.items()
+    }
+    needed = {
+        name for c in study.comparisons() if kinds[c.arm] == kinds[c.baseline] for name in (c.arm, c.baseline)
+    }
+    compared = {c.arm for c in study.comparisons()}
+    return frozenset(n for n in arms if n in needed or n not in compared)
 
 
 def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:

@@ -35,6 +35,7 @@ def keep_costs(
     rehearsal: float,
     walls: Mapping[int, float],
     records: Iterable[TrialRecord],
+    decided: bool = False,
 ) -> None:
     """Keep what a run of a study took. If there is no room, nothing is kept.
 
@@ -42,8 +43,9 @@ def keep_costs(
     rehearsal: seconds until the end of block 0.
     walls: seconds of each block, until the next began.
     records: the records of these blocks.
+    decided: whether the run ended because everything was decided.
     """
-    found = measured_costs(study, rehearsal=rehearsal, walls=walls, records=records)
+    found = measured_costs(study, rehearsal=rehearsal, walls=walls, records=records, decided=decided)
     if found is None:
         return
     file = _file(study, host)
@@ -65,13 +67,19 @@ def kept_costs(study: Study, host: Host) -> RunCosts | None:
             rehearsal=_seconds(data["rehearsal"]),
             block=_block(data["block"]),
             late=None if late is None else _block(late),
+            until=None if data["until"] is None else int(data["until"]),
         )
     except (RecordsError, ValueError, KeyError, TypeError):
         return None
 
 
 def measured_costs(
-    study: Study, *, rehearsal: float, walls: Mapping[int, float], records: Iterable[TrialRecord]
+    study: Study,
+    *,
+    rehearsal: float,
+    walls: Mapping[int, float],
+    records: Iterable[TrialRecord],
+    decided: bool = False,
 ) -> RunCosts | None:
     """Return the costs of a run from its blocks; None if it has none. See keep_costs().
 
@@ -93,7 +101,10 @@ def measured_costs(
     elif guess.late is not None:
         part = guess.late.seconds / guess.block.seconds
         later = BlockCosts(beside=block.beside * part, slices=block.slices * part)
-    return RunCosts(rehearsal=rehearsal, block=block, late=later)
+    until = whole[-1][0] if decided else None
+    if not late and not decided:
+        until = guess.until  # too few rounds to know
+    return RunCosts(rehearsal=rehearsal, block=block, late=later, until=until)
 
 
 def _mean(study: Study, blocks: Iterable[tuple[int, float, list[TrialRecord]]]) -> BlockCosts:

@@ -134,8 +134,16 @@ def _start(machine: Machine, study: Study, order: Order, label: str, progress: P
             raise
         rehearsal = time.monotonic() - begin
         planner = planner_then(node.study, directory)
-        outcome, walls = _blocks(node, recording, directory, planner, begin, order, progress)
-    keep_costs(requested, machine.host, rehearsal=rehearsal, walls=walls, records=directory.trials())
+        outcome, ran = _blocks(node, recording, directory, planner, begin, order, progress)
+    if ran is not None:
+        keep_costs(
+            requested,
+            machine.host,
+            rehearsal=rehearsal,
+            walls=ran.walls,
+            records=directory.trials(),
+            decided=ran.decided,
+        )
     return outcome
 
 
@@ -296,9 +304,9 @@ def _blocks(
     begin: float,
     order: Order,
     progress: Progress,
-) -> tuple[Outcome, Mapping[int, float]]:
+) -> tuple[Outcome, Coordinator | None]:
     """Run the blocks that are not on disk yet. Each is written to disk before the next begins. Returns also
-    the seconds of these blocks, by number; see Coordinator."""
+    the coordinator that ran them; None if the run was interrupted."""
     from ..analysis.roofs import wanted
 
     networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
@@ -328,6 +336,6 @@ def _blocks(
                 ),
             )
             stopped = coordinator.run()
-        return Outcome(directory=directory, stopped=stopped, interrupted=False), coordinator.walls
+        return Outcome(directory=directory, stopped=stopped, interrupted=False), coordinator
     except KeyboardInterrupt:
-        return Outcome(directory=directory, stopped="interrupted", interrupted=True), {}
+        return Outcome(directory=directory, stopped="interrupted", interrupted=True), None

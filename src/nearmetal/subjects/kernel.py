@@ -17,7 +17,7 @@ from ..model.study import Arm, Design, KernelWorkload, Transport
 from ..node.arms.running_arm import RunningGuard
 from ..node.guests import carry_fifos, into_guests, out_of_guests, trouble
 from ..node.trial import Trial
-from ..workloads.kernels.registry import argument
+from ..workloads.kernels.registry import argument, slice_work
 from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .contract import Cost, Subject, slowness
@@ -29,9 +29,12 @@ from .rounds import rounds, sound
 
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
 LAUNCH = 0.16
-SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.007}
-#: Seconds of one full verified run of the slowest built-in kernel, by class.
-VERIFY = {"S": 0.03, "W": 0.4, "A": 3.0, "B": 60.0, "C": 240.0}
+SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.0025}
+SLICE_OVER_LINKS, MESSAGES_OVER_LINKS = 0.03, 0.05
+"""Seconds of a slice between emulated nodes if the study sets its work, and by which a verified run takes
+longer there."""
+#: Seconds of one full verified run of a built-in kernel, by class; of the slower ones from class A on.
+VERIFY = {"S": 0.03, "W": 0.2, "A": 3.0, "B": 60.0, "C": 240.0}
 SHORT_VERIFICATION = 0.015
 """Seconds of one full verified run of a kernel without a class."""
 
@@ -138,12 +141,12 @@ class Kernels(Subject):
     @classmethod
     def cost(cls, workloads: Sequence[KernelWorkload], arm: Arm, design: Design) -> Cost:
         del design
-        slow = slowness(arm)
+        slow, further = slowness(arm), MESSAGES_OVER_LINKS if arm.placement.emulated else 0.0
         classes = [str(w.params.get("class")) for w in workloads]
         return Cost(
             once=slow * LAUNCH,
-            verification=slow * sum(VERIFY.get(name, SHORT_VERIFICATION) for name in classes),
-            slice=slow * len(workloads) * SLICE[arm.transport],
+            verification=slow * sum(VERIFY.get(name, SHORT_VERIFICATION) + further for name in classes),
+            slice=slow * sum(_slice_seconds(w, arm) for w in workloads),
         )
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:
@@ -247,6 +250,14 @@ class Kernels(Subject):
             if wanted and len(slices[t.id]) == wanted:
                 t.found.rows += kernel_rows(workload, slices[t.id], verified.get(t.id))
                 t.found.phases[slice_phase(name)] = turns[t.id] / wanted
+
+
+def _slice_seconds(workload: KernelWorkload, arm: Arm) -> float:
+    """Return the estimated seconds of one slice on bare metal."""
+    ranks = arm.placement.ranks
+    if arm.placement.emulated and slice_work(workload, ranks=ranks, llc_bytes=0).units is not None:
+        return SLICE_OVER_LINKS
+    return SLICE[arm.transport]
 
 
 def ready_limit(arms: Iterable[Arm]) -> float:

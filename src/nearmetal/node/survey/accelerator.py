@@ -3,6 +3,7 @@ programs are then compiled for the instructions that the processors of all arms 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...environments import Checkpoints, Migrates
@@ -40,11 +41,7 @@ def with_accelerators(
     if not any(_by_kvm(e) for e in study.environments):
         return machine, study
     answer = kvm_answer(machine.host, machine.tools)
-    environments = tuple(resolved(e, answer, require_kvm) if _by_kvm(e) else e for e in study.environments)
-    around = {e.name: e.guest for e in environments}
-    environments = tuple(
-        e if e.inside is None else replace(e, guest=around.get(e.inside)) for e in environments
-    )
+    environments = _inside(resolved(e, answer, require_kvm) if _by_kvm(e) else e for e in study.environments)
     guests = {e.name: e.guest for e in environments if e.guest is not None and _by_kvm(e)}
     able = {e.name for e in environments if _has_method(e)}  # the others will be left out
     emulated: dict[str, list[str]] = {}
@@ -72,8 +69,15 @@ def foreseen_accelerators(study: Study, host: Host) -> Study:
     answer = KvmAnswer(works=False, reason="this processor has no virtualisation")
     return replace(
         study,
-        environments=tuple(_foreseen(e, answer) if _by_kvm(e) else e for e in study.environments),
+        environments=_inside(_foreseen(e, answer) if _by_kvm(e) else e for e in study.environments),
     )
+
+
+def _inside(environments: Iterable[Environment]) -> tuple[Environment, ...]:
+    """Return environments with the guests that they stand inside."""
+    every = tuple(environments)
+    around = {e.name: e.guest for e in every}
+    return tuple(e if e.inside is None else replace(e, guest=around.get(e.inside)) for e in every)
 
 
 def _foreseen(environment: Environment, answer: KvmAnswer) -> Environment:

@@ -64,7 +64,7 @@ class Coordinator:
     """Gives blocks to workers until the stop rule ends the run.
 
     The attribute walls holds the seconds from the beginning of each block to that of the next, by number, if
-    one runs after the other.
+    one runs after the other. The attribute decided says whether the run ended because everything was decided.
     """
 
     def __init__(
@@ -128,6 +128,7 @@ class Coordinator:
         self._last = 0  # the last block behind which none is still to be run
         self._last_seconds = 0.0
         self.walls: dict[int, float] = {}
+        self.decided = False
         for _, records in groupby(known, key=lambda record: record.block):
             for claim, found in sorted(by_claim(records).items()):
                 self._parts[claim] = found
@@ -180,6 +181,7 @@ class Coordinator:
             found = decide(self._study, self._plan.work, state, clock)
             if isinstance(found, Stop):
                 self._ended_at(last, at)
+                self.decided = verdicts is not None and not found.planned
                 if found.planned:
                     self._wait_for_all()
                 return self._stopped(found)
