@@ -156,14 +156,14 @@ def process_by_hand(tools: Tools, criu: Criu, method: Method) -> ProcessMove:
         way(criu, place, process, stack)
         _wait(place, before.steps)
         if lazy:
-            process.wait(LIMIT)
+            process.wait()
             _wait_fetched(place)
         return ProcessMove(total=time.monotonic() - begin, gap=_verified(place).gap)
 
 
 def _by_files(criu: Criu, place: Place, process: subprocess.Popen[bytes], stack: ExitStack) -> None:
     _run([*criu.argv, "dump", "--tree", str(process.pid), "--images-dir", str(place.here)])
-    process.wait(LIMIT)  # its PID is free then
+    process.wait()  # its PID is free then
     _run(["cp", "--archive", f"{place.here}/.", str(place.there)])
     pid_file = place.root / "pid"
     stack.callback(_kill, pid_file)
@@ -258,14 +258,12 @@ def _by_hand(tools: Tools) -> Iterator[tuple[Place, list[str], ExitStack]]:
 
 
 def _run(words: Sequence[str]) -> None:
-    # Files, not pipes: a detached program would keep them open.
-    with tempfile.TemporaryFile("w+") as said:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False, timeout=LIMIT
-        )
-        if done.returncode != 0:
-            said.seek(0)
-            raise SystemExit(f"{' '.join(words)}: {said.read()[-1000:]}")
+    # Files, not pipes, which a detached program would keep open; and not subprocess.run(), which looks only
+    # every 50 ms whether a program with a time limit has ended.
+    with tempfile.NamedTemporaryFile("r") as said:
+        output = Path(said.name)
+        if HOST.start(words, stdout=output, stderr=output).wait(LIMIT) != 0:
+            raise SystemExit(f"{' '.join(words)}: {output.read_text()[-1000:]}")
 
 
 def _background(words: Sequence[str], stack: ExitStack) -> subprocess.Popen[bytes]:

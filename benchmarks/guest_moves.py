@@ -36,7 +36,7 @@ from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.node.machine import image_store
 from nearmetal.subjects.pace import marked
-from nearmetal.subjects.probing import PERIODS, PORT, TCP_EVERY, Probe, program_inside
+from nearmetal.subjects.probing import PERIODS, Probe, client, program_inside, responder
 
 HOST, QEMU = LocalHost(), Qemu()
 LABEL = f"nearmetal-check-{os.getpid()}-lc"
@@ -72,6 +72,7 @@ class GuestMove:
     total: from the request until the guest runs at the destination and the source is not needed any more.
     gap: longest time without an answer, less that at rest.
     floor: longest time without an answer at rest.
+    known: seconds to which a gap is known.
     stopped: standstill, of nearmetal's own moves.
     phases: seconds by phase of nearmetal's own moves.
     """
@@ -79,7 +80,7 @@ class GuestMove:
     total: float
     gap: float
     floor: float
-    period: float
+    known: float
     stopped: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -152,7 +153,7 @@ def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
         assert isinstance(guest, QemuGuest)
         own = here.directory / f"move-{next(here.numbers)}"
         own.mkdir()
-        answer = [here.tools / "nm-probe", "answer", "--port", str(PORT)]
+        answer = responder(here.tools)
         stack.enter_context(program_inside(HOST, guest, answer, own / "answer.txt", "listening"))
         dirty = [here.tools / "nm-probe", "dirty", "--bytes", str(load.size), "--rate", str(load.rate)]
         stack.enter_context(program_inside(HOST, guest, dirty, own / "dirty.txt", "dirtying"))
@@ -166,19 +167,19 @@ def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
             directory=own,
         )
         floor = probe.floor()
-        client = probe.begin(floor.period)
+        asking = probe.begin(floor.period)
         try:
             times = mover(guest, stack)
         finally:
-            log = client.end(early=True)
-        seen = evaluate(log.udp, floor.period)
+            log = asking.end(early=True)
+        seen = evaluate(log.udp, floor.period, floor.rest)
         if seen.doubled:
             raise SystemExit("two copies of the guest answered")
         return GuestMove(
             total=times.total,
-            gap=max(without_floor(seen, floor).gap, floor.period),
+            gap=max(without_floor(seen, floor).gap, floor.resolution),
             floor=floor.gap,
-            period=floor.period,
+            known=floor.resolution,
             stopped=times.stopped,
             phases=times.phases,
         )
@@ -279,28 +280,24 @@ class Commands:
 
 
 def probe_cost(tools: Tools, directory: Path, seconds: float) -> tuple[float, float]:
-    """Return the CPU times of both ends of a probe at its shortest period, as shares of a core.
+    """Return the CPU times of both ends of a probe at rest, as shares of a core.
 
     The client is first. The responder runs in a namespace of the machine.
     """
-    period = PERIODS[0]
     want = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=1)
     with build_networks(f"{LABEL}p", [want], directory) as (network,):
         (seat,) = network.seats
         enter = ["nsenter", f"--net={seat.netns}"]
-        answer = [*enter, tools / "nm-probe", "answer", "--port", str(PORT)]
-        words = [tools / "nm-probe", "ask", "--address", seat.address, "--port", str(PORT)]
-        words += ["--period", f"{period * 1e9:.0f}", "--count", f"{seconds / period:.0f}"]
-        words += ["--tcp-every", str(TCP_EVERY), "--linger", "100000000", "--out", str(directory / "log")]
-        answering = subprocess.Popen(answer, stdout=subprocess.PIPE)
+        answering = subprocess.Popen([*enter, *responder(tools)], stdout=subprocess.PIPE)
         assert answering.stdout is not None
         answering.stdout.readline()
         begin = time.monotonic()
+        words = client(tools, seat.address, PERIODS[0], seconds, directory / "log")
         asking = subprocess.Popen(network.hub_command(words), stdout=subprocess.DEVNULL)
-        _, status, client = os.wait4(asking.pid, 0)
+        _, status, outside = os.wait4(asking.pid, 0)
         wall = time.monotonic() - begin
         os.kill(answering.pid, signal.SIGTERM)
-        _, _, responder = os.wait4(answering.pid, 0)
+        _, _, inside = os.wait4(answering.pid, 0)
     if status != 0:
         raise SystemExit("the probe fails")
-    return (client.ru_utime + client.ru_stime) / wall, (responder.ru_utime + responder.ru_stime) / wall
+    return (outside.ru_utime + outside.ru_stime) / wall, (inside.ru_utime + inside.ru_stime) / wall

@@ -1,9 +1,8 @@
-/* nm-probe answer --port N [--together NS]: sends every request back to where it came from, over UDP and over
- * TCP, until it is ended. Prints a line when it listens.
+/* nm-probe answer --port N: sends every request back to where it came from, over UDP and over TCP, until it
+ * is ended. Prints a line when it listens.
  *
- * A request answered at once costs a wake-up and a datagram. With --together, requests over UDP that arrive
- * within NS nanoseconds of an answer are answered by one wake-up and, to one client, by one datagram that
- * holds all of them. The first request after a silence is answered at once. */
+ * Requests over UDP that wait, as after a standstill, are answered by one wake-up and, to one client, by one
+ * datagram that holds all of them. */
 #include "fail.h"
 #include "probe.h"
 
@@ -61,29 +60,23 @@ static void send_back(int fd, const struct sockaddr_in *from, const struct iovec
     }
 }
 
-static void echo_datagrams(int fd, int64_t together) {
+static void echo_datagrams(int fd) {
     static uint64_t data[MOST_TOGETHER];
     struct sockaddr_in from[MOST_TOGETHER];
     struct iovec pieces[MOST_TOGETHER];
     struct mmsghdr messages[MOST_TOGETHER];
-    const unsigned most = together > 0 ? MOST_TOGETHER : 1;
-    for (int64_t next = now_ns(); !asked_to_end();) {
-        for (unsigned i = 0; i < most; i++) {
+    while (!asked_to_end()) {
+        for (unsigned i = 0; i < MOST_TOGETHER; i++) {
             pieces[i] = (struct iovec){&data[i], sizeof data[i]};
             messages[i].msg_hdr = (struct msghdr){
                 .msg_name = &from[i], .msg_namelen = sizeof from[i], .msg_iov = &pieces[i], .msg_iovlen = 1};
         }
-        const int got = recvmmsg(fd, messages, most, MSG_WAITFORONE, NULL);
+        const int got = recvmmsg(fd, messages, MOST_TOGETHER, MSG_WAITFORONE, NULL);
         if (got <= 0)
             continue;
         for (int i = 0; i < got; i++)
             pieces[i].iov_len = messages[i].msg_len;
         send_back(fd, from, pieces, (size_t)got);
-        if (together == 0)
-            continue;
-        const int64_t now = now_ns();
-        next = next + together > now ? next + together : now + together;
-        sleep_until(next);
     }
 }
 
@@ -122,23 +115,16 @@ static void echo_streams(int listening) {
 }
 
 int answer_main(int argc, char **argv) {
-    static const struct option options[] = {{"port", required_argument, NULL, 'p'},
-                                            {"together", required_argument, NULL, 't'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"port", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
     int port = -1;
-    int64_t together = 0;
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
-        if (option == 'p')
-            port = (int)number(optarg, 1, 65535, "--port");
-        else if (option == 't')
-            together = number(optarg, 0, 1000000000, "--together");
-        else
+        if (option != 'p')
             fail("answer: unknown option");
+        port = (int)number(optarg, 1, 65535, "--port");
     }
     if (port < 0)
         fail("answer needs --port");
     end_when_asked();
-    prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
     const int datagrams = listen_on(port, SOCK_DGRAM), streams = listen_on(port, SOCK_STREAM);
     const pid_t parent = getpid(), child = fork();
     if (child < 0)
@@ -151,7 +137,7 @@ int answer_main(int argc, char **argv) {
     }
     printf("{\"listening\": %" PRId64 "}\n", now_ns());
     fflush(stdout);
-    echo_datagrams(datagrams, together);
+    echo_datagrams(datagrams);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     return 0;

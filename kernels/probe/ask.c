@@ -1,12 +1,14 @@
-/* nm-probe ask --address A --port N --period NS --count N --tcp-every K --linger NS --out FILE: sends a
- * request over UDP each period, at absolute times, and every K periods one over TCP. Ends after N periods, or
- * when it is asked to, and then waits for late answers: up to NS nanoseconds, or until none has come for a
- * tenth of that and the last requests have been answered.
+/* nm-probe ask --address A --port N --period NS [--rest NS] --time NS [--tcp-every NS] --linger NS --out
+ * FILE: sends requests over UDP, and over TCP not more often than --tcp-every. Ends after --time, or when it
+ * is asked to, and then waits for late answers: up to --linger, or until none has come for a tenth of that
+ * and the last requests have been answered.
  *
- * It wakes once a period, to send, and reads answers at every HEAR_EVERY-th, so that it costs little: answers
- * over UDP have the kernel's time stamp; those over TCP are seen when they are read. Writes to FILE, by
- * CLOCK_MONOTONIC in nanoseconds:
- * udp|tcp NUMBER SENT FIRST-ANSWER LAST-ANSWER ANSWERS    (0 0 0 where there is none)
+ * While answers come it sends a request each --rest (usually --period). When none has come for SILENT_AFTER
+ * times that, it sends one each --period until the next answer comes, so that only a silence costs many
+ * wake-ups. A wake-up sends and reads: answers over UDP have the kernel's time stamp; those over TCP are seen
+ * when they are read. Writes to FILE, by CLOCK_MONOTONIC in nanoseconds:
+ * udp|tcp NUMBER SENT FIRST-ANSWER LAST-ANSWER ANSWERS STEP
+ *     (0 0 0 where there is no answer; STEP: until the next request was due)
  * broken TIME                                             (the TCP connection, if it was) */
 #include "fail.h"
 #include "probe.h"
@@ -31,23 +33,25 @@ enum {
     CONNECT_SECONDS = 20,
     MOST_HEARD = 16,
     MOST_NUMBERS = 64,
-    HEAR_EVERY = 4, /* periods: answers wait in the socket, with their time stamps */
 };
 
+#define SILENT_AFTER 1.5
+
 struct request {
-    int64_t sent, answered, last;
+    int64_t sent, answered, last, step;
     uint32_t answers;
 };
 
-/* One way of asking. fd: -1 where it is not used any more. */
+/* One way of asking. fd: -1 where it is not used any more. heard: when the last answer arrived. */
 struct way {
     const char *name;
     int fd;
     struct request *requests;
     size_t count;
+    int64_t heard;
 };
 
-static int64_t broken, heard; /* when the connection broke, and when the last answer was noted */
+static int64_t broken; /* when the connection broke */
 
 static int connected(int kind, const char *address, int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -70,15 +74,16 @@ static void note_answer(struct way *way, uint64_t number, int64_t when) {
     if (number >= way->count)
         return; /* not ours */
     struct request *r = &way->requests[number];
-    heard = now_ns();
+    if (when > way->heard)
+        way->heard = when;
     if (r->answers++ == 0)
         r->answered = when;
     r->last = when;
 }
 
-static void send_one(struct way *way) {
+static void send_one(struct way *way, int64_t step) {
     uint64_t number = way->count;
-    way->requests[way->count++] = (struct request){.sent = now_ns()};
+    way->requests[way->count++] = (struct request){.sent = now_ns(), .step = step};
     if (way->fd >= 0)
         send(way->fd, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -165,8 +170,8 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
     for (size_t w = 0; w < count; w++)
         for (size_t i = 0; i < ways[w].count; i++) {
             const struct request *r = &ways[w].requests[i];
-            fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 "\n", ways[w].name, i, r->sent,
-                    r->answered, r->last, r->answers);
+            fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 " %" PRId64 "\n", ways[w].name,
+                    i, r->sent, r->answered, r->last, r->answers, r->step);
         }
     if (broken != 0)
         fprintf(out, "broken %" PRId64 "\n", broken);
@@ -174,15 +179,50 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
         fail("%s: %s", path, strerror(errno));
 }
 
+/* Sends requests until `end`, and returns early when it is asked to. */
+static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_every, int64_t end) {
+    const int64_t most = (int64_t)(SILENT_AFTER * (double)rest);
+    int64_t next = now_ns(), next_stream = next;
+    ways[0].heard = next;
+    for (int64_t now = next; now < end && !asked_to_end(); now = now_ns()) {
+        hear_datagrams(&ways[0]);
+        hear_stream(&ways[1]);
+        const int64_t step = now - ways[0].heard > most ? period : rest;
+        send_one(&ways[0], step);
+        if (tcp_every > 0 && now >= next_stream) {
+            send_one(&ways[1], tcp_every);
+            next_stream = now + tcp_every;
+        }
+        next = next + step > now ? next + step : now; /* a late one is not made up for by a burst */
+        sleep_until(next);
+    }
+}
+
+static void await_answers(struct way *ways, int64_t linger) {
+    for (const int64_t end = now_ns() + linger; now_ns() < end; usleep(1000)) {
+        hear_datagrams(&ways[0]);
+        hear_stream(&ways[1]);
+        if (all_answered(&ways[0]) && all_answered(&ways[1]))
+            return;
+        const int64_t heard = ways[0].heard > ways[1].heard ? ways[0].heard : ways[1].heard;
+        if (last_answered(&ways[0]) && last_answered(&ways[1]) && now_ns() - heard > linger / 10)
+            return;
+    }
+}
+
 int ask_main(int argc, char **argv) {
-    static const struct option options[] = {
-        {"address", required_argument, NULL, 'a'},   {"port", required_argument, NULL, 'p'},
-        {"period", required_argument, NULL, 'n'},    {"count", required_argument, NULL, 'c'},
-        {"tcp-every", required_argument, NULL, 't'}, {"linger", required_argument, NULL, 'l'},
-        {"out", required_argument, NULL, 'o'},       {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"address", required_argument, NULL, 'a'},
+                                            {"port", required_argument, NULL, 'p'},
+                                            {"period", required_argument, NULL, 'n'},
+                                            {"rest", required_argument, NULL, 'r'},
+                                            {"time", required_argument, NULL, 'd'},
+                                            {"linger", required_argument, NULL, 'l'},
+                                            {"tcp-every", required_argument, NULL, 't'},
+                                            {"out", required_argument, NULL, 'o'},
+                                            {NULL, 0, NULL, 0}};
     const char *address = NULL, *out = NULL;
     int port = -1;
-    int64_t period = 0, count = 0, every = 0, linger = 0;
+    int64_t period = 0, rest = 0, time = 0, every = 0, linger = 0;
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
         case 'a':
@@ -194,11 +234,14 @@ int ask_main(int argc, char **argv) {
         case 'n':
             period = number(optarg, 50000, 10000000000, "--period");
             break;
-        case 'c':
-            count = number(optarg, 1, MOST_REQUESTS, "--count");
+        case 'r':
+            rest = number(optarg, 50000, 10000000000, "--rest");
+            break;
+        case 'd':
+            time = number(optarg, 1, 3600000000000, "--time");
             break;
         case 't':
-            every = number(optarg, 0, MOST_REQUESTS, "--tcp-every");
+            every = number(optarg, 50000, 10000000000, "--tcp-every");
             break;
         case 'l':
             linger = number(optarg, 0, 60000000000, "--linger");
@@ -210,42 +253,27 @@ int ask_main(int argc, char **argv) {
             fail("ask: unknown option");
         }
     }
-    if (address == NULL || out == NULL || port < 0 || period == 0 || count == 0)
-        fail("ask needs --address, --port, --period, --count and --out");
+    if (address == NULL || out == NULL || port < 0 || period == 0 || time == 0)
+        fail("ask needs --address, --port, --period, --time and --out");
+    if (rest < period)
+        rest = period;
+    const size_t most = (size_t)(time / period) + 2;
+    if (most > MOST_REQUESTS)
+        fail("%zu requests are more than %d", most, MOST_REQUESTS);
     struct way ways[] = {
         {.name = "udp", .fd = connected(SOCK_DGRAM, address, port)},
         {.name = "tcp", .fd = every > 0 ? connected(SOCK_STREAM, address, port) : -1},
     };
     for (size_t w = 0; w < 2; w++)
-        if ((ways[w].requests = calloc((size_t)count, sizeof *ways[w].requests)) == NULL)
-            fail("no memory for %" PRId64 " requests", count);
+        if ((ways[w].requests = calloc(most, sizeof *ways[w].requests)) == NULL)
+            fail("no memory for %zu requests", most);
     end_when_asked();
     prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     printf("{\"asking\": %" PRId64 "}\n", now_ns());
     fflush(stdout);
-    int64_t next = now_ns();
-    for (int64_t i = 0; i < count && !asked_to_end(); i++) {
-        if (i % HEAR_EVERY == 0) {
-            hear_datagrams(&ways[0]);
-            hear_stream(&ways[1]);
-        }
-        send_one(&ways[0]);
-        if (every > 0 && i % every == 0)
-            send_one(&ways[1]);
-        const int64_t now = now_ns();
-        next = next + period > now ? next + period : now; /* a late one is not made up for by a burst */
-        sleep_until(next);
-    }
-    for (const int64_t end = now_ns() + linger; now_ns() < end;) {
-        hear_datagrams(&ways[0]);
-        hear_stream(&ways[1]);
-        if (all_answered(&ways[0]) && all_answered(&ways[1]))
-            break;
-        if (last_answered(&ways[0]) && last_answered(&ways[1]) && now_ns() - heard > linger / 10)
-            break;
-        usleep(1000);
-    }
+    ask(ways, period, rest, every, now_ns() + time);
+    await_answers(ways, linger);
     write_all(out, ways, 2);
     return 0;
 }

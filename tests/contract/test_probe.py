@@ -26,8 +26,8 @@ pytestmark = [
     pytest.mark.beside,
     pytest.mark.skipif(os.geteuid() != 0, reason="named network namespaces need root"),
 ]
-PERIOD, PORT = 0.5e-3, 7007
-TOGETHER = round(probing.TOGETHER * 1e9)
+PERIOD, TCP_PERIOD = 0.5e-3, 10e-3
+RESTS = [PERIOD, probing.AT_REST]
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 @contextmanager
-def answering(tools: Tools, network: Network, together: int = 0) -> Iterator[subprocess.Popen[bytes]]:
-    inside = ["nsenter", f"--net={network.seats[0].netns}", "--", tools / "nm-probe"]
-    process = subprocess.Popen(
-        [*inside, "answer", "--port", str(PORT), "--together", str(together)], stdout=subprocess.PIPE
-    )
+def answering(tools: Tools, network: Network) -> Iterator[subprocess.Popen[bytes]]:
+    inside = ["nsenter", f"--net={network.seats[0].netns}", "--", *probing.responder(tools)]
+    process = subprocess.Popen(inside, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         assert "listening" in json.loads(process.stdout.readline())
@@ -55,38 +53,39 @@ def answering(tools: Tools, network: Network, together: int = 0) -> Iterator[sub
 
 
 def asking(
-    tools: Tools, network: Network, out: Path, count: int, linger: float = 1.0, period: float = PERIOD
+    tools: Tools, network: Network, out: Path, seconds: float, *, linger: float = 1.0, rest: float = PERIOD
 ) -> subprocess.Popen[bytes]:
-    words = ["ask", "--address", network.seats[0].address, "--port", str(PORT), "--count", str(count)]
-    words += ["--period", str(round(period * 1e9)), "--tcp-every", "20", "--linger", str(round(linger * 1e9))]
+    times = {"period": PERIOD, "rest": rest, "time": seconds, "tcp-every": TCP_PERIOD, "linger": linger}
+    words = [word for name, value in times.items() for word in (f"--{name}", str(round(value * 1e9)))]
+    words = ["ask", "--address", network.seats[0].address, "--port", str(probing.PORT), *words]
     return subprocess.Popen(network.hub_command([tools / "nm-probe", *words, "--out", str(out)]))
 
 
-def asked(tools: Tools, network: Network, out: Path, count: int) -> ProbeLog:
-    assert asking(tools, network, out, count).wait(120) == 0
+def asked(tools: Tools, network: Network, out: Path, seconds: float, *, rest: float = PERIOD) -> ProbeLog:
+    assert asking(tools, network, out, seconds, rest=rest).wait(120) == 0
     return read_probe_log(out.read_text())
 
 
-@pytest.mark.parametrize("together", [0, TOGETHER])
+@pytest.mark.parametrize("rest", RESTS)
 def test_nothing_is_lost_or_doubled_where_nothing_happens(
-    tools: Tools, network: Network, tmp_path: Path, together: int
+    tools: Tools, network: Network, tmp_path: Path, rest: float
 ) -> None:
-    with answering(tools, network, together):
-        log = asked(tools, network, tmp_path / "log", 1000)
-    seen, stream = evaluate(log.udp, PERIOD), evaluate(log.tcp, 20 * PERIOD)
-    assert (seen.requests, seen.lost, seen.doubled) == (1000, 0, 0)
-    assert (stream.requests, stream.lost, stream.doubled) == (50, 0, 0) and log.broken is None
+    with answering(tools, network):
+        log = asked(tools, network, tmp_path / "log", 0.5, rest=rest)
+    seen, stream = evaluate(log.udp, PERIOD, rest), evaluate(log.tcp, TCP_PERIOD)
+    assert (seen.lost, seen.doubled) == (0, 0) and 10 < seen.requests <= 0.5 / PERIOD + 1
+    assert (stream.lost, stream.doubled) == (0, 0) and 5 < stream.requests <= 51 and log.broken is None
     assert 0 < seen.delay < seen.longest_delay
 
 
-@pytest.mark.parametrize("together", [0, TOGETHER])
+@pytest.mark.parametrize("rest", RESTS)
 def test_a_standstill_is_seen_as_long_as_it_is(
-    tools: Tools, network: Network, tmp_path: Path, together: int
+    tools: Tools, network: Network, tmp_path: Path, rest: float
 ) -> None:
     def attempt() -> float:
         out = tmp_path / "log"
-        with answering(tools, network, together) as process:
-            client = asking(tools, network, out, 1600, linger=5.0)
+        with answering(tools, network) as process:
+            client = asking(tools, network, out, 0.8, linger=5.0, rest=rest)
             time.sleep(0.3)
             begin = time.monotonic()
             process.send_signal(signal.SIGSTOP)
@@ -95,8 +94,10 @@ def test_a_standstill_is_seen_as_long_as_it_is(
             stopped = time.monotonic() - begin
             assert client.wait(120) == 0
         log = read_probe_log(out.read_text())
-        seen, stream = evaluate(log.udp, PERIOD), evaluate(log.tcp, 20 * PERIOD)
-        assert seen.gap >= 0.2 - PERIOD and log.broken is None and stream.lost == 0
+        seen, stream = evaluate(log.udp, PERIOD, rest), evaluate(log.tcp, TCP_PERIOD)
+        assert seen.gap >= 0.2 - seen.resolution and log.broken is None and stream.lost == 0
+        during = [t.step for t in log.udp if begin + 3 * rest < t.sent < begin + stopped]
+        assert set(during) == {PERIOD}, "in a silence it asks at its short period"
         return abs(seen.gap - stopped)
 
     one_fits(attempt, lambda off: off < 0.03, 5)
@@ -104,7 +105,7 @@ def test_a_standstill_is_seen_as_long_as_it_is(
 
 def test_who_is_gone_leaves_requests_without_answers(tools: Tools, network: Network, tmp_path: Path) -> None:
     with answering(tools, network) as process:
-        client = asking(tools, network, tmp_path / "log", 1200, linger=0.1)
+        client = asking(tools, network, tmp_path / "log", 0.6, linger=0.1)
         time.sleep(0.3)
         process.kill()
         assert client.wait(120) == 0
@@ -116,7 +117,7 @@ def test_who_is_gone_leaves_requests_without_answers(tools: Tools, network: Netw
 
 def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path: Path) -> None:
     with answering(tools, network):
-        client = asking(tools, network, tmp_path / "log", 1_000_000)
+        client = asking(tools, network, tmp_path / "log", 500)
         time.sleep(0.3)
         client.send_signal(signal.SIGTERM)
         assert client.wait(120) == 0
@@ -130,18 +131,20 @@ def test_a_responder_can_follow_one_that_was_killed(tools: Tools, network: Netwo
             pass
 
 
-def test_answering_together_costs_the_instance_much_less(
-    tools: Tools, network: Network, tmp_path: Path
-) -> None:
-    """At 500 us each request costs a wake-up, and together every eighth does."""
+def test_asking_seldom_at_rest_costs_much_less(tools: Tools, network: Network, tmp_path: Path) -> None:
+    """At 500 us each request costs both ends a wake-up, and at 4 ms an eighth of them."""
 
-    def share(together: int) -> float:
-        with answering(tools, network, together) as process:
+    def share(rest: float) -> float:
+        with answering(tools, network) as process:
             before, begin = _cpu(process.pid), time.monotonic()
-            assert asking(tools, network, tmp_path / "log", 1500).wait(120) == 0
-            return (_cpu(process.pid) - before) / (time.monotonic() - begin)
+            client = asking(tools, network, tmp_path / "log", 1.0, rest=rest)
+            _, status, spent = os.wait4(client.pid, 0)
+            client.returncode = status
+            used = _cpu(process.pid) - before + spent.ru_utime + spent.ru_stime
+            assert status == 0
+            return used / (time.monotonic() - begin)
 
-    one_fits(lambda: share(TOGETHER) / share(0), lambda ratio: ratio < 0.6, 10)
+    one_fits(lambda: share(probing.AT_REST) / share(PERIOD), lambda ratio: ratio < 0.6, 10)
 
 
 def _cpu(pid: int) -> float:
@@ -164,8 +167,8 @@ def test_the_dirtier_checks_what_it_wrote(tools: Tools) -> None:
 
 
 def test_nobody_to_ask_is_said(tools: Tools, network: Network, tmp_path: Path) -> None:
-    words = ["ask", "--address", network.seats[0].address, "--port", "9", "--count", "1"]
-    words += ["--period", "1000000", "--tcp-every", "1", "--out", str(tmp_path / "log")]
+    words = ["ask", "--address", network.seats[0].address, "--port", "9", "--time", "1000000"]
+    words += ["--period", "1000000", "--tcp-every", "1000000", "--out", str(tmp_path / "log")]
     done = subprocess.run(
         network.hub_command([tools / "nm-probe", *words]), capture_output=True, text=True, timeout=120
     )

@@ -11,7 +11,7 @@ from nearmetal.subjects.migrate import Predictions
 
 
 def made(method: Method, total: float, stopped: float, used: Method | None = None) -> AutoMove:
-    move = GuestMove(total=total, gap=stopped, floor=0.01, period=0.002, stopped=stopped)
+    move = GuestMove(total=total, gap=stopped, floor=0.01, known=0.0045, stopped=stopped)
     return AutoMove(move=move, method=used or method, sampled=1.6)
 
 

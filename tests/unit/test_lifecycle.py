@@ -70,8 +70,12 @@ def test_phases_keep_their_order_and_their_record_form() -> None:
 def silent(first: int, last: int, number: int = 100, delay: float = 1e-4) -> list[ProbeTimes]:
     """Of `number` requests those from first to last are lost."""
     return [
-        ProbeTimes(i * PERIOD, () if first <= i <= last else (i * PERIOD + delay,)) for i in range(number)
+        request(i * PERIOD, *(() if first <= i <= last else (i * PERIOD + delay,))) for i in range(number)
     ]
+
+
+def request(sent: float, *answers: float, step: float = PERIOD) -> ProbeTimes:
+    return ProbeTimes(sent=sent, answers=answers, step=step)
 
 
 def test_a_probe_counts_lost_requests_and_the_longest_silence() -> None:
@@ -84,7 +88,7 @@ def test_a_probe_counts_lost_requests_and_the_longest_silence() -> None:
 
 def test_late_answers_are_delays_and_not_losses() -> None:
     """A bridge keeps packets for a guest that stands still: nothing is lost, and all come at its end."""
-    times = [ProbeTimes(i * PERIOD, (max(i, 60 if i >= 40 else i) * PERIOD + 1e-4,)) for i in range(100)]
+    times = [request(i * PERIOD, max(i, 60 if i >= 40 else i) * PERIOD + 1e-4) for i in range(100)]
     seen = evaluate(times, PERIOD)
     assert (seen.lost, seen.unanswered) == (0, 0)
     assert seen.longest_delay == pytest.approx(20 * PERIOD + 1e-4)
@@ -99,19 +103,19 @@ def test_silence_at_either_end_counts() -> None:
 
 
 def test_a_second_copy_shows_as_doubled_answers() -> None:
-    times = [ProbeTimes(0.0, (1e-4, 2e-4)), ProbeTimes(PERIOD, (PERIOD + 1e-4,))]
+    times = [request(0.0, 1e-4, 2e-4), request(PERIOD, PERIOD + 1e-4)]
     assert evaluate(times, PERIOD).doubled == 1
 
 
 def test_an_answer_that_is_repeated_after_a_standstill_is_no_second_copy() -> None:
     """The request waited at the destination too, and had been answered at the source."""
     times = silent(10, 20)
-    times[9] = ProbeTimes(times[9].sent, (*times[9].answers, times[21].answers[0]))
+    times[9] = request(times[9].sent, *times[9].answers, times[21].answers[0])
     seen = evaluate(times, PERIOD)
     assert (seen.doubled, seen.repeated) == (0, 1) and seen.gap == pytest.approx(12 * PERIOD)
     before, after = list(times), list(times)
-    before[9] = ProbeTimes(times[9].sent, (times[9].answers[0],) * 2)
-    after[30] = ProbeTimes(times[30].sent, (*times[30].answers, times[31].answers[0]))
+    before[9] = request(times[9].sent, *(times[9].answers[0],) * 2)
+    after[30] = request(times[30].sent, *times[30].answers, times[31].answers[0])
     assert [(evaluate(t, PERIOD).doubled, evaluate(t, PERIOD).repeated) for t in (before, after)] == [
         (1, 0),
         (1, 1),
@@ -132,9 +136,23 @@ def test_the_floor_is_taken_off_and_nothing_is_below_zero() -> None:
             evaluate(times, period)
 
 
+def test_a_probe_that_asks_seldom_at_rest_counts_the_time_of_each_request() -> None:
+    """A standstill from 10 to 50 ms: requests each 4 ms, and each 0.5 ms from the second lost one on."""
+    rest = 4e-3
+    seldom = [request(i * rest, *((i * rest + 1e-4,) if i < 3 else ()), step=rest) for i in range(4)]
+    often = [request(i * PERIOD, step=PERIOD) for i in range(32, 100)]
+    after = [request(i * rest, i * rest + 1e-4, step=rest) for i in range(13, 20)]
+    times = [*seldom, *often, request(0.05, 0.0501, step=2e-3), *after]
+    seen = evaluate(times, PERIOD, rest)
+    assert (seen.lost, seen.resolution) == (69, rest + PERIOD)
+    assert seen.unanswered == pytest.approx(0.038), "from the first lost request to the first answered one"
+    assert seen.gap - seen.resolution <= 0.04 <= seen.gap
+    assert seen.seconds == pytest.approx(20 * rest)
+
+
 @given(st.lists(st.booleans(), min_size=2, max_size=200), st.floats(1e-6, 1e-4))
 def test_a_silence_of_any_length_lies_in_its_interval(answered: list[bool], delay: float) -> None:
-    times = [ProbeTimes(i * PERIOD, (i * PERIOD + delay,) if ok else ()) for i, ok in enumerate(answered)]
+    times = [request(i * PERIOD, *((i * PERIOD + delay,) if ok else ())) for i, ok in enumerate(answered)]
     seen = evaluate(times, PERIOD)
     runs = "".join("x" if ok else " " for ok in answered).split("x")
     inner = max((len(r) for r in runs[1:-1]), default=0) if len(runs) > 2 else 0
@@ -143,13 +161,13 @@ def test_a_silence_of_any_length_lies_in_its_interval(answered: list[bool], dela
 
 
 def test_the_log_of_the_probe_is_read() -> None:
-    text = "udp 0 1000000000 1000100000 1000100000 1\nudp 1 1000500000 0 0 0\n"
-    text += "tcp 0 1000000000 1000500000 1000700000 2\nbroken 3000000000\n"
+    text = "udp 0 1000000000 1000100000 1000100000 1 4000000\nudp 1 1000500000 0 0 0 500000\n"
+    text += "tcp 0 1000000000 1000500000 1000700000 2 20000000\nbroken 3000000000\n"
     log = read_probe_log(text)
     assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
     assert log.udp[0].answers == pytest.approx((1.0001,)) and log.tcp[0].answers == (1.0005, 1.0007)
-    assert log.broken == 3.0
-    for wrong in ("icmp 0 1 2 3 4", "udp 0 1 2 3", "udp 0 1 2 3 x"):
+    assert log.broken == 3.0 and [t.step for t in log.udp] == [0.004, 0.0005]
+    for wrong in ("icmp 0 1 2 3 4 5", "udp 0 1 2 3 4", "udp 0 1 2 3 4 x"):
         with pytest.raises(ValueError):
             read_probe_log(wrong)
 

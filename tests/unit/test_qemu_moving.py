@@ -93,6 +93,42 @@ def test_other_methods_have_no_rounds_that_could_converge() -> None:
     assert not isinstance(found.value, NotConvergedError)
 
 
+@pytest.mark.parametrize(
+    ("last", "method", "left"),
+    [
+        ("completed", Method.PRECOPY, True),
+        ("completed", Method.OFFLINE, False),  # the destination waits until it is told to continue
+        ("cancelled", Method.PRECOPY, False),
+    ],
+)
+def test_an_interrupted_move_that_completed_unseen_has_left_its_source(
+    last: str, method: Method, left: bool
+) -> None:
+    class Interrupted(Side):
+        def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
+            if command == "query-status":
+                raise KeyboardInterrupt
+            if command == "migrate_cancel":
+                self.reports = [{"status": last}]
+                return {}
+            return super().ask(command, arguments)
+
+    source, progress = Interrupted(active(1, 250), running=False), MoveProgress()
+    with pytest.raises(KeyboardInterrupt):
+        move(
+            cast("Monitor", source),
+            cast("Monitor", Interrupted({"status": "none"}, running=False)),
+            method=method,
+            uri="unix:/nowhere",
+            bandwidth=None,
+            downtime_limit=0.3,
+            time_limit=60,
+            progress=progress,
+            resumed=lambda: None,
+        )
+    assert progress.committed is left
+
+
 class Guest(Side):
     """A guest that is moved offline: what it is asked, with that of the others, in order."""
 

@@ -9,38 +9,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProbeTimes:
     """One request of a probe.
 
     sent: when it was sent, in seconds of the client's clock.
     answers: when its answers arrived. More than one is possible only if two copies of the instance run, or
         the network doubles packets.
+    step: seconds until the next request was due.
     """
 
     sent: float
     answers: tuple[float, ...] = ()
+    step: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """What a probe saw. All times are in seconds.
 
-    period: time between two requests.
+    period: time between two requests during a silence.
+    rest: time between two requests while answers come.
     lost: number of requests without an answer.
+    unanswered: lost requests × the time until the next request was due, the downtime as a client that asks at
+        fixed times counts it.
+    seconds: from the first request until the one after the last was due.
     doubled: number of answers beyond the first of a request, without those that were repeated. They show that
         two copies of the instance ran at once.
     repeated: number of answers that came after the longest silence to a request that had been answered before
         it. The request had reached both places, and was answered again when the instance ran at the second.
-    gap: longest time without an answer. It is known to one period: the silence lasted longer than
-        `gap - period` and not longer than `gap`.
+    gap: longest time without an answer. The instance did not answer for at most `gap`, and for at least
+        `gap - resolution`.
     delay: median time from a request to its answer; NaN if nothing was answered.
     longest_delay: longest such time; NaN if nothing was answered.
     """
 
     requests: int
     period: float
+    rest: float
     lost: int
+    unanswered: float
+    seconds: float
     doubled: int
     gap: float
     delay: float
@@ -48,16 +57,17 @@ class ProbeResult:
     repeated: int = 0
 
     @property
-    def unanswered(self) -> float:
-        """Lost requests × period, the downtime as a client with a fixed period counts it."""
-        return self.lost * self.period
+    def resolution(self) -> float:
+        """Seconds to which a silence is known: it begins between two requests at rest, and ends between two
+        requests during a silence."""
+        return self.rest + self.period
 
 
-def evaluate(times: Sequence[ProbeTimes], period: float) -> ProbeResult:
+def evaluate(times: Sequence[ProbeTimes], period: float, rest: float | None = None) -> ProbeResult:
     """Return what a probe saw.
 
     times: all requests, in the order in which they were sent.
-    period: seconds between two requests.
+    period, rest: seconds between two requests during a silence, and while answers come; None for the same.
     The time from the first request to the first answer, and from the last answer to the last request, count
     as silence too.
     Raises ValueError for no requests, or a period that is not above zero.
@@ -79,7 +89,10 @@ def evaluate(times: Sequence[ProbeTimes], period: float) -> ProbeResult:
     return ProbeResult(
         requests=len(times),
         period=period,
+        rest=period if rest is None else rest,
         lost=len(times) - len(delays),
+        unanswered=sum(t.step for t in times if not t.answers),
+        seconds=times[-1].sent + times[-1].step - times[0].sent,
         doubled=len(again) - repeated,
         gap=resumed - stopped if math.isfinite(resumed) else 0.0,
         delay=statistics.median(delays) if delays else math.nan,
@@ -92,7 +105,7 @@ def evaluate(times: Sequence[ProbeTimes], period: float) -> ProbeResult:
 class Unanswered:
     """How long clients had no answer because of an event: what the probe saw, less its floor. In seconds.
 
-    lost: lost requests × period.
+    lost: lost requests × the time until the next was due.
     gap: longest time without an answer.
     delay: longest delay of an answer that did come.
     """
@@ -106,15 +119,15 @@ def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
     """Return what an event added to what the same probe sees under the same load without it. Nothing is below
     zero.
 
-    Requests lost in the floor are taken off in proportion to the number of requests.
+    Requests lost in the floor are taken off in proportion to time.
     Raises ValueError if the two have different periods.
     """
-    if event.period != floor.period:
+    if (event.period, event.rest) != (floor.period, floor.rest):
         raise ValueError(f"a floor of period {floor.period} s for a probe of {event.period} s")
-    usual = floor.lost / floor.requests * event.requests
+    usual = floor.unanswered / floor.seconds * event.seconds
     delays = event.longest_delay - floor.longest_delay
     return Unanswered(
-        lost=max(event.lost - usual, 0.0) * event.period,
+        lost=max(event.unanswered - usual, 0.0),
         gap=max(event.gap - floor.gap, 0.0),
         delay=max(delays, 0.0) if math.isfinite(delays) else 0.0,
     )
@@ -145,10 +158,10 @@ def read_probe_log(text: str) -> ProbeLog:
         values = [int(n) for n in numbers]
         if name == "broken" and len(values) == 1:
             broken = values[0] / 1e9
-        elif name in found and len(values) == 5:
-            _, sent, first, last, count = values
+        elif name in found and len(values) == 6:
+            _, sent, first, last, count, step = values
             answers = (first / 1e9, *[last / 1e9] * (count - 1)) if count else ()
-            found[name].append(ProbeTimes(sent / 1e9, answers))
+            found[name].append(ProbeTimes(sent=sent / 1e9, answers=answers, step=step / 1e9))
         else:
             raise ValueError(f"not a line of a probe: {line[:60]}")
     return ProbeLog(udp=tuple(found["udp"]), tcp=tuple(found["tcp"]), broken=broken)

@@ -56,7 +56,7 @@ from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, measured_row, slowdown_rows, with_steps
 from .mpi_jobs import methods_of_extent, unable_to_hold_job
 from .pace import behind, marked, pace, written_pages
-from .probing import TCP_EVERY, TOGETHER, Probe, interrupt, program_inside, responder
+from .probing import TCP_EVERY, Probe, interrupt, program_inside, responder
 from .process_moves import moves_of_job, moves_of_processes
 from .rank_moves import moves_of_rank, refuses_to_move_rank, unable_to_move_rank
 from .rounds import shuffled
@@ -75,10 +75,10 @@ stopped: from the stop at the source to the resumption at the destination; of pr
     takes its next step.
 downtime: standstill as the mechanism reports it; of guests only.
 silence: longest time without an answer for a client, less that of the same probe without a move; at least
-    one period of the probe and probing.TOGETHER. Of guests only: processes are moved without an address. Of
-    a rank of a job: the longest time that another rank waits (tcp_job.JobView).
-unanswered: requests of the client without an answer × period of the probe, less those that the same probe
-    loses without a move; at least one period. Of guests only.
+    the resolution of the probe. Of guests only: processes are moved without an address. Of a rank of a job:
+    the longest time that another rank waits (tcp_job.JobView).
+unanswered: requests of the client without an answer × the time until the next was due, less those that the
+    same probe loses without a move; at least one period. Of guests only.
 slowdown: seconds by which the program in the instance is behind its own pace afterwards, the standstill
     included; not of a program that hardly does anything. Of a rank: the whole job.
 sent: bytes sent, or written to files and copied.
@@ -244,22 +244,20 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
             now = moved.instance
             if begun is not None and before is not None and after is not None:
                 slower.append(behind(pace(begun, before), before, after))
-            seen = evaluate(log.udp, floor.period)
+            seen = evaluate(log.udp, floor.period, floor.rest)
             if seen.doubled or log.broken is not None:
                 raise TrialFailedError(
                     "two copies of the guest answered" if seen.doubled else "a connection to the guest broke"
                 )
             moves.append((moved, without_floor(seen, floor)))
-            stream = evaluate(log.tcp, floor.period * TCP_EVERY)
+            stream = evaluate(log.tcp, max(floor.period, TCP_EVERY))
             facts.append(
                 _facts(move.method, moved, seen, stream) | (plan.record(moved) if plan is not None else {})
             )
             if plan is not None:
                 past.append(plan.compared(moved))
         verified = _verify(program, output)
-    trial.found.rows += (
-        endless_rows(w, endless) if endless else _rows(w, moves, slower, floor.period, verified)
-    )
+    trial.found.rows += endless_rows(w, endless) if endless else _rows(w, moves, slower, floor, verified)
     trial.found.facts[w.name] = {
         "method": method.value,
         "downtime_limit": limit,
@@ -399,13 +397,13 @@ def _rows(
     w: EventSubject,
     moves: Sequence[tuple[Moved, Unanswered]],
     slower: Sequence[float | None],
-    period: float,
+    floor: ProbeResult,
     verified: Mapping[str, JsonValue],
 ) -> list[Row]:
     """Return the rows of a trial. What the mechanism gives as zero has a failed row.
 
     slower: seconds by which the program was behind after each move.
-    period: of the probe, in seconds. No silence is shorter than what the probe can tell apart.
+    floor: of the probe. No silence is shorter than what the probe can tell apart.
     verified: what the program found afterwards.
     """
     timed = [m for m, _ in moves]
@@ -415,8 +413,8 @@ def _rows(
         replace(total, verification=verified),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
-        event_row(w, "unanswered", "s", [max(u.lost, period) for _, u in moves]),
-        event_row(w, "silence", "s", [max(u.gap, period, TOGETHER) for _, u in moves]),
+        event_row(w, "unanswered", "s", [max(u.lost, floor.period) for _, u in moves]),
+        event_row(w, "silence", "s", [max(u.gap, floor.resolution) for _, u in moves]),
         *slowdown_rows(w, slower),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),
     ]

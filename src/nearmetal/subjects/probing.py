@@ -19,14 +19,13 @@ from ..network.build import Network
 
 PORT = 7007
 PERIODS = (0.5e-3, 2e-3, 8e-3, 20e-3)
-"""Periods in seconds, the wanted one first. Longer ones are for instances that lose requests at rest, as
-emulated guests do."""
-TOGETHER = 4e-3
-"""Seconds within which requests are answered by one wake-up of the responder and one datagram, so that the
-probe costs the instance less than 1 % of a core. The end of a silence is seen so much later at most; the
-floor has the same delay."""
+"""Seconds between two requests during a silence, the wanted time first. Longer ones are for instances that
+lose requests at rest, as emulated guests do."""
+AT_REST = 4e-3
+"""Seconds between two requests while answers come, unless PERIODS has a longer time. Each wake-up for a
+request costs 15 to 25 µs of CPU time on a virtual machine."""
 FLOOR_SECONDS = 1.0
-TCP_EVERY = 10
+TCP_EVERY = 20e-3
 LINGER = 3.0
 MOST_SECONDS = 300.0
 READY_SECONDS = 60.0
@@ -49,8 +48,8 @@ class Probe:
         """Measure the probe without an event. Return its result at the shortest period at which no request
         is lost; at the longest if some always are."""
         for period in PERIODS:
-            client = self.begin(period, FLOOR_SECONDS)
-            seen = evaluate(client.end(early=False).udp, period)
+            asking = self.begin(period, FLOOR_SECONDS)
+            seen = evaluate(asking.end(early=False).udp, period, at_rest(period))
             if seen.lost == 0:
                 break
         return seen
@@ -59,22 +58,47 @@ class Probe:
         """Start a client that sends requests for some seconds, or until end()."""
         number = f"{time.monotonic_ns()}"
         out, output = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
-        argv = [self.tools / "nm-probe", "ask", "--address", self.address, "--port", str(PORT)]
-        argv += ["--period", str(round(period * 1e9)), "--count", str(max(round(seconds / period), 1))]
-        argv += ["--tcp-every", str(TCP_EVERY), "--linger", str(round(LINGER * 1e9)), "--out", str(out)]
-        process = self.host.start(self.network.hub_command(argv), stdout=output, stderr=output, cwd=Path("/"))
-        client = Client(process=process, out=out, output=output, seconds=seconds)
+        argv = self.network.hub_command(client(self.tools, self.address, period, seconds, out))
+        process = self.host.start(argv, stdout=output, stderr=output, cwd=Path("/"))
+        asking = Client(process=process, out=out, output=output, seconds=seconds)
         try:
             await_words(process, output, "asking")
         except BaseException:
             process.kill()
             raise
-        return client
+        return asking
+
+
+def client(tools: Tools, address: str, period: float, seconds: float, out: Path) -> list[str]:
+    """Return the command line of the client.
+
+    period: seconds between two requests during a silence.
+    seconds: after which it ends.
+    out: its log.
+    """
+    times = {
+        "--period": period,
+        "--rest": at_rest(period),
+        "--time": seconds,
+        "--tcp-every": max(period, TCP_EVERY),
+        "--linger": LINGER,
+    }
+    words = [word for option, value in times.items() for word in (option, str(round(value * 1e9)))]
+    argv = [tools / "nm-probe", "ask", "--address", address, "--port", str(PORT)]
+    return [*argv, *words, "--out", str(out)]
+
+
+def at_rest(period: float) -> float:
+    """Return the time between two requests while answers come.
+
+    period: seconds between two requests during a silence.
+    """
+    return max(period, AT_REST)
 
 
 def responder(tools: Tools) -> list[str]:
     """Return the command line of the responder, which runs in the instance."""
-    return [tools / "nm-probe", "answer", "--port", str(PORT), "--together", str(round(TOGETHER * 1e9))]
+    return [tools / "nm-probe", "answer", "--port", str(PORT)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,6 +104,40 @@ def move(
     if together is not None:
         together.meet(time_limit)
     source.ask("migrate", {"uri": uri})
+    try:
+        return _followed(
+            source,
+            target,
+            method=method,
+            requested=requested,
+            time_limit=time_limit,
+            progress=progress,
+            resumed=resumed,
+            together=together,
+        )
+    except BaseException:
+        # It may complete before it is cancelled, unseen.
+        if method is not Method.OFFLINE and not progress.committed:
+            with contextlib.suppress(RunError):
+                progress.committed = _cancelled(source) == "completed"
+        raise
+
+
+def _followed(
+    source: Monitor,
+    target: Monitor,
+    *,
+    method: Method,
+    requested: float,
+    time_limit: float,
+    progress: MoveProgress,
+    resumed: Callable[[], None],
+    together: Together | None,
+) -> MoveFigures:
+    """Follow a move that has begun. See move().
+
+    requested: in seconds of CLOCK_REALTIME.
+    """
     switched = running = False
     completed = 0.0
     copied: dict[int, CopyRound] = {}

@@ -14,7 +14,7 @@ from ..text import one_line
 
 _HEADS = (
     "workload, environment",
-    "period",
+    "known to",
     "lost × period",
     "longest gap",
     "longest gap, TCP",
@@ -58,9 +58,9 @@ def _row(
 ) -> tuple[str, ...] | None:
     if not seen:
         return None
-    lost_at_rest = [_number(f, "lost") * _number(f, "period") for _, f in seen]
+    lost_at_rest = [_number(f, "unanswered") for _, f in seen]
     columns = (
-        [_number(f, "period") for _, f in seen],
+        [_number(f, "rest") + _number(f, "period") for _, f in seen],
         [_number(m, "lost_times_period") for m, _ in seen],
         [_number(m, "gap") for m, _ in seen],
         [_number(m, "tcp_gap") for m, _ in seen],
