@@ -120,22 +120,6 @@ def best_of(roofs: Iterable[MeasuredRoof]) -> tuple[MeasuredRoof, ...]:
     return tuple(found.values())
 
 
-def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
-    """Return the bound in the form used in the provenance and in the cache."""
-    return {
-        "name": roof.name,
-        "ranks": roof.ranks,
-        "transport": roof.transport,
-        "value": roof.value,
-        "unit": roof.unit,
-        "better": roof.better.value,
-        "measured": roof.measured,
-        "how": roof.how,
-        "place": roof.place,
-        "rounds": roof.rounds,
-    }
-
-
 def read_roofs(found: JsonValue) -> tuple[MeasuredRoof, ...]:
     """Return the upper bounds of a provenance; entries that are not valid are left out."""
     out: list[MeasuredRoof] = []
