@@ -13,7 +13,7 @@ from ..tables.answer import answer_sentences
 from ..tables.cells import ComparisonGroup, Entry, left_out_text, legend, question_text, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
-from ..tables.nodes import HEADS, alert_sentences, node_rows, scope_sentence, state_sentence
+from ..tables.nodes import HEADS, node_rows, node_sentences
 from ..tables.roofs import roof_lines
 from ..tables.trust import trust_in
 from ..text import one_line, plural
@@ -62,22 +62,21 @@ def _nodes(study: Study, analysis: Analysis) -> list[str]:
     rows = node_rows(study, analysis)
     if analysis.nodes is None:
         return []
-    said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
+    said = "\n".join(f"- {escape(s)}." for s in node_sentences(study, analysis))
     table = [HEADS, ["---"] * len(HEADS), *([escape(text) for text in row] for row in rows)]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    return ["## Nodes\n\n" + "\n".join(f"- {escape(s)}." for s in said if s) + f"\n\n{lines}"]
+    return [f"## Nodes\n\n{said}\n\n{lines}"]
 
 
 def _tables(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         rows = [
-            f"| {escape(line.label)} | {line.baseline} | {_cells(line.entries[column.side.arm])} |"
-            for line in group.lines
-            if column.side.arm in line.entries
+            f"| {escape(line.label)} | {line.baseline} | {_cells(entry)} |"
+            for line, entry in group.entries(column)
         ]
         out.append(
-            f"## {escape(column.side.full)}\n\nagainst {escape(column.baseline.full)}\n\n"
+            f"## {escape(column.full)}\n\nagainst {escape(group.baseline.full)}\n\n"
             "| metric | baseline | overhead | interval | n | verdict | likely cause |\n"
             "|---|--:|--:|---|--:|---|---|\n" + "\n".join(rows)
         )
@@ -86,6 +85,5 @@ def _tables(group: ComparisonGroup) -> list[str]:
 
 def _cells(e: Entry) -> str:
     extra = f" ({e.difference.split(' [')[0]})" if e.difference else ""
-    cause = "; ".join(text for text in (e.cause, e.nodes) if text)
-    fields = (e.overhead + extra, e.interval, e.n.removeprefix("n "), e.verdict, cause)
+    fields = (e.overhead + extra, e.interval, e.n.removeprefix("n "), e.verdict, e.note)
     return " | ".join(escape(f) for f in fields)
