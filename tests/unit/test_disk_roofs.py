@@ -12,10 +12,9 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.model.result import Interval
-from nearmetal.model.roof import MeasuredRoof, RoofRequest, read_roofs
+from nearmetal.model.roof import MeasuredRoof, RoofRequest, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, Storage, StorageKind, Study
 from nearmetal.node.machine import Machine
-from nearmetal.records.json_files import to_json
 from nearmetal.run.bounds.disk import SECONDS, SIZE, by_fio
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.applications.fio import roof_arguments
@@ -90,7 +89,7 @@ def test_a_roof_stands_over_what_stands_on_its_disk() -> None:
     assert not any(c.roof for c in with_roofs(study(LOOP), cells, [measured("/scratch")], ()))
     assert not any(c.roof for c in with_roofs(study(None), cells, [measured("")], ()))
     assert words(measured("/scratch")) == "sequential reads of the disk of /scratch"
-    assert read_roofs([to_json(measured("/scratch"))]) == (measured("/scratch"),)
+    assert read_roofs([roof_record(measured("/scratch"))]) == (measured("/scratch"),)
 
 
 @dataclass(frozen=True)

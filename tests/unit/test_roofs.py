@@ -15,9 +15,8 @@ from nearmetal.analysis.roofs import wanted, with_roofs, words
 from nearmetal.errors import RunError
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.result import Cell, Interval
-from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, RoofRequest, read_roofs
+from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, RoofRequest, read_roofs, roof_record
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Study
-from nearmetal.records.json_files import to_json
 from nearmetal.report.charts.cells import absolute
 from nearmetal.report.charts.parts import PAGE
 from nearmetal.report.forms.markdown import markdown_text
@@ -193,9 +192,9 @@ def test_upper_bound_is_the_best_of_several_rounds() -> None:
 
 def test_the_form_in_files_comes_back_and_nonsense_does_not() -> None:
     known = (roof("triad", 8e10, "B/s"), roof("dgemm", 9e10, "FLOP/s", ranks=None))
-    assert read_roofs(to_json(known)) == known
+    assert read_roofs([roof_record(r) for r in known]) == known
     assert read_roofs(None) == read_roofs("x") == read_roofs([1, {}, {"value": "1"}]) == ()
-    bad = {**vars(known[0]), "better": "more"}
+    bad = {**roof_record(known[0]), "better": "more"}
     assert read_roofs([bad]) == ()
 
 

@@ -18,7 +18,7 @@ from nearmetal.api.catalog import catalog
 from nearmetal.api.studies import study_from
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.model.plan import NextBlock
-from nearmetal.model.roof import MeasuredRoof, RoofRequest
+from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
 from nearmetal.model.study import Better
 from nearmetal.node.progress import Silent
 from nearmetal.plan import make_block
@@ -32,7 +32,6 @@ from nearmetal.records import (
     ResultsDirectory,
     node_states,
 )
-from nearmetal.records.json_files import to_json
 from nearmetal.run import reopening
 from nearmetal.run.present import Present, await_nodes
 from nearmetal.run.workers.serving import Terms, await_plan, next_order, taking_part
@@ -307,7 +306,7 @@ def test_upper_bounds_are_those_of_the_best_node(directory: ResultsDirectory) ->
             measured=1.0,
             how="stream",
         )
-        Node(directory, name).describe(**description(), roofs=[to_json(roof)])
+        Node(directory, name).describe(**description(), roofs=[roof_record(roof)])
     (found,) = directory.roofs()
     assert found.value == 2e10 and found.rounds == 2
     nodes: dict[str, Any] = dict(directory.nodes())

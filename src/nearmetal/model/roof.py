@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from .record import JsonValue
 from .workloads.metric import Better
@@ -118,6 +118,11 @@ def best_of(roofs: Iterable[MeasuredRoof]) -> tuple[MeasuredRoof, ...]:
         kind = roof.name, roof.ranks, roof.transport, roof.place
         found[kind] = found[kind].with_round(roof) if kind in found else roof
     return tuple(found.values())
+
+
+def roof_record(roof: MeasuredRoof) -> dict[str, JsonValue]:
+    """Return the bound in the form used in the provenance and in the cache."""
+    return asdict(roof)
 
 
 def read_roofs(found: JsonValue) -> tuple[MeasuredRoof, ...]:

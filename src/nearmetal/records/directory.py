@@ -15,10 +15,10 @@ from typing import Any
 from ..errors import RecordsError
 from ..model.plan import GROWING, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
-from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs
+from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, resume_line, store_file, sync_directory, write_file
-from .json_files import json_bytes, json_object, new_directory, read_bytes, safe_name, to_json
+from .json_files import json_bytes, json_object, new_directory, read_bytes, safe_name
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .node_files import LEFT_OUT, NodeFiles
 from .plan_file import PlanMeta, plan_form, read_plan
@@ -220,7 +220,7 @@ class ResultsDirectory:
 
         Raises DiskFullError and RecordsError.
         """
-        store_file(self.path / ROOFS, json_bytes({"roofs": to_json(roofs)}), self.path)
+        store_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}), self.path)
 
     def want_roofs(self, wanted: Iterable[RoofRequest]) -> None:
         """Write which upper bounds the workers shall measure, before the first order.

@@ -79,19 +79,6 @@ def write_file(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
-def store_file(path: Path, data: bytes, directory: Path, *, kept: str = "the records are whole") -> None:
-    """Write a file of a results directory, as write_file() does.
-
-    kept: data that are safe on the disk, for the error.
-
-    Raises DiskFullError and RecordsError.
-    """
-    try:
-        write_file(path, data)
-    except OSError as e:
-        raise failure(e, directory, kept=kept) from e
-
-
 def require_owner(file: Path, directory: Path, why: str = "it says what is executed") -> None:
     """Check that a file of a shared results directory belongs to this user or to the owner of the directory.
     Otherwise anybody who may write into the directory could have commands executed, or results invented.
@@ -116,3 +103,16 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def store_file(path: Path, data: bytes, directory: Path, *, kept: str = "the records are whole") -> None:
+    """Write a file of a results directory, as write_file() does.
+
+    kept: data that are safe on the disk, for the error.
+
+    Raises DiskFullError and RecordsError.
+    """
+    try:
+        write_file(path, data)
+    except OSError as e:
+        raise failure(e, directory, kept=kept) from e

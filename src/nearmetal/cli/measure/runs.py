@@ -63,7 +63,7 @@ def run(
     return measure(study_from(study_file, options.seed, complain), options, fleet_of(options))
 
 
-@with_run_options("seed", "mode", "width", "require")
+@with_run_options("seed", "mode", "require")
 def resume(directory: Path = Directory, *, options: RunOptions) -> int:
     from ...api.results import open_results, open_series
 

@@ -16,7 +16,7 @@ from ..tables.answer import answer
 from ..tables.cells import SYMBOLS, emulation_warnings, question_text
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
-from ..tables.nodes import node_sentences
+from ..tables.nodes import alert_sentences, scope_sentence, state_sentence
 from ..tables.trust import trust_in
 from ..text import one_line
 
@@ -106,9 +106,10 @@ def _nodes(study: Study, analysis: Analysis) -> dict[str, JsonValue]:
     found = analysis.nodes
     if found is None:
         return {}
+    said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
     of_run = to_json(found)
     assert isinstance(of_run, dict)
-    return {"nodes": {"meaning": NODES_MEANING, **of_run, "sentences": list(node_sentences(study, analysis))}}
+    return {"nodes": {"meaning": NODES_MEANING, **of_run, "sentences": [text for text in said if text]}}
 
 
 def _cell_nodes(found: CellNodes) -> dict[str, JsonValue]:

@@ -13,7 +13,7 @@ from ..tables.answer import answer_sentences
 from ..tables.cells import ComparisonGroup, Entry, left_out_text, legend, question_text, verdict_table
 from ..tables.floors import floors
 from ..tables.inside import NOTHING, InsideRecord
-from ..tables.nodes import HEADS, node_rows, node_sentences
+from ..tables.nodes import HEADS, alert_sentences, node_rows, scope_sentence, state_sentence
 from ..tables.roofs import roof_lines
 from ..tables.trust import trust_in
 from ..text import one_line, plural
@@ -62,10 +62,10 @@ def _nodes(study: Study, analysis: Analysis) -> list[str]:
     rows = node_rows(study, analysis)
     if analysis.nodes is None:
         return []
-    said = "\n".join(f"- {escape(s)}." for s in node_sentences(study, analysis))
+    said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
     table = [HEADS, ["---"] * len(HEADS), *([escape(text) for text in row] for row in rows)]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    return [f"## Nodes\n\n{said}\n\n{lines}"]
+    return ["## Nodes\n\n" + "\n".join(f"- {escape(s)}." for s in said if s) + f"\n\n{lines}"]
 
 
 def _tables(group: ComparisonGroup) -> list[str]:

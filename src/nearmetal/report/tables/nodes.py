@@ -42,12 +42,6 @@ def alert_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
     return (*_disagreements(study, analysis), *unlike_sentences(found))
 
 
-def node_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
-    """Return all sentences about the nodes: what the verdicts hold for, alerts, and how the nodes differ."""
-    found = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
-    return tuple(text for text in found if text)
-
-
 def state_sentence(analysis: Analysis) -> str:
     """Return how kernels and CPU models of the nodes differ; '' if they do not."""
     found = analysis.nodes

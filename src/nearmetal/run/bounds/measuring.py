@@ -25,13 +25,13 @@ from ...model.roof import (
     MeasuredRoof,
     RoofRequest,
     read_roofs,
+    roof_record,
 )
 from ...model.study import Better, Transport
 from ...network.build import Network
 from ...node.machine import Machine, cache_directory
 from ...node.progress import Progress
 from ...records.disk import write_file
-from ...records.json_files import to_json
 from ...workloads.applications.hpc_challenge.blas import Blas, package
 from ..once import run_once
 from .dgemm import measure_dgemm
@@ -200,5 +200,5 @@ def _keep(file: Path, key: str, roofs: Sequence[MeasuredRoof]) -> None:
     """Write the upper bounds to the file, replacing those of another boot. If the disk is full, nothing is
     written."""
     with contextlib.suppress(OSError):
-        text = json.dumps({"of": key, "roofs": to_json(roofs)}, indent=1)
+        text = json.dumps({"of": key, "roofs": [roof_record(r) for r in roofs]}, indent=1)
         write_file(file, f"{text}\n".encode())

@@ -16,12 +16,12 @@ from ...host import cgroups
 from ...host.lock import living_runs, machine_lock
 from ...model.plan import NextBlock
 from ...model.record import Claim
+from ...model.roof import roof_record
 from ...model.study import Study
 from ...node.machine import Machine, new_label
 from ...node.node import Node, open_node, sweep
 from ...node.progress import Progress
 from ...records import CLAIMS, COORDINATOR, LEFT_OUT, PRESENT, Claims, Orders, ResultsDirectory, last_holder
-from ...records.json_files import to_json
 from ...workloads.build import store_tools
 from ..block import Recording
 from ..bounds.measuring import RoofMeter
@@ -273,7 +273,7 @@ class _NodeRoofs:
             networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
             self._meter = RoofMeter(node.machine, wanted, node.label, node.scratch, networks, self._progress)
         if self._meter.step(time.monotonic() - self._begin):
-            roofs = to_json(self._meter.roofs())
+            roofs = [roof_record(roof) for roof in self._meter.roofs()]
             self._directory.node_files.write(
                 self._node.label, {**self._known, "roofs": roofs}, node=self._name
             )
