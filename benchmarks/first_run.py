@@ -70,7 +70,7 @@ def run(place: Path, budget: str, seed: int) -> Run:
         raise SystemExit(done.stderr)
     found: dict[str, Any] = json.loads(done.stdout)
     directory = ResultsDirectory.open(max(place.iterdir(), key=lambda path: path.stat().st_mtime))
-    records, started = directory.records(), directory.plan().started
+    records, started = tuple(directory.trials()), directory.plan().started
     begin, end = min(r.begin for r in records), max(r.end for r in records)
     cells = found["cells"]
     out = Run(

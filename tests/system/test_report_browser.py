@@ -69,18 +69,22 @@ CONTRAST = """
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The sample report, as a file: address."""
-    files = write_report(
+    governors: dict[str, JsonValue] = {"native/one": "performance", "container/one": "powersave"}
+    page, *_ = write_report(
         tmp_path_factory.mktemp("report"),
         sample.study(),
         sample.analysis(),
         sample.records(),
-        {"cpu": {"model": "EPYC", "flags": ["avx2"] * 60}, "kernel": "6.18"},
-        [{"fact": "governor", "values": {"native/one": "performance", "container/one": "powersave"}}],
+        {
+            "cpu": {"model": "EPYC", "flags": ["avx2"] * 60},
+            "kernel": "6.18",
+            "parity": {"differences": [{"fact": "governor", "values": governors}]},
+        },
         commands=[
             "nearmetal quick --seed 32570 --a-rather-long-option /and/a/long/path/of/a/results/directory"
         ],
     )
-    return files.html.as_uri()
+    return page.as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +122,16 @@ def quick_report(tmp_path_factory: pytest.TempPathFactory) -> str:
         "kernel": {"release": "6.18.44"},
         "versions": {"mpi": "Open MPI 4.1.4"},
     }
-    files = write_report(
+    page, *_ = write_report(
         tmp_path_factory.mktemp("quick"),
         study,
         analyse(study, plan, records),
         records,
         provenance,
-        [],
         commands=["nearmetal quick --seed 1"],
         when="25 Nov 2026",
     )
-    return files.html.as_uri()
+    return page.as_uri()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nearmetal.model.record import Fold, JsonValue, Status, TrialRecord
 from nearmetal.report.seen import facts_texts
-from nearmetal.run.audit import applications_said, met_differently
+from nearmetal.run.audit import application_facts, served_differently
 
 
 def trial(arm: str, **facts: Mapping[str, JsonValue]) -> TrialRecord:
@@ -36,17 +36,17 @@ def test_words_are_compared_and_figures_are_not() -> None:
         trial("native", fio={"meets": DISK, "size": 7, "version": "fio-3.33"}),
         trial("lxc", fio={"meets": CACHE, "size": 8, "version": "fio-3.33"}),
     ]
-    said = applications_said(records)
+    said = application_facts(records)
     assert said["native"] == {"fio: meets": DISK, "fio: version": "fio-3.33"}
-    (sentence,) = met_differently(said)
+    (sentence,) = served_differently(said)
     assert sentence == ("fio differs between the environments: native: the device; lxc: the page cache")
 
 
 def test_equal_storage_of_both_sides_is_not_reported() -> None:
     same = [trial("native", fio={"meets": DISK}, bonnie={"meets": CACHE}), trial("lxc", fio={"meets": DISK})]
     same.append(trial("lxc", bonnie={"meets": CACHE}))
-    assert met_differently(applications_said(same)) == ()
-    assert met_differently(applications_said([trial("native"), trial("lxc")])) == ()
+    assert served_differently(application_facts(same)) == ()
+    assert served_differently(application_facts([trial("native"), trial("lxc")])) == ()
 
 
 def test_facts_of_several_trials_in_words() -> None:

@@ -134,12 +134,12 @@ def test_a_dry_run_of_a_series_leaves_out_what_cannot_run(monkeypatch: pytest.Mo
     own = Series(name="s", title="t", scale=Scale.SMALL, paper="", seed=1, max_time=60.0, parts=tuple(parts))
     cannot = {"a"}
 
-    def checked_on(_machine: object, study: Study, *_: object, **__: object) -> Study:
+    def checked(study: Study, *_: object, **__: object) -> Study:
         if study.name in cannot:
             raise UnavailableError(f"{study.name} needs KVM")
         return replace(study, question="checked")
 
-    monkeypatch.setattr(planning, "checked_on", checked_on)
+    monkeypatch.setattr(planning, "checked", checked)
     machine: Any = object()
     a, b = planning.checked_series(own, machine, Silent()).parts
     assert (a.study, a.absent) == (None, "a needs KVM")

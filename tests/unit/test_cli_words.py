@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import io
+import json
 import os
 import shlex
 import shutil
@@ -17,9 +19,12 @@ from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import named_workloads
 from nearmetal.cli.app import plain_signs
 from nearmetal.cli.commands import COMMANDS
+from nearmetal.cli.common import print_json
+from nearmetal.cli.image import _show as show_image
 from nearmetal.cli.measure.weigh import SHELL_SIGNS
 from nearmetal.cli.separator import missing_separator
 from nearmetal.errors import ExitCode, UsageError
+from nearmetal.images import Image
 from nearmetal.model.study import KernelWorkload
 from nearmetal.records.disk import resume_line, try_line
 from nearmetal.study_file.explain import application_lines, kernel_lines
@@ -158,6 +163,50 @@ def test_results_of_another_version_are_noted_once(line: str, said: str, tmp_pat
     done = nearmetal(*line.replace("DIR", str(tmp_path)).split())
     assert done.returncode == 2 and said in done.stderr
     assert done.stderr.count(f"note: passed over: {newer}/plan.json: plan schema 99 is not known") == 1
+
+
+def test_a_directory_without_its_study_hides_no_other(tmp_path: Path) -> None:
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    (torn / "plan.json").write_text("{}")
+    done = nearmetal("list", "--results", str(tmp_path))
+    assert done.returncode == 0 and "studies" in done.stdout
+    assert f"note: passed over: {torn}: not a results directory" in done.stderr
+
+
+def test_the_time_of_a_plan_is_that_of_the_command_line() -> None:
+    plans = [
+        json.loads(nearmetal("plan", "quick", "--seed", "1", "--json", *words).stdout)
+        for words in ((), ("--time", "40s"))
+    ]
+    assert plans[1]["estimated_seconds"] <= 40 < plans[0]["estimated_seconds"]
+
+
+def test_json_is_the_same_in_every_encoding(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    value = {"path": "results/Prüfung ▲"}
+    for encoding in ("utf-8", "ascii", "latin-1"):
+        out = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding=encoding, errors="replace"))
+        print_json(value)
+        sys.stdout.flush()
+        assert json.loads(out.getvalue().decode(encoding)) == value
+
+
+def test_a_long_name_of_an_image_does_not_touch_its_digest(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Image(
+        name="contract-apptainer",
+        key="contract-apptainer-1",
+        digest="ab" * 32,
+        origin="mmdebstrap",
+        created="2026-11-26",
+        size=1 << 20,
+        packages=("gcc",),
+        directory=Path("/nowhere"),
+    )
+    show_image(made, json=False)
+    assert capsys.readouterr().out.startswith("contract-apptainer  abababababab  ")
 
 
 def test_signs_of_a_shell_are_known() -> None:

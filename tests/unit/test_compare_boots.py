@@ -327,6 +327,10 @@ def test_two_series_are_compared_part_by_part(
     told = json.loads(capsys.readouterr().out)
     assert [p["part"] for p in told["parts"]] == ["first", "second"]
     assert told["parts"][1]["result"] is None
+    lost = replace(second, why="not measured after", lost=True)
+    for pair, code in (((first, second), 0), ((first, lost), 1)):
+        shown = comparing._show_parts(pair, json=True, everything=False, fail_on=FailOn.UNDECIDED)
+        assert shown == code and capsys.readouterr().out
     assert run(old, new) == 0
     text = capsys.readouterr().out
     assert "first: First" in text and "not compared: not measured before" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Barrier
@@ -9,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from nearmetal.api.engines import Fleet, resume_by_engine, run_by_engine
+from nearmetal.api.engines import Fleet, run_by_engine, worker_states
 from nearmetal.api.studies import study_from
 from nearmetal.cli.measure.engines import fleet_of
-from nearmetal.cli.options import RunOptions
+from nearmetal.cli.options import Require, RunOptions
+from nearmetal.cli.read.results import status
 from nearmetal.engines import Job, State, parse_options
 from nearmetal.engines.htcondor import HTCondor, description, quoted
 from nearmetal.engines.local import Local
@@ -20,8 +23,9 @@ from nearmetal.engines.reach import ssh_words
 from nearmetal.engines.slurm import Slurm
 from nearmetal.engines.ssh import Ssh
 from nearmetal.engines.tables import table_engine
-from nearmetal.errors import RunError, UnavailableError, UsageError
+from nearmetal.errors import RecordsError, RunError, UnavailableError, UsageError
 from nearmetal.host import Completed
+from nearmetal.host.lock import birth
 from nearmetal.model.change import replace
 from nearmetal.model.study import RealNodes
 from nearmetal.node.progress import Silent
@@ -392,7 +396,34 @@ def test_an_inventory_gives_one_worker_for_each_node(tmp_path: Path) -> None:
         fleet_of(RunOptions(engine="ssh", engine_option=["hosts=n1"], nodes=str(file)))
     with pytest.raises(UsageError, match="need an engine"):
         fleet_of(RunOptions(nodes=str(file)))
+    with pytest.raises(UsageError, match="need an engine"):
+        fleet_of(RunOptions(lease="2m"))
+    with pytest.raises(UsageError, match="--require does not apply to the workers"):
+        fleet_of(RunOptions(engine="ssh", require=Require.KVM, nodes=str(file)))
     assert fleet_of(RunOptions()) is None
+
+
+def test_a_torn_description_of_the_workers_is_an_error_with_words(tmp_path: Path) -> None:
+    found = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
+    assert worker_states(found) == {}
+    for text, said in (('{"engine": "local"}', "corrupt: KeyError"), ("{", "corrupt: ")):
+        (found.path / "engine.json").write_text(text)
+        with pytest.raises(RecordsError, match=said):
+            worker_states(found)
+
+
+def test_a_run_whose_workers_have_run_no_round_yet_has_a_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
+    living = f"{os.getpid()}:{birth(os.getpid())}"
+    submitted = {"engine": "local", "ids": [living], "options": {}}
+    (found.path / "engine.json").write_text(json.dumps(submitted))
+    assert status(found.path, tmp_path, json=False) == 0
+    assert capsys.readouterr().out == f"{found.path}: no round yet\nworker {living}: running\n"
+    (found.path / "engine.json").write_text(json.dumps({**submitted, "ids": ["1:never"]}))
+    with pytest.raises(RecordsError, match="ended before its first round"):
+        status(found.path, tmp_path, json=False)
 
 
 def test_hosts_by_an_option_give_one_worker() -> None:
@@ -407,8 +438,5 @@ def test_no_engine_runs_workers_on_the_machines_of_a_placement(tmp_path: Path, r
     fleet = Fleet(engine="nobody", workers=2, options={})
     order = Order(parent=tmp_path, text="", command="", started=0.0, force=False)
     with pytest.raises(UsageError, match="which one run uses at a time"):
-        if resumed:
-            directory = ResultsDirectory.create(tmp_path, study.name, study_yaml="")
-            resume_by_engine(study, directory, order, fleet, Silent())
-        else:
-            run_by_engine(study, order, fleet, Silent())
+        directory = ResultsDirectory.create(tmp_path, study.name, study_yaml="") if resumed else None
+        run_by_engine(study, order, fleet, Silent(), directory=directory)

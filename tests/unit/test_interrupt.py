@@ -6,11 +6,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from nearmetal.api.studies import study_from
+from nearmetal.node.machine import Machine
+from nearmetal.node.progress import Silent
+from nearmetal.records import ResultsDirectory
+from nearmetal.run import run
 from nearmetal.run.interrupt import interruptible
 
 
@@ -35,6 +42,32 @@ def test_without_a_signal_nothing_is_undone() -> None:
     with interruptible(lambda: pytest.fail("nothing to undo")):
         pass
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_while_a_run_is_taken_down_keeps_its_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def interrupted_at_its_end(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        try:
+            yield SimpleNamespace(study=None)
+        finally:
+            raise KeyboardInterrupt
+
+    def fixed(node: object, directory: ResultsDirectory, *_: object, **__: object) -> tuple[object, None]:
+        directory.freeze(seed=1, arms=("a",), provenance={})
+        return node, None
+
+    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(run, "check_study", lambda machine, study, progress: (study, {}, {}))
+    monkeypatch.setattr(run, "open_node", interrupted_at_its_end)
+    monkeypatch.setattr(run, "fix_plan", fixed)
+    monkeypatch.setattr(run, "planner_then", lambda *_: None)
+    monkeypatch.setattr(run, "_blocks", lambda *_: None)
+    order = run.Order(parent=tmp_path, text="name: s\n", command="nearmetal", started=0.0, force=False)
+    outcome = run.start_run(cast("Machine", None), study_from("quick", 1), order, Silent())
+    assert outcome.interrupted and outcome.directory is not None
+    assert outcome.directory.path.parent == tmp_path
 
 
 def test_entering_and_leaving_are_whole() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
+from nearmetal import api
 from nearmetal.api.catalog import catalog
-from nearmetal.api.measuring import WeighRequest, weighed
+from nearmetal.api.measuring import WeighRequest, WeighSettings, weighed
 from nearmetal.api.studies import study_text
 from nearmetal.api.workload_names import lifecycles, named_lifecycle, named_methods
 from nearmetal.environments import Criu, Unavailable
@@ -246,12 +248,21 @@ def test_keys_of_a_lifecycle_on_the_command_line() -> None:
         ({"lifecycle": "migrate", "ranks": 2}, "takes no ranks"),
         ({"methods": ["criu"], "workloads": ["cg"]}, "--methods is only for --lifecycle"),
         ({"memory": 1, "workloads": ["cg"]}, "--memory is only for --lifecycle"),
+        ({"attachments": ["veth,vath"], "workloads": ["cg"]}, '--attachment: unknown "vath"'),
     ],
 )
 def test_mistakes_on_the_command_line(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         weighed(WeighRequest(environments=("native", "runc"), **given))
     assert said in caught.value.what
+
+
+def test_the_settings_of_weigh_have_the_types_of_a_request() -> None:
+    settings, request = get_type_hints(WeighSettings), get_type_hints(WeighRequest)
+    assert {"environments": Sequence[str], **settings} == request
+    weigh: Any = api.weigh
+    with pytest.raises(TypeError, match="workload"):
+        weigh("native", "runc", workload=["cg"])
 
 
 def test_what_was_not_measured_is_listed_in_the_order_of_the_study_with_its_first_reason() -> None:

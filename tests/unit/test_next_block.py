@@ -16,7 +16,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.plan import Block, NextBlock, TrialSpec
 from nearmetal.model.study import KernelWorkload
 from nearmetal.plan import make_block
-from nearmetal.records.next_block import order_from, order_line
+from nearmetal.records.orders import order_from, order_line
 from nearmetal.run.workers.worker import check_order
 
 NAMES = st.text(string.ascii_lowercase + '/-_äß"\\ ', min_size=1, max_size=8)
@@ -107,7 +107,7 @@ def test_an_order_has_to_fit_the_run() -> None:
 
 
 def test_a_worker_needs_no_numpy() -> None:
-    modules = "nearmetal.run.workers.worker, nearmetal.records.next_block"
+    modules = "nearmetal.run.workers.worker, nearmetal.records.orders"
     program = f"import sys, {modules}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -21,6 +21,7 @@ from nearmetal.node.progress import Silent
 from nearmetal.plan import make_block
 from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory, claimed_attempts
 from nearmetal.run.decide import Verifications, next_block
+from nearmetal.run.workers.serving import Terms
 from nearmetal.testing.simulate import PLAIN
 
 
@@ -219,17 +220,8 @@ def test_a_worker_refuses_what_another_user_wrote(
     directory.freeze(seed=1, arms=("a",), provenance={})
     of_another_user(monkeypatch, name)
     with pytest.raises(RecordsError, match=r"another user .*, and it says what is executed"):
-        serve_here(
-            directory,
-            lambda done: None,
-            Silent(),
-            command="nearmetal run-block",
-            started=0.0,
-            seconds=None,
-            lease=60.0,
-            inside=False,
-            force=False,
-        )
+        terms = Terms(until=None, inside=False, command="nearmetal run-block", started=0.0, lease=60.0)
+        serve_here(directory, terms, lambda done: None, Silent())
     assert not (directory.path / "present").exists(), "nothing was begun"
 
 

@@ -44,7 +44,7 @@ def test_create_freeze_open(tmp_path: Path) -> None:
     assert (plan.study, plan.seed, plan.schedule, plan.arms) == ("quick~x", 7, GrowingLooks(), ("a",))
     assert again.study_yaml == "é\n"
     assert again.provenance == {"n": 1}
-    assert again.records() == ()  # the rehearsal is kept apart
+    assert tuple(again.trials()) == ()  # the rehearsal is kept apart
     assert (made.path / "rehearsal.jsonl").read_bytes() == to_line(PLAIN)
     with pytest.raises(RecordsError, match="fixed already"):
         made.freeze(seed=8, arms=["a"], provenance={})
@@ -136,7 +136,7 @@ def test_killed_at_any_byte_loses_one_line_at_most(directory: ResultsDirectory, 
         assert writer.torn == 1
         assert file.read_bytes() == whole
         writer.append(record(0, 3))
-    assert [r.position for r in directory.records()] == [0, 1, 3]
+    assert [r.position for r in tuple(directory.trials())] == [0, 1, 3]
 
 
 def test_a_size_without_its_data_is_a_torn_line(directory: ResultsDirectory) -> None:
@@ -156,7 +156,7 @@ def test_a_file_with_nothing_whole_in_it(directory: ResultsDirectory, content: b
     assert directory.trials().torn == (1 if content else 0)
     with directory.writer() as writer:
         writer.append(record(1, 1))
-    assert directory.records() == (record(1, 1),)
+    assert tuple(directory.trials()) == (record(1, 1),)
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,14 @@ def test_a_long_last_line_is_found(directory: ResultsDirectory) -> None:
         writer.append(long)
     with directory.writer() as writer:
         assert writer.torn == 0
-    assert directory.records()[1] == long
+    assert directory.trials()[1] == long
 
 
 def test_corrupt_in_the_middle_names_the_line(directory: ResultsDirectory) -> None:
     file = directory.path / "trials" / "w.jsonl"
     file.write_bytes(to_line(record(0, 0)) + b'{"schema":1,"run":\n' + to_line(record(0, 1)))
     with pytest.raises(RecordsError) as e:
-        directory.records()
+        tuple(directory.trials())
     assert e.value.where == f"{file}:2"
 
 
@@ -218,7 +218,7 @@ def test_another_schema_names_the_line_and_the_remedy(directory: ResultsDirector
     file = directory.path / "trials" / "w.jsonl"
     file.write_bytes(to_line(record(0, 0)) + to_line(record(0, 1)).replace(b":3,", b":9,", 1))
     with pytest.raises(RecordsError, match="schema 9") as e:
-        directory.records()
+        tuple(directory.trials())
     assert e.value.where == f"{file}:2"
     assert "upgrade" in e.value.remedy
 
@@ -261,7 +261,7 @@ def test_a_full_disk_leaves_earlier_records_whole(
         assert e.value.where == str(directory.path)
         assert file.read_bytes() == to_line(record(0, 0))
         writer.append(record(0, 1))  # room was made
-    assert [r.position for r in directory.records()] == [0, 1]
+    assert [r.position for r in tuple(directory.trials())] == [0, 1]
 
 
 def test_a_failed_fsync_takes_its_line_back(
@@ -273,7 +273,7 @@ def test_a_failed_fsync_takes_its_line_back(
             patch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "bad disk")))
             with pytest.raises(DiskFullError):
                 writer.append(record(0, 1))
-    assert [r.position for r in directory.records()] == [0]
+    assert [r.position for r in tuple(directory.trials())] == [0]
 
 
 def test_ctrl_c_between_two_halves_leaves_no_half(
@@ -344,6 +344,21 @@ def test_closing_and_verifying(directory: ResultsDirectory) -> None:
         writer.append(record(0, 1))
     directory.close()
     assert directory.verify().ok
+
+
+def test_a_study_that_is_not_utf_8_is_a_corrupt_one(directory: ResultsDirectory) -> None:
+    (directory.path / "study.yaml").write_bytes("name: Prüfung\n".encode("latin-1"))
+    with pytest.raises(RecordsError, match="corrupt: not UTF-8"):
+        _ = directory.study_yaml
+
+
+def test_files_with_names_that_are_no_text_are_closed_and_verified(directory: ResultsDirectory) -> None:
+    odd = directory.path / "logs" / os.fsdecode(b"odd-\xff")
+    odd.write_text("said")
+    directory.close()
+    assert directory.verify().ok
+    odd.write_text("changed")
+    assert directory.verify().changed == (f"logs/{odd.name}",)
 
 
 def test_the_crate_describes_every_file(directory: ResultsDirectory) -> None:

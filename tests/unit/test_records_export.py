@@ -15,7 +15,8 @@ from nearmetal.model.study import Better
 from nearmetal.records import ResultsDirectory
 from nearmetal.records.benchfmt import benchfmt, unit
 from nearmetal.records.export import ExportFormat, export, to_csv
-from nearmetal.records.tables import value_columns
+from nearmetal.records.json_files import to_json
+from nearmetal.records.tables import COLUMNS, value_rows
 from nearmetal.testing.simulate import PLAIN
 
 LATENCY = Row(
@@ -80,16 +81,14 @@ def test_csv_has_one_line_per_value_and_loses_no_failure(directory: ResultsDirec
 
 def test_parquet_is_the_same_table_typed(directory: ResultsDirectory) -> None:
     frame = pl.read_parquet(io.BytesIO(export(directory, (), ExportFormat.PARQUET)))
-    columns = value_columns(RECORDS)
-    assert tuple(frame.columns) == columns.names()
-    assert frame["value"].to_list() == columns.value
-    assert frame["block"].to_list() == columns.block
+    assert frame.columns == list(COLUMNS)
+    assert frame.rows() == list(value_rows(RECORDS))
     assert frame.schema["value"] == pl.Float64
     assert frame.schema["aa"] == pl.Boolean
 
 
 def test_no_records_is_an_empty_table() -> None:
-    assert to_csv(()).decode().splitlines() == [",".join(value_columns(()).names())]
+    assert to_csv(()).decode().splitlines() == [",".join(COLUMNS)]
 
 
 def test_json_holds_records_plan_and_provenance(directory: ResultsDirectory) -> None:
@@ -101,9 +100,7 @@ def test_json_holds_records_plan_and_provenance(directory: ResultsDirectory) -> 
 
 
 def test_json_writes_infinite_ends_as_null() -> None:
-    from nearmetal.records.export import finite_or_none
-
-    assert finite_or_none({"a": (1.0, math.inf), "b": [math.nan, {"c": -math.inf}]}) == {
+    assert to_json({"a": (1.0, math.inf), "b": [math.nan, {"c": -math.inf}]}) == {
         "a": [1.0, None],
         "b": [None, {"c": None}],
     }

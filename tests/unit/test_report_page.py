@@ -285,26 +285,25 @@ def test_an_untrusted_machine_is_said_first() -> None:
 
 
 def test_the_report_appears_whole(tmp_path: Path) -> None:
-    files = write_report(
+    page, *_ = write_report(
         tmp_path / "r",
         sample.study(),
         sample.analysis(),
         sample.records(),
         PROVENANCE,
-        [],
         commands=["nearmetal quick"],
     )
     names = sorted(p.name for p in (tmp_path / "r").iterdir())
     assert names == ["report.csv", "report.html", "report.md", "report.tex"]
-    assert files.html.read_text().rstrip().endswith("</html>")
-    before = files.html.read_bytes()
+    assert page.read_text().rstrip().endswith("</html>")
+    before = page.read_bytes()
     (tmp_path / "r" / "report.md").unlink()
     (tmp_path / "r" / "report.md").mkdir()
     with pytest.raises(RecordsError, match="cannot write"):
-        write_report(tmp_path / "r", sample.study(), sample.analysis(), (), {}, [], commands=[])
-    assert files.html.read_bytes() != before, "each file is replaced by itself"
+        write_report(tmp_path / "r", sample.study(), sample.analysis(), (), {}, commands=[])
+    assert page.read_bytes() != before, "each file is replaced by itself"
     assert not [p for p in (tmp_path / "r").iterdir() if p.name.endswith(".tmp")]
-    assert files.html.stat().st_size < 1_000_000
+    assert page.stat().st_size < 1_000_000
 
 
 def test_page_shows_the_analysis_of_simulated_records() -> None:

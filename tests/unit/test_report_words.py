@@ -14,8 +14,9 @@ from tests.golden import sample_analysis as sample
 from nearmetal.analysis.noise_floor import noise_floor
 from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
 from nearmetal.model.study import Placement, Study
+from nearmetal.records.json_files import to_json
 from nearmetal.report.forms.csv_form import csv_text
-from nearmetal.report.forms.json_form import json_form, to_json
+from nearmetal.report.forms.json_form import json_form
 from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.summary import summary_text

@@ -325,10 +325,10 @@ def test_a_directory_without_a_series_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("only", [["nope"], ["cpu,nope"], [","], [""]])
 def test_only_parts_that_there_are_can_be_chosen(tmp_path: Path, only: list[str]) -> None:
-    options = in_parts(str(written(tmp_path)), only=only)
-    assert options is not None
+    source = in_parts(str(written(tmp_path)), only=only)
+    assert source is not None
     with pytest.raises(UsageError, match="--only: no part") as told:
-        requested_series(options)
+        requested_series(source, only=only)
     assert told.value.remedy == "one of cpu, net"
 
 
@@ -424,7 +424,7 @@ def test_parts_without_a_backend_are_absent_and_a_series_without_parts_does_not_
     cpu = narrow(files, none, seed=1, max_time=1.0).parts[0]
     assert cpu.study is None and cpu.absent == "no lxc-start"
     assert cpu.left_out == (Omission(what="box", reason="no lxc-start", remedy="apt install lxc"),)
-    asked = RequestedSeries(files=files, seed=1, seconds=60.0, only=())
+    asked = RequestedSeries(files=files, backend=None, seed=1, seconds=60.0, only=())
     with pytest.raises(UnavailableError, match="no part of mine runs here: no lxc-start") as told:
         asked.narrowed(none)
     assert told.value.remedy == "apt install lxc"

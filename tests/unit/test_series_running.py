@@ -185,15 +185,15 @@ def test_a_part_gets_the_options_of_the_command(
 
     monkeypatch.setattr("nearmetal.run.run.start_run", run)
     monkeypatch.setattr("nearmetal.run.run.resume_run", run)
-    monkeypatch.setattr(running, "fitted", lambda machine, study, view, require_kvm: (machine, study))
+    monkeypatch.setattr(running, "machine_for", lambda study, *_, machine, **__: (machine, study))
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
     made = create(series, tmp_path / "results", "")
     study = series.parts[0].study
     assert study is not None
     found = ResultsDirectory.create(made.path, study.name, study_yaml="name: x") if begun else None
     monkeypatch.setattr(running, "frozen_study", lambda directory: study)
-    options = RunOptions(overrun=True, force=True)
-    start = running._part_runner(cast("Machine", None), options, 3, resuming=begun)
+    options = RunOptions(overrun=True, force=True, max_blocks=3)
+    start = running._part_runner(cast("Machine", None), options, resuming=begun)
     start(series.parts[0], study, made, found, 50.0)
     assert [(o.overrun, o.force, o.parent) for o in orders] == [(True, True, made.path)]
     assert orders[0].longer == ("--time" if begun else "--only cpu --time")
@@ -201,22 +201,21 @@ def test_a_part_gets_the_options_of_the_command(
 
 
 @pytest.mark.parametrize(
-    ("margin", "options", "mode", "word"),
+    ("options", "word"),
     [
-        ("3 %", RunOptions(), None, "--margin"),
-        (None, RunOptions(engine="local"), None, "--engine"),
-        (None, RunOptions(workers=2), None, "--workers"),
-        (None, RunOptions(nodes="slurm"), None, "--nodes"),
-        (None, RunOptions(engine_option=["a=b"]), None, "--engine-option"),
-        (None, RunOptions(lease="1m"), None, "--lease"),
-        (None, RunOptions(), Mode.PLAIN, "--mode"),
+        (RunOptions(margin="3 %"), "--margin"),
+        (RunOptions(width="0.7 %"), "--width"),
+        (RunOptions(engine="local"), "--engine"),
+        (RunOptions(workers=2), "--workers"),
+        (RunOptions(nodes="slurm"), "--nodes"),
+        (RunOptions(engine_option=["a=b"]), "--engine-option"),
+        (RunOptions(lease="1m"), "--lease"),
+        (RunOptions(mode=Mode.PLAIN), "--mode"),
     ],
 )
-def test_options_that_parts_do_not_have_are_refused(
-    margin: str | None, options: RunOptions, mode: Mode | None, word: str
-) -> None:
+def test_options_that_parts_do_not_have_are_refused(options: RunOptions, word: str) -> None:
     with pytest.raises(UsageError, match=f"{word} does not apply to a study in parts"):
-        _not_of_parts(margin, options, mode)
+        _not_of_parts(options)
 
 
 def begun_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Series, SeriesDirectory]:
@@ -224,6 +223,20 @@ def begun_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Serie
     monkeypatch.setattr(running, "build_images", lambda study, progress: None)
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
     return series, create(series, tmp_path / "results", "")
+
+
+def test_ctrl_c_while_an_image_is_built_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series, made = begun_series(tmp_path, monkeypatch)
+
+    def interrupted(study: Study, progress: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "build_images", interrupted)
+    start = running._part_runner(cast("Machine", None), RunOptions(json=True), resuming=False)
+    assert running.run_parts(made, series, start, RunOptions(json=True), seconds=100.0) == 130
+    assert f"Go on with:  nearmetal resume {made.path}" in capsys.readouterr().err
 
 
 def test_a_part_that_could_not_run_is_tried_again_and_parts_that_are_done_are_not(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.cli.measure.weigh import attachments_in
+from nearmetal.api.workload_names import named_attachments
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import UsageError
 from nearmetal.model.study import Attachment, CommandWorkload, KernelWorkload, StorageKind, Study, Transport
@@ -30,7 +30,7 @@ def weigh(
         margin=0.03,
         seed=1,
         max_time=60.0,
-        attachments=attachments_in(attachments),
+        attachments=named_attachments([attachments] if attachments else []),
     )
 
 
@@ -86,7 +86,7 @@ def test_the_same_environment_by_two_attachments_is_two() -> None:
 )
 def test_mistakes_on_the_command_line(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        attachments_in(text)
+        named_attachments([text])
     assert said in caught.value.what
 
 

@@ -73,13 +73,9 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     machine = None
     try:
         machine = prepare_machine(host, progress or Silent())
-        yield Check(
-            state=WORKS,
-            what=_KERNELS,
-            why=f"{machine.built.compiler}, {machine.built.mpi.partition(' (')[0]}",
-        )
+        yield _unless(None, _KERNELS, f"{machine.built.compiler}, {machine.built.mpi.partition(' (')[0]}")
     except NearmetalError as e:
-        yield Check(state=NOT_HERE, what=_KERNELS, why=e.what, remedy=e.remedy)
+        yield _unless(e, _KERNELS)
     if machine is not None:
         yield from _grouped(ENVIRONMENT, _backends(loaded, host, machine.tools))
         yield _kvm(host, machine.tools)
@@ -103,11 +99,15 @@ def _grouped(group: str, checks: Iterable[Check]) -> Iterator[Check]:
     return (replace(c, group=group) for c in checks)
 
 
-def _unless(lacks: Unavailable | None, what: str) -> Check:
-    """Return a check with the state WORKS, unless something is missing."""
+def _unless(lacks: Unavailable | NearmetalError | None, what: str, why: str = "") -> Check:
+    """Return a check with the state WORKS, unless something is missing.
+
+    why: details if it works.
+    """
     if lacks is None:
-        return Check(state=WORKS, what=what)
-    return Check(state=NOT_HERE, what=what, why=lacks.reason, remedy=lacks.remedy)
+        return Check(state=WORKS, what=what, why=why)
+    reason = lacks.what if isinstance(lacks, NearmetalError) else lacks.reason
+    return Check(state=NOT_HERE, what=what, why=reason, remedy=lacks.remedy)
 
 
 def _load() -> dict[str, Backend | NearmetalError]:
@@ -124,20 +124,19 @@ def _load() -> dict[str, Backend | NearmetalError]:
 
 
 def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools: Tools) -> Iterator[Check]:
-    from ..environments import Available, Unavailable
+    from ..environments import Available
 
+    found: Available | Unavailable | NearmetalError
     for name, backend in loaded.items():
         try:
-            if isinstance(backend, NearmetalError):
-                raise backend
-            answer = backend.check(host, tools)
+            found = backend if isinstance(backend, NearmetalError) else backend.check(host, tools)
         except NearmetalError as e:
-            answer = Unavailable(reason=e.what, remedy=e.remedy)
-        if isinstance(answer, Available):
-            state = PARTLY if answer.notes else WORKS
-            yield Check(state=state, what=f"{name} {answer.version}".strip(), why="; ".join(answer.notes))
+            found = e
+        if isinstance(found, Available):
+            state = PARTLY if found.notes else WORKS
+            yield Check(state=state, what=f"{name} {found.version}".strip(), why="; ".join(found.notes))
         else:
-            yield Check(state=NOT_HERE, what=name, why=answer.reason, remedy=answer.remedy)
+            yield _unless(found, name)
 
 
 def _kvm(host: Host, tools: Tools) -> Check:
@@ -160,9 +159,9 @@ def _criu(host: Host) -> Iterator[Check]:
 
     found = find_criu(host)
     if isinstance(found, Unavailable):
-        yield Check(state=NOT_HERE, what="criu", why=found.reason, remedy=found.remedy)
+        yield _unless(found, "criu")
         return
-    yield Check(state=WORKS, what="criu", why=f"{found.version}, {found.argv[-1]}")
+    yield _unless(None, "criu", f"{found.version}, {found.argv[-1]}")
     for method in CHECKED_METHODS:
         yield _unless(found.unable.get(method), f"method {method}")
 
@@ -174,8 +173,8 @@ def _dmtcp(host: Host) -> Check:
 
     found = find_dmtcp(host)
     if isinstance(found, Unavailable):
-        return Check(state=NOT_HERE, what="method dmtcp", why=found.reason, remedy=found.remedy)
-    return Check(state=WORKS, what="method dmtcp", why=f"{found.version}, {found.directory}")
+        return _unless(found, "method dmtcp")
+    return _unless(None, "method dmtcp", f"{found.version}, {found.directory}")
 
 
 def _guest_devices() -> Iterator[Check]:
@@ -192,8 +191,8 @@ def _builds_images(host: Host) -> Check:
     try:
         require_builder(host)
     except NearmetalError as e:
-        return Check(state=NOT_HERE, what="image builder", why=e.what, remedy=e.remedy)
-    return Check(state=WORKS, what="image builder", why="nearmetal image list names them")
+        return _unless(e, "image builder")
+    return _unless(None, "image builder", "nearmetal image list names them")
 
 
 def _inside(machine: Machine) -> Iterator[Check]:

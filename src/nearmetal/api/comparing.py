@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..analysis import compare_states, least_boots
 from ..errors import UsageError
-from ..host.facts.provenance import cpu_summary, section
+from ..host.facts.provenance import cpu_summary
+from ..model.record import section
 from ..model.result import USAGE
 from ..model.study import Design, Study
 from ..records import ResultsDirectory
@@ -29,14 +30,6 @@ _MAY_DIFFER = frozenset(
 _ONLY_BEFORE = "only in the runs before the upgrade"
 _NOTHING_AFTER = "no values in the runs after the upgrade"
 _NOTHING_BEFORE = "no values in the runs before the upgrade"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """One run of a side. boot: the boot ID; the directory of the run if its records contain none."""
-
-    found: Results
-    boot: str
 
 
 def compare(
@@ -60,18 +53,18 @@ def compare(
     """
     sides = [[d for path in paths for d in _runs_in(path, note)] for paths in (before, after)]
     _check_different(*sides)
-    old, new = ([_run(analyse(d)) for d in side] for side in sides)
+    old, new = ([analyse(d) for d in side] for side in sides)
     runs = [*old, *new]
-    designs = [r.found.study.design for r in runs]
+    designs = [r.study.design for r in runs]
     margin, exploratory = _margin(designs, margin)
     confidence = max(d.confidence for d in designs)
     primary = set(designs[0].primary).intersection(*(d.primary for d in designs))
     boots = [_by_boot(side) for side in (old, new)]
     shared = boots[0].keys() & boots[1].keys()
     left_out = _unlike(old, new, arms=not against)
-    provenance = runs[0].found.stored.provenance
+    provenance = runs[0].stored.provenance
     cells = compare_states(
-        *([[r.found.analysis for r in boot] for boot in side.values()] for side in boots),
+        *([[r.analysis for r in boot] for boot in side.values()] for side in boots),
         margin=margin,
         confidence=confidence,
         against=against,
@@ -101,7 +94,7 @@ def compare(
         changes=tuple(_changes(old, new)),
         not_compared=tuple(f"{name}: {why}" for name, why in left_out.items()),
         lost=tuple(name for name, why in left_out.items() if why in (_ONLY_BEFORE, _NOTHING_AFTER)),
-        failed_trials=sum(r.found.analysis.failed_trials for r in runs),
+        failed_trials=sum(r.analysis.failed_trials for r in runs),
     )
 
 
@@ -110,11 +103,6 @@ def _runs_in(path: Path, note: Note) -> list[ResultsDirectory]:
     if (path / "study.yaml").exists() or not (below := newest_first(path, note)):
         return [open_results(path)]
     return below[::-1]
-
-
-def _run(found: Results) -> _Run:
-    boot = found.stored.provenance.get("boot")
-    return _Run(found=found, boot=boot if isinstance(boot, str) else str(found.directory))
 
 
 def _check_different(before: Sequence[ResultsDirectory], after: Sequence[ResultsDirectory]) -> None:
@@ -158,19 +146,21 @@ def _margin(designs: Sequence[Design], given: float | None) -> tuple[float, bool
     return planned[0], False
 
 
-def _by_boot(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
-    boots: dict[str, list[_Run]] = {}
+def _by_boot(runs: Sequence[Results]) -> dict[str, list[Results]]:
+    """Return the runs by boot ID; a run whose records contain none counts as a boot of its own."""
+    boots: dict[str, list[Results]] = {}
     for run in runs:
-        boots.setdefault(run.boot, []).append(run)
+        boot = run.stored.provenance.get("boot")
+        boots.setdefault(boot if isinstance(boot, str) else str(run.directory), []).append(run)
     return boots
 
 
-def _unlike(before: Sequence[_Run], after: Sequence[_Run], *, arms: bool) -> dict[str, str]:
+def _unlike(before: Sequence[Results], after: Sequence[Results], *, arms: bool) -> dict[str, str]:
     """Return the workloads and arms that cannot be compared, with the reason.
 
     arms: whether to check arms too.
     """
-    studies = [[r.found.study for r in side] for side in (before, after)]
+    studies = [[r.study for r in side] for side in (before, after)]
     parts: list[Callable[[Study], Mapping[str, object]]] = [lambda s: {w.name: w for w in s.workloads}]
     if arms:
         parts.append(
@@ -189,7 +179,9 @@ def _unlike(before: Sequence[_Run], after: Sequence[_Run], *, arms: bool) -> dic
     return out
 
 
-def _without_values(before: Sequence[_Run], after: Sequence[_Run], known: Collection[str]) -> dict[str, str]:
+def _without_values(
+    before: Sequence[Results], after: Sequence[Results], known: Collection[str]
+) -> dict[str, str]:
     """Return the workloads and arms that have values on one side only, because they always failed on the
     other.
 
@@ -203,14 +195,14 @@ def _without_values(before: Sequence[_Run], after: Sequence[_Run], known: Collec
     }
 
 
-def _measured(run: _Run) -> list[tuple[str, str]]:
+def _measured(run: Results) -> list[tuple[str, str]]:
     """Return the arms of a run with the workloads that have values there."""
-    analysis = run.found.analysis
+    analysis = run.analysis
     cells = [c for c in (*analysis.noise_floor.cells, *analysis.cells) if c.d]
     return [(arm, c.workload) for c in cells for arm in (c.baseline, c.arm)]
 
 
-def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[SystemChange]:
+def _changes(before: Sequence[Results], after: Sequence[Results]) -> list[SystemChange]:
     """Return the facts that differ between the sides, with all values of each side."""
     old, new = (dict.fromkeys(f for r in side for f in _facts(r).items()) for side in (before, after))
     names = dict.fromkeys(name for name, _ in (*old, *new))
@@ -222,10 +214,10 @@ def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[SystemChange
     return out
 
 
-def _facts(run: _Run) -> dict[str, str]:
+def _facts(run: Results) -> dict[str, str]:
     """Return the facts that an upgrade may change (UPGRADED), and the facts that should be the same on both
     sides."""
-    p, study = run.found.stored.provenance, run.found.study
+    p, study = run.stored.provenance, run.study
     cpu, kernel, hypervisor, tools, versions = (
         section(p, name) for name in ("cpu", "kernel", "hypervisor", "tools", "versions")
     )
@@ -247,8 +239,8 @@ def _facts(run: _Run) -> dict[str, str]:
         "MPI": section(p, "mpi").get("used"),
     }
     for name in section(p, "images"):
-        facts[f"image {name}"] = section(section(p, "images"), name).get("digest")
-    for audited in section(section(p, "parity"), "facts").values():
+        facts[f"image {name}"] = section(p, "images", name).get("digest")
+    for audited in section(p, "parity", "facts").values():
         facts |= {name: digest for name, digest in audited.items() if name.startswith("binary ")}
     for f in fields(Design):
         if f.name not in _MAY_DIFFER:

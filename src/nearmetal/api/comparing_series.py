@@ -22,12 +22,14 @@ class ComparedPart:
 
     upgrade: None if it cannot be compared.
     why: why it cannot be compared; '' if it can.
+    lost: whether it was measured before the upgrade, and nothing says whether the upgrade hurt it.
     """
 
     key: str
     title: str
     upgrade: Upgrade | None
     why: str = ""
+    lost: bool = False
 
 
 def compare_series(
@@ -62,13 +64,13 @@ def compare_series(
         old, new = ([path for one in side if (path := one.get(key, ("", None))[1])] for side in sides)
         if not old or not new:
             why = f"not measured {'after' if old else 'before'}"
-            out.append(ComparedPart(key=key, title=title, upgrade=None, why=why))
+            out.append(ComparedPart(key=key, title=title, upgrade=None, why=why, lost=bool(old)))
             continue
         try:
             upgrade = compare(old, new, margin=margin, against=against, note=note, analyse=analyse)
             out.append(ComparedPart(key=key, title=title, upgrade=upgrade))
         except NearmetalError as e:
-            out.append(ComparedPart(key=key, title=title, upgrade=None, why=e.what))
+            out.append(ComparedPart(key=key, title=title, upgrade=None, why=e.what, lost=True))
     if all(part.upgrade is None for part in out):
         raise UsageError(
             "no part can be compared: " + "; ".join(f"{p.key}: {p.why}" for p in out),

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engines import Engine, Job, NamesNodes, State, load_engine
-from ..errors import RunError, UnavailableError, UsageError
+from ..errors import RecordsError, RunError, UnavailableError, UsageError
 from ..host import LocalHost
+from ..model.record import section
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory
 from ..records.claims import LEASE
-from ..records.disk import resume_line, write_file
+from ..records.disk import resume_line, store_file
+from ..records.json_files import json_object
 from ..study_file import load_text
 from .measuring import bounded, machine_for
 from .nodes import nearmetal_here
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from ..node.progress import Progress
     from ..run.present import Present
     from ..run.run import Order, Outcome
+    from ..run.workers.serving import Terms
     from ..run.workers.worker import BlockRun
 
 SUBMITTED, LOGS = "engine.json", "workers"
@@ -63,56 +66,36 @@ class Fleet:
 
 
 def run_by_engine(
-    study: Study, order: Order, fleet: Fleet, progress: Progress, *, max_blocks: int | None = None
-) -> Outcome:
-    """Run a study by workers of an engine, without analysis of its result.
-
-    Raises UsageError, UnavailableError and RunError of the engine, and RunError if all workers end early.
-    """
-    _require_one_machine(study)
-    ResultsDirectory.check_parent(order.parent)
-    directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
-    return _coordinated(study, directory, order, fleet, progress, max_blocks)
-
-
-def resume_by_engine(
     study: Study,
-    directory: ResultsDirectory,
     order: Order,
     fleet: Fleet,
     progress: Progress,
     *,
     max_blocks: int | None = None,
+    directory: ResultsDirectory | None = None,
 ) -> Outcome:
-    """Continue a run by workers of an engine. See run_by_engine()."""
-    _require_one_machine(study)
-    directory.reopen()
-    return _coordinated(study, directory, order, fleet, progress, max_blocks)
+    """Run a study by workers of an engine, without analysis of its result.
 
+    directory: the run to continue; None for a new one.
 
-def _require_one_machine(study: Study) -> None:
-    """Raise UsageError if several workers would measure on the same machines at once."""
-    if study.design.nodes is not None:
-        raise UsageError(
-            "the nodes of its placements are machines (design: nodes), which one run uses at a time",
-            remedy="leave out --engine",
-        )
-
-
-def _coordinated(
-    study: Study,
-    directory: ResultsDirectory,
-    order: Order,
-    fleet: Fleet,
-    progress: Progress,
-    max_blocks: int | None,
-) -> Outcome:
+    Raises UsageError, UnavailableError and RunError of the engine, and RunError if all workers end early.
+    """
     from ..node.machine import new_label
     from ..run.interrupt import interruptible
     from ..run.present import Present
     from ..run.run import Outcome
     from ..run.workers.shared import coordinate, coordinating
 
+    if study.design.nodes is not None:
+        raise UsageError(
+            "the nodes of its placements are machines (design: nodes), which one run uses at a time",
+            remedy="leave out --engine",
+        )
+    if directory is None:
+        ResultsDirectory.check_parent(order.parent)
+        directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
+    else:
+        directory.reopen()
     engine, host = load_engine(fleet.engine), LocalHost()
     label = new_label()
     with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
@@ -189,7 +172,7 @@ def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -
         "ids": list(ids),
         "nodes": list(fleet.nodes),
     }
-    write_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n")
+    store_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n", directory.path)
 
 
 def _watch(
@@ -241,25 +224,41 @@ def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:
     return True
 
 
-def submitted(directory: ResultsDirectory) -> tuple[Engine, str, tuple[str, ...], dict[str, str]] | None:
-    """Return the engine of a run, its name, the ids of the workers and its options.
+@dataclass(frozen=True, kw_only=True)
+class _Submitted:
+    """The workers that an engine started for a run."""
+
+    engine: Engine
+    ids: tuple[str, ...]
+    options: Mapping[str, str]
+
+    def states(self) -> dict[str, State]:
+        return self.engine.states(LocalHost(), self.ids, self.options)
+
+
+def _submitted(directory: ResultsDirectory) -> _Submitted | None:
+    """Return the workers of a run.
 
     Returns None for a run without an engine, and for one that another user has submitted: its options name
     programs and files, which nobody else should run.
+
+    Raises RecordsError.
     """
     file = directory.path / SUBMITTED
-    if not file.exists():
+    if not file.exists() or file.stat().st_uid != os.geteuid():
         return None
-    if file.stat().st_uid != os.geteuid():
-        return None
-    known = json.loads(file.read_text())
-    return load_engine(known["engine"]), str(known["engine"]), tuple(known["ids"]), dict(known["options"])
+    known = json_object(file)
+    try:
+        engine, ids, options = known["engine"], tuple(known["ids"]), dict(known["options"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
+    return _Submitted(engine=load_engine(engine), ids=ids, options=options)
 
 
 def worker_states(directory: ResultsDirectory) -> dict[str, State]:
     """Return the states of the workers of a run by their ids; empty for a run without an engine."""
-    found = submitted(directory)
-    return {} if found is None else found[0].states(LocalHost(), found[2], found[3])
+    found = _submitted(directory)
+    return {} if found is None else found.states()
 
 
 def cancel_workers(directory: ResultsDirectory) -> int:
@@ -267,50 +266,26 @@ def cancel_workers(directory: ResultsDirectory) -> int:
 
     Raises UsageError for a run without an engine.
     """
-    found = submitted(directory)
+    found = _submitted(directory)
     if found is None:
         raise UsageError("no engine runs this study", where=str(directory.path))
-    engine, _, ids, options = found
-    living = sum(s is not State.ENDED for s in worker_states(directory).values())
+    living = sum(s is not State.ENDED for s in found.states().values())
     if living:
-        engine.cancel(LocalHost(), ids, options)
+        found.engine.cancel(LocalHost(), found.ids, found.options)
     return living
 
 
 def serve_here(
-    directory: ResultsDirectory,
-    done: Callable[[BlockRun], None],
-    progress: Progress,
-    *,
-    command: str,
-    started: float,
-    seconds: float | None,
-    lease: float,
-    inside: bool,
-    force: bool,
-    node: str = "",
+    directory: ResultsDirectory, terms: Terms, done: Callable[[BlockRun], None], progress: Progress
 ) -> None:
-    """Run the blocks that a coordinator orders, on this machine. See run.serving.Terms for the arguments.
+    """Run the blocks that a coordinator orders, on this machine."""
+    from ..run.workers.serving import TOOLS, await_plan, serve, taking_part
 
-    seconds: time limit of this worker; None for none.
-    """
-    from ..run.workers.serving import TOOLS, Terms, await_plan, require_own_plan, serve, taking_part
-
-    begin = time.monotonic()
     require_own_plan(directory)
     if directory.frozen:
         study = frozen_study(directory)
     else:
         study = load_text(directory.study_yaml, str(directory.path / "study.yaml"), None)
-    terms = Terms(
-        until=None if seconds is None else begin + seconds,
-        inside=inside,
-        command=command,
-        started=started,
-        lease=lease,
-        node=node,
-        force=force,
-    )
     with taking_part(directory, terms) as label:
 
         def prepared() -> tuple[Machine, Study]:
@@ -320,7 +295,7 @@ def serve_here(
         try:
             machine, study = prepared()
         except UnavailableError:  # such as no compiler: the programs of another node may fit
-            if directory.frozen or not await_plan(directory, label, lease):
+            if directory.frozen or not await_plan(directory, label, terms.lease):
                 raise
             require_own_plan(directory)
             machine, study = prepared()
@@ -328,7 +303,4 @@ def serve_here(
 
 
 def _digest_of_tools(directory: ResultsDirectory) -> str:
-    if not directory.frozen:
-        return ""
-    tools = directory.provenance.get("tools")
-    return str(tools.get("digest", "")) if isinstance(tools, dict) else ""
+    return str(section(directory.provenance, "tools").get("digest", "")) if directory.frozen else ""

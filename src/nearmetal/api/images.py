@@ -30,20 +30,6 @@ if TYPE_CHECKING:
     from ..model.environments.image import ImageDefinition
     from ..model.study import Study
 
-__all__ = [
-    "FORMS",
-    "BuildPlan",
-    "build_image",
-    "build_images",
-    "convert_image",
-    "get_image",
-    "import_image",
-    "list_images",
-    "plan_build",
-    "remove_image",
-    "unbuilt_images",
-]
-
 FORMS = tuple(form.value for form in Form)
 """The forms that an image can have."""
 

@@ -7,19 +7,26 @@ import time as clock
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from .. import RESULTS
 from ..environments.registry import named_backend
 from ..errors import RunError, UsageError
 from ..host import LocalHost
-from ..model.study import Attachment, Mpi, Study
+from ..model.environments.image import HOST
+from ..model.study import Mpi, Study
 from ..node.progress import Silent
 from ..records import ResultsDirectory
 from .catalog import catalog, require_images
 from .results import Results, frozen_study, load, write_report
 from .studies import draw_seed, study_from, study_text
-from .workload_names import misplaced, named_lifecycle, named_methods, named_workloads
+from .workload_names import (
+    misplaced,
+    named_attachments,
+    named_lifecycle,
+    named_methods,
+    named_workloads,
+)
 
 if TYPE_CHECKING:
     from ..environments import Backend
@@ -60,7 +67,7 @@ def run(
         study = study_from(os.fspath(study), seed, _shown(progress).note)
     elif seed is not None:
         study = replace(study, design=replace(study.design, seed=seed))
-    study = _within(study, time)
+    study = within(study, time)
     order = _order(results, study_text(study), "run", force=force)
     outcome = measured(study, order, _shown(progress), max_blocks=max_blocks)
     return _results(outcome)
@@ -76,7 +83,7 @@ def resume(
 ) -> Results:
     """Resume the run of a results directory. See run() for the arguments and errors."""
     found = ResultsDirectory.open(Path(directory))
-    study = _within(frozen_study(found), time)
+    study = within(frozen_study(found), time)
     order = _order(found.path.parent, found.study_yaml, "resume", force=force)
     return _results(resumed(study, found, order, _shown(progress), max_blocks=max_blocks))
 
@@ -86,17 +93,35 @@ def weigh(
     results: Path = Path(RESULTS),
     force: bool = False,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[WeighSettings],
 ) -> Results:
     """Measure environments against the first of them, without a study file.
 
-    settings: fields of WeighRequest, except environments; attachments may be given by name.
+    settings: see WeighRequest.
 
     The other arguments and the errors are those of run(). Raises TypeError for an unknown setting.
     """
-    attachments = tuple(Attachment(a) for a in settings.pop("attachments", ()))
-    request = WeighRequest(environments=environments, attachments=attachments, **settings)
+    request = WeighRequest(environments=environments, **settings)
     return run(weighed(request), results=results, force=force, progress=progress)
+
+
+class WeighSettings(TypedDict, total=False):
+    """The fields of WeighRequest apart from the environments."""
+
+    workloads: Sequence[str]
+    command: Sequence[str]
+    ranks: int | None
+    instances: int | None
+    attachments: Sequence[str]
+    mpi: bool
+    image: str
+    lifecycle: str
+    methods: Sequence[str]
+    memory: int | None
+    margin: float
+    time: float
+    time_limit: float | None
+    seed: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +132,8 @@ class WeighRequest:
     command: a program and its arguments, instead of workloads.
     ranks: MPI ranks; if None, 2 for kernels and 1 for a command.
     instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are given.
-    attachments: each environment is measured with each of these attachments that it supports.
+    attachments: each environment is measured with each of these attachments that it supports; lists as on the
+        command line.
     mpi: whether to start the command by mpirun, one process per rank.
     lifecycle: checkpoint or migrate, with its keys: migrate:load=idle,bandwidth=1GiB/s; instead of workloads
         or a command, which then have no ranks, instances, attachments and mpi.
@@ -125,9 +151,9 @@ class WeighRequest:
     command: Sequence[str] = ()
     ranks: int | None = None
     instances: int | None = None
-    attachments: Sequence[Attachment] = ()
+    attachments: Sequence[str] = ()
     mpi: bool = False
-    image: str = "host"
+    image: str = HOST
     lifecycle: str = ""
     methods: Sequence[str] = ()
     memory: int | None = None
@@ -166,7 +192,7 @@ def _workloads(request: WeighRequest) -> Study:
         seed=_seed(request),
         max_time=request.time,
         image=request.image,
-        attachments=request.attachments,
+        attachments=named_attachments(request.attachments),
     )
     for w in study.applications:
         if why := misplaced(w, study):
@@ -201,41 +227,39 @@ def _seed(request: WeighRequest) -> int:
 
 
 def machine_for(
-    study: Study, progress: Progress, *, require_kvm: bool = False, tools: Path | None = None
+    study: Study,
+    progress: Progress,
+    *,
+    machine: Machine | None = None,
+    require_kvm: bool = False,
+    tools: Path | None = None,
 ) -> tuple[Machine, Study]:
     """Return this machine, ready to measure the study, and the study as it can run here.
 
+    machine: this machine, ready to measure, if the caller has it.
     require_kvm: as in with_accelerators().
     tools: as stored in prepare_machine().
     """
-    return fitted(machine_here(progress, study.design.mpi, tools), study, progress, require_kvm=require_kvm)
-
-
-def fitted(
-    machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False
-) -> tuple[Machine, Study]:
-    """Return a machine and a study as with_accelerators() does."""
     from ..node.survey.accelerator import with_accelerators
 
-    return with_accelerators(machine, study, progress, require_kvm=require_kvm)
+    here = machine or machine_here(progress, study.design.mpi, tools)
+    return with_accelerators(here, study, progress, require_kvm=require_kvm)
 
 
-def checked(study: Study, progress: Progress, *, require_kvm: bool = False) -> Study:
+def checked(
+    study: Study, progress: Progress, *, machine: Machine | None = None, require_kvm: bool = False
+) -> Study:
     """Return the study as it would run here, without the parts that cannot run on this machine.
 
     Parts that are left out are reported through `progress`. Nothing is measured. Raises the same errors as
     measured() before its rehearsal.
+
+    machine, require_kvm: as in machine_for().
     """
-    machine = machine_here(progress, study.design.mpi)
-    return checked_on(machine, study, progress, require_kvm=require_kvm)
-
-
-def checked_on(machine: Machine, study: Study, progress: Progress, *, require_kvm: bool = False) -> Study:
-    """Return the study as it would run on a machine that is ready to measure. See checked()."""
     from ..run.run import check_study
 
-    machine, study = fitted(machine, study, progress, require_kvm=require_kvm)
-    return check_study(machine, study, progress)[0]
+    here, study = machine_for(study, progress, machine=machine, require_kvm=require_kvm)
+    return check_study(here, study, progress)[0]
 
 
 def checked_again(study: Study, directory: ResultsDirectory, progress: Progress) -> Study:
@@ -319,7 +343,8 @@ def _order(results: Path, text: str, function: str, *, force: bool) -> Order:
     return Order(parent=results, text=text, command=command, started=clock.time(), force=force)
 
 
-def _within(study: Study, time: float | None) -> Study:
+def within(study: Study, time: float | None) -> Study:
+    """Return the study with this time limit in seconds; unchanged for None."""
     return study if time is None else replace(study, design=replace(study.design, max_time=time))
 
 

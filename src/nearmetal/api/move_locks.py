@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -29,18 +29,10 @@ def only_one(instance: str) -> Iterator[None]:
         fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as e:
         raise UsageError(f"{file}: {e.strerror}", remedy="make that directory writable") from e
-    try:
-        place = int.from_bytes(sha256(instance.encode()).digest()[:8]) % _PLACES
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-        except OSError as e:
-            raise BusyError(
-                f"{instance} is checkpointed, restored or moved by another command",
-                remedy="wait until it has ended",
-            ) from e
+    place = int.from_bytes(sha256(instance.encode()).digest()[:8]) % _PLACES
+    busy = f"{instance} is checkpointed, restored or moved by another command"
+    with _locked(fd, lambda fd, how: fcntl.lockf(fd, how, 1, place), busy):
         yield
-    finally:
-        os.close(fd)
 
 
 @contextmanager
@@ -50,13 +42,21 @@ def only_one_of(directory: Path) -> Iterator[None]:
     Raises BusyError if another command restores from them.
     """
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    with _locked(fd, fcntl.flock, f"another command restores from {directory}"):
+        yield
+
+
+@contextmanager
+def _locked(fd: int, lock: Callable[[int, int], object], busy: str) -> Iterator[None]:
+    """Lock an open file by a function of fcntl, and close it on exit.
+
+    Raises BusyError with the text `busy` if another process holds the lock.
+    """
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
-            raise BusyError(
-                f"another command restores from {directory}", remedy="wait until it has ended"
-            ) from e
+            raise BusyError(busy, remedy="wait until it has ended") from e
         yield
     finally:
         os.close(fd)

@@ -63,7 +63,7 @@ __all__ = [
     "restore",
 ]
 
-Said = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
     return planned_restore(host, directory, saved, external)
 
 
-def checkpoint(instance: str, to: Path, how: How, say: Said = lambda _: None) -> MoveResult:
+def checkpoint(instance: str, to: Path, how: How, say: Say = lambda _: None) -> MoveResult:
     """Write an instance to a new directory. It ends, unless how.keep_running.
 
     Raises UsageError, UnavailableError, and RunError, which says whether the instance goes on.
@@ -135,7 +135,7 @@ def checkpoint(instance: str, to: Path, how: How, say: Said = lambda _: None) ->
     )
 
 
-def restore(directory: Path, into: str | None = None, say: Said = lambda _: None) -> MoveResult:
+def restore(directory: Path, into: str | None = None, say: Say = lambda _: None) -> MoveResult:
     """Restore an instance from a directory that checkpoint() has written. The images stay.
 
     into: its name after the restore, such as another QMP socket; None for the one that it had.
@@ -163,7 +163,7 @@ def restore(directory: Path, into: str | None = None, say: Said = lambda _: None
     )
 
 
-def migrate(instance: str, to: str, how: How, say: Said = lambda _: None) -> MoveResult:
+def migrate(instance: str, to: str, how: How, say: Say = lambda _: None) -> MoveResult:
     """Move an instance: to a waiting QEMU, to another host, or by a directory to this machine.
 
     Raises UsageError, UnavailableError, and RunError, which says whether the instance goes on.

@@ -132,7 +132,7 @@ def _findings(host: Host, directory: Path, saved: Saved, external: External) -> 
     yield _images(directory, saved)
     try:
         external.require_programs(host, work_of(How(), external))
-        yield Finding(subject="programs", answer=Answer.FINE, text="what restores it is installed")
+        yield Finding(subject="programs", answer=Answer.FINE, text="all that restores it is installed")
     except NearmetalError as e:
         yield Finding(subject="programs", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy)
         return

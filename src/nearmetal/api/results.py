@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ..records import ResultsDirectory, SeriesDirectory, Trials
 
 
+FIGURES = "figures"
+"""Name of the directory of figures in a results directory."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Results:
     """A run with the analysis of its records.
@@ -111,8 +115,8 @@ def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
     """Return all results directories below parent, newest first."""
     found = []
     for plan in parent.glob("*/plan.json"):
-        directory = ResultsDirectory.open(plan.parent)
         try:
+            directory = ResultsDirectory.open(plan.parent)
             found.append((directory.plan().created, directory.name, directory))
         except NearmetalError as e:
             note(f"passed over: {e}")
@@ -173,17 +177,13 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
     from ..run.folding import uncollected
 
     directory, study, analysis, records = found.stored, found.study, found.analysis, found.trials
-    provenance = directory.provenance
-    parity = provenance.get("parity")
-    differences = parity.get("differences") if isinstance(parity, dict) else None
     with uncollected():
-        files = write(
+        out = write(
             directory.path,
             study,
             analysis,
             records,
-            provenance,
-            [d for d in differences if isinstance(d, dict)] if isinstance(differences, list) else [],
+            directory.provenance,
             commands=(
                 shlex.join(
                     ["nearmetal", "run", str(directory.path / "study.yaml"), "--seed", str(study.design.seed)]
@@ -192,9 +192,8 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
             ),
             when=found.day,
         )
-    out = [files.html, files.markdown, files.latex, files.csv]
     if figures:
         from ..report.forms.figures import write_figures
 
-        out += write_figures(study, analysis, directory.path / "figures", records=records)
+        out += write_figures(study, analysis, directory.path / FIGURES, records=records)
     return out

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..host import LocalHost
 from ..lifecycle import Method
 from ..model.keys import ValueMistake, ValueType, did_you_mean, keys_of
-from ..model.study import ApplicationWorkload, EventSubject, KernelWorkload, Study, Workload
+from ..model.study import ApplicationWorkload, Attachment, EventSubject, KernelWorkload, Study, Workload
 from ..node.machine import hardware_of
 from ..study_file.catalog import KnownApplication, ParamType, subject_facts, subject_names
 from ..study_file.workloads.methods import METHOD
@@ -84,15 +84,26 @@ def named_lifecycle(text: str, memory: int | None) -> EventSubject:
 
 def named_methods(words: Sequence[str]) -> tuple[Method, ...]:
     """Parse the values of --methods: lists of methods, separated by commas. Raises UsageError."""
-    found: list[Method] = []
-    known = tuple(method.value for method in Method)
-    for word in (w.strip() for text in words for w in text.split(",")):
+    return tuple(map(Method, _known_names("--methods", words, tuple(Method))))
+
+
+def named_attachments(words: Sequence[str]) -> tuple[Attachment, ...]:
+    """Parse the values of --attachment: lists of attachments, separated by commas. Raises UsageError."""
+    # An attachment that uses devices needs their names, and there is no option for them.
+    known = [a for a in Attachment if not a.on_device]
+    return tuple(map(Attachment, _known_names("--attachment", words, known)))
+
+
+def _known_names(option: str, texts: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Split lists at commas. Raises UsageError if a name is not known, or named twice."""
+    found: list[str] = []
+    for word in (w.strip() for text in texts for w in text.split(",")):
         if word not in known:
-            raise UsageError(f'--methods: unknown "{word[:40]}"{did_you_mean(word, known)}')
-        if Method(word) in found:
-            raise UsageError(f"--methods: {word} is named twice")
-        found.append(Method(word))
-    return tuple(found)
+            raise UsageError(f'{option}: unknown "{word[:40]}"{did_you_mean(word, known)}')
+        if word in found:
+            raise UsageError(f"{option}: {word} is named twice")
+        found.append(word)
+    return found
 
 
 def _words(texts: Sequence[str]) -> list[str]:

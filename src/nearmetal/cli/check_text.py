@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..api.checking import ENVIRONMENT, NOT_HERE, PARTLY, WORKS, Check
+from ..report.forms.columns import cut
 from ..report.text import one_line
 
 WIDTH = 100
@@ -21,7 +22,7 @@ def short_lines(checks: Sequence[Check], width: int) -> list[str]:
     rows = [*_single_rows(checks), *_group_rows(checks)]
     names = max(len(name) for _, name, _ in rows)
     lines = [f" {state:<{_STATE - 1}}{name:<{names}}  {shown}".rstrip() for state, name, shown in rows]
-    return [*(_cut(line, min(width, WIDTH)) for line in lines), DETAILS]
+    return [*(cut(line, min(width, WIDTH)) for line in lines), DETAILS]
 
 
 def all_lines(checks: Sequence[Check]) -> list[str]:
@@ -69,7 +70,3 @@ def _details(check: Check) -> str:
         return text
     clauses = [clause.partition(": ")[0] for clause in text.split("; ")]
     return "; ".join(clauses if check.state == PARTLY else clauses[:1])
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"

@@ -66,7 +66,7 @@ COMMANDS = (
         "quick",
         "measure.runs:quick",
         "Compare a container with bare metal here, in about 90 seconds.\n\n"
-        "It needs no file and no argument. Where there is only one CPU, no messages are measured.",
+        "It needs no file and no argument. On a machine with one CPU it measures no messages between ranks.",
     ),
     Command("run", "measure.runs:run", "Run a study: a file, a built-in study, or a study in parts."),
     Command("resume", "measure.runs:resume", _RESUME),
@@ -151,7 +151,7 @@ COMMANDS = (
         "moving:checkpoint",
         "Write a running instance of your own to files.\n\n"
         "An instance is a process, a container, a guest of QEMU or a domain. It ends, unless --keep-running "
-        "is given; if it cannot be written, it goes on. `nearmetal clean` never touches it.",
+        "is given; if writing it fails, it continues. `nearmetal clean` never touches it.",
     ),
     Command(
         "restore",
@@ -162,8 +162,9 @@ COMMANDS = (
         "migrate",
         "moving:migrate",
         "Move a running instance of your own.\n\n"
-        "A guest moves to the QMP socket of a QEMU that waits (-incoming defer), a process or a container by "
-        "files to another host or to a directory. If the move fails, the instance goes on here.",
+        "A guest moves to the QMP socket of a QEMU that waits for it (-incoming defer). A process or a "
+        "container moves to another host, or by files in a directory. If the move fails, the instance "
+        "continues here.",
     ),
     Command("kernel", "machine:kernel", "Run one kernel by itself, with its verification."),
     Command(
@@ -180,7 +181,7 @@ COMMANDS = (
         "try",
         "measure.trying:try_",
         "Measure whether a change that a result suggests helps.\n\n"
-        "The environment is compared with itself as changed, and with its baseline.",
+        "The changed environment is compared with the unchanged one, and with the baseline.",
     ),
     Command("image", "image:app", "Build, import, list, export and remove images."),
     Command("man", "man:man", "Print the manual page, for example: nearmetal man | man -l -"),

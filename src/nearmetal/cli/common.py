@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
@@ -24,9 +24,14 @@ class FailOn(StrEnum):
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-    print()
+    """Print one JSON document on standard output. Signs that its encoding lacks are written as \\u escapes,
+    so that a reader gets every text unchanged."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, allow_nan=False)
+    print(text)
 
 
 def show(value: object, lines: Iterable[str], *, json: bool) -> None:
@@ -37,51 +42,27 @@ def show(value: object, lines: Iterable[str], *, json: bool) -> None:
         print("\n".join(lines))
 
 
+def command_line() -> str:
+    """Return the command line of this process as one would type it."""
+    return shlex.join(["nearmetal", *sys.argv[1:]])
+
+
 def complain(text: str) -> None:
     """Print a note about a study or its results on standard error."""
     print(f"note: {text}", file=sys.stderr)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesOptions:
-    """The options of a study in parts on the command line.
-
-    source: where its files are.
-    scale: scale of a built-in series; None for the default.
-    only: keys of parts, as given.
-    backend: backend of its instances; None for those that the series file prefers.
-    seconds: total time of all parts.
-    seed: seed of the series; drawn if None.
-    """
-
-    source: SeriesSource
-    scale: Scale | None
-    only: Sequence[str]
-    backend: str | None
-    seconds: float | None
-    seed: int | None
-
-
 def in_parts(
-    study: str,
-    *,
-    scale: Scale | None = None,
-    only: Sequence[str] = (),
-    backend: str | None = None,
-    time: str | None = None,
-    seed: int | None = None,
-) -> SeriesOptions | None:
-    """Return the options of the series with a name or in a directory; None for a study in one file. Only a
-    series accepts a scale, a selection of parts and a backend.
+    study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
+) -> SeriesSource | None:
+    """Return where the files of a series with this name or in this directory are; None for a study in one
+    file, which accepts no scale, no selection of parts and no backend.
 
     Raises UsageError.
     """
     found = find_series(study)
     if found is not None:
-        seconds = duration(time)
-        return SeriesOptions(
-            source=found, scale=scale, only=only, backend=backend, seconds=seconds, seed=seed
-        )
+        return found
     for name, given in (("--scale", scale), ("--only", only), ("--backend", backend)):
         if given:
             raise UsageError(

@@ -19,7 +19,7 @@ from ..api.images import (
     remove_image,
 )
 from ..errors import ExitCode
-from .common import print_json
+from .common import show
 from .help_text import NearmetalCommand
 from .options import Json
 from .view import View
@@ -48,16 +48,13 @@ def build(
     """Build an image from its definition, if it is not there yet."""
     if dry_run:
         plan = asdict(plan_build(name, file))
-        if json:
-            print_json(plan)
-        else:
-            for key, value in plan.items():
-                print(f"{key:<10}{', '.join(value) if isinstance(value, tuple) else value}")
-        return int(ExitCode.DONE)
+        lines = (f"{k:<10}{', '.join(v) if isinstance(v, tuple) else v}" for k, v in plan.items())
+        show(plan, lines, json=json)
+        return ExitCode.DONE
     with View(quiet=json) as view:
         image = build_image(name, file, progress=view.phase)
     _show(image, json=json)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 @app.command("import", cls=NearmetalCommand)
@@ -72,24 +69,22 @@ def import_(
     with View(quiet=json) as view:
         image = import_image(path, name, progress=view.phase)
     _show(image, json=json)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 @app.command("list", cls=NearmetalCommand)
 def list_(json: bool = Json) -> int:
     """List the images that were built, and those that can be."""
     found = list_images()
-    if json:
-        print_json([_facts(i) if i is not None else _absent(n) for n, i in found.items()])
-        return int(ExitCode.DONE)
-    width = max([16, *(len(name) + 2 for name in found)])
-    for name, image in found.items():
-        print(
-            _line(image, width)
-            if image is not None
-            else f"{name:<{width}}not built; nearmetal image build {name}"
-        )
-    return int(ExitCode.DONE)
+    width = max(map(len, found), default=0)
+    lines = (
+        f"{name:<{width}}  not built; nearmetal image build {name}" if image is None else _line(image, width)
+        for name, image in found.items()
+    )
+    absent: dict[str, JsonValue] = {"built": False}
+    forms = [{"name": n, **absent} if i is None else _facts(i) for n, i in found.items()]
+    show(forms, lines, json=json)
+    return ExitCode.DONE
 
 
 @app.command(cls=NearmetalCommand)
@@ -104,11 +99,8 @@ def export(
     """
     with View(quiet=json) as view:
         image, path = convert_image(name, form, progress=view.phase)
-    if json:
-        print_json({"name": name, "form": form, "digest": image.digest, "path": str(path)})
-    else:
-        print(path)
-    return int(ExitCode.DONE)
+    show({"name": name, "form": form, "digest": image.digest, "path": str(path)}, [str(path)], json=json)
+    return ExitCode.DONE
 
 
 @app.command(cls=NearmetalCommand)
@@ -119,11 +111,10 @@ def remove(
 ) -> int:
     """Remove an image with all its forms."""
     image = get_image(name) if dry_run else remove_image(name)
-    if json:
-        print_json({"name": name, "digest": image.digest, "removed": not dry_run})
-    else:
-        print(f"{'would remove' if dry_run else 'removed'}  {name}  {image.size / 2**20:.0f} MiB")
-    return int(ExitCode.DONE)
+    done = "would remove" if dry_run else "removed"
+    form = {"name": name, "digest": image.digest, "removed": not dry_run}
+    show(form, [f"{done}  {name}  {image.size / 2**20:.0f} MiB"], json=json)
+    return ExitCode.DONE
 
 
 def _facts(image: Image) -> dict[str, JsonValue]:
@@ -139,19 +130,12 @@ def _facts(image: Image) -> dict[str, JsonValue]:
     }
 
 
-def _absent(name: str) -> dict[str, JsonValue]:
-    return {"name": name, "built": False}
-
-
-def _line(image: Image, width: int = 16) -> str:
+def _line(image: Image, width: int) -> str:
     return (
-        f"{image.name:<{width}}{image.digest[:12]}  {image.size / 2**20:5.0f} MiB"
+        f"{image.name:<{width}}  {image.digest[:12]}  {image.size / 2**20:5.0f} MiB"
         f"  {len(image.packages):4d} packages  {image.created}  {image.origin}"
     )
 
 
 def _show(image: Image, *, json: bool) -> None:
-    if json:
-        print_json(_facts(image))
-    else:
-        print(_line(image))
+    show(_facts(image), [_line(image, len(image.name))], json=json)

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from ..api.catalog import catalog
+from ..api.measuring import within
 from ..api.series import series_output, write_series_files
 from ..api.studies import study_from
 from ..errors import ExitCode, UsageError
@@ -16,9 +17,10 @@ from ..model.series import Scale
 from ..studies import series_names
 from ..study_file import SCHEMA_NAME, json_schema, template
 from ..study_file import explain as explanation
-from .common import complain, in_parts, print_json
+from .common import complain, duration, in_parts, print_json
+from .options import BackendOption, Only, ScaleOption, Seed
 from .plan_text import foreseen, show_plan
-from .series.planning import planned_series, show_series
+from .series.planning import planned_series, requested_series, show_series
 
 
 def init(
@@ -28,9 +30,7 @@ def init(
     directory: Path = typer.Argument(
         None, metavar="DIR", help="Of a study in parts: where to write its files; by default NAME."
     ),
-    scale: Scale = typer.Option(
-        None, "--scale", help="Of a study in parts: small sizes, or those of the paper."
-    ),
+    scale: Scale = ScaleOption,
     explain: bool = typer.Option(False, "--explain", help="Print every key and unit, and write nothing."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema, and write nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
@@ -49,12 +49,12 @@ def init(
             raise UsageError("is there already", where=str(path), remedy="name another file")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(template(catalog()))
+            path.write_text(template(catalog()), encoding="utf-8")
             (path.parent / SCHEMA_NAME).write_text(json_.dumps(json_schema(catalog()), indent=2) + "\n")
         except OSError as e:
             raise UsageError(f"cannot be written: {e.strerror}", where=str(path)) from e
         print(f"{path} and {path.parent / SCHEMA_NAME}; next: nearmetal plan {shlex.quote(str(path))}")
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def _init_series(name: str, directory: Path | None, scale: Scale, *, dry_run: bool) -> None:
@@ -73,29 +73,21 @@ def plan(
     study_file: str = typer.Argument(
         "quick", metavar="STUDY", help="A study file, a built-in study, or the directory of a study in parts."
     ),
-    seed: int = typer.Option(None, "--seed", metavar="N", min=0, help="Seed of the random order."),
+    seed: int = Seed,
     blocks: int = typer.Option(None, "--blocks", metavar="N", min=1, help="Number of rounds to print."),
-    scale: Scale = typer.Option(
-        None, "--scale", help="Of a study in parts: small sizes, or those of the paper."
-    ),
-    only: list[str] = typer.Option(
-        [], "--only", metavar="PARTS", help="Of a study in parts: which to print, such as q1,q2; repeatable."
-    ),
-    backend: str = typer.Option(
-        None,
-        "--backend",
-        metavar="BACKEND",
-        help="Of a study in parts: the backend to use, such as qemu or lxc.",
-    ),
+    scale: Scale = ScaleOption,
+    only: list[str] = Only,
+    backend: str = BackendOption,
     time: str = typer.Option(
-        None, "--time", metavar="TIME", help="Of a study in parts: time budget of all parts, such as 10m."
+        None, "--time", metavar="TIME", help="Time budget, such as 10m; of a study in parts, for all parts."
     ),
     json: bool = typer.Option(False, "--json", help="The plan as JSON on standard output."),
 ) -> int:
-    options = in_parts(study_file, scale=scale, only=only, backend=backend, time=time, seed=seed)
-    if options is not None:
-        show_series(planned_series(options), json=json, blocks=blocks)
-        return int(ExitCode.DONE)
-    study = foreseen(study_from(study_file, seed, complain))
+    source = in_parts(study_file, scale=scale, only=only, backend=backend)
+    if source is not None:
+        found = requested_series(source, scale=scale, only=only, backend=backend, time=time, seed=seed)
+        show_series(planned_series(found), json=json, blocks=blocks)
+        return ExitCode.DONE
+    study = foreseen(within(study_from(study_file, seed, complain), duration(time)))
     show_plan(study, json=json, blocks=blocks, shown=study_file)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE

@@ -16,7 +16,7 @@ from ..api.kernels import CLASSES, kernel_names, run_kernel
 from ..api.nodes import NodeCleaned, NodesCheck, check_nodes, clean_nodes
 from ..errors import ExitCode, UsageError
 from .check_text import WIDTH, all_lines, short_lines
-from .common import print_json
+from .common import print_json, show
 from .nodes_text import nodes_lines
 from .options import Json, Nodes
 from .profile import profile_lines
@@ -33,12 +33,10 @@ def check(
     with View(quiet=json) as view:
         found = check_all(view)
     facts = machine_facts()
-    if json:
-        print_json({"machine": facts, "checks": [asdict(c) for c in found]})
-    else:
-        print(cpu_summary(facts))
-        print("\n".join(all_lines(found) if everything else short_lines(found, _columns())))
-    return int(ExitCode.DONE if can_measure(found) else ExitCode.UNAVAILABLE)
+    lines = all_lines(found) if everything else short_lines(found, _columns())
+    form = {"machine": facts, "checks": [asdict(c) for c in found]}
+    show(form, [cpu_summary(facts), *lines], json=json)
+    return ExitCode.DONE if can_measure(found) else ExitCode.UNAVAILABLE
 
 
 def _columns() -> int:
@@ -48,11 +46,8 @@ def _columns() -> int:
 def _check_nodes(source: str, *, everything: bool, json: bool) -> int:
     with View(quiet=json) as view:
         found = check_nodes(source, view)
-    if json:
-        print_json(_nodes_form(found))
-    else:
-        print("\n".join(nodes_lines(found, _columns(), everything=everything)))
-    return int(ExitCode.DONE if found.usable else ExitCode.UNAVAILABLE)
+    show(_nodes_form(found), nodes_lines(found, _columns(), everything=everything), json=json)
+    return ExitCode.DONE if found.usable else ExitCode.UNAVAILABLE
 
 
 def _nodes_form(found: NodesCheck) -> dict[str, object]:
@@ -82,7 +77,7 @@ def clean(
         print_json(_cleaned_form(done))
     else:
         _print_cleaned(done, dry_run=dry_run, where="on this machine")
-    return int(ExitCode.DONE if dry_run or not done.left else ExitCode.FAILED_TRIALS)
+    return ExitCode.DONE if dry_run or not done.left else ExitCode.FAILED_TRIALS
 
 
 def _cleaned_form(done: Cleaned) -> dict[str, object]:
@@ -123,9 +118,9 @@ def _clean_nodes(source: str, *, dry_run: bool, json: bool) -> int:
                 text = f"{node.name} did not answer: {node.reason}"
                 print(f"{text}. Next: {node.remedy}" if node.remedy else text, file=sys.stderr)
     if any(node.cleaned is None for node in found):
-        return int(ExitCode.UNAVAILABLE)
+        return ExitCode.UNAVAILABLE
     left = any(node.cleaned.left for node in found if node.cleaned is not None)
-    return int(ExitCode.DONE if dry_run or not left else ExitCode.FAILED_TRIALS)
+    return ExitCode.DONE if dry_run or not left else ExitCode.FAILED_TRIALS
 
 
 def _node_form(node: NodeCleaned) -> dict[str, object]:
@@ -175,7 +170,7 @@ def kernel(
     else:
         print(result)
         print("\n".join(profile_lines(result.profile)), end="\n" if profile else "")
-    return int(ExitCode.DONE if result.verified else ExitCode.FAILED_TRIALS)
+    return ExitCode.DONE if result.verified else ExitCode.FAILED_TRIALS
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ def man() -> int:
     root = get_command(application(names))
     assert isinstance(root, TyperGroup), "nearmetal has commands"
     print("\n".join(page(root)))
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def page(root: TyperGroup) -> Iterator[str]:

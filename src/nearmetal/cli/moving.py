@@ -13,6 +13,7 @@ from ..api.move_plans import USUAL_BOUND
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method, Prediction
 from ..model.record import JsonValue
+from ..records.json_files import to_json
 from ..units import parse_rate
 from .common import duration, quantity, show
 from .options import Json
@@ -32,7 +33,7 @@ def checkpoint(
     to: Path = typer.Option(..., "--to", metavar="DIR", help="A new directory for the images."),
     method: Method = MethodOption,
     keep_running: bool = typer.Option(
-        False, "--keep-running", help="Let the instance go on, instead of ending it."
+        False, "--keep-running", help="Let the instance continue, instead of ending it."
     ),
     json: bool = Json,
     dry_run: bool = DryRun,
@@ -40,11 +41,11 @@ def checkpoint(
     how = moving.How(method=method, keep_running=keep_running)
     if dry_run:
         _show_plan(moving.plan_checkpoint(instance, to, how), json=json)
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     with View(quiet=json) as view:
         done = moving.checkpoint(instance, to, how, view.phase)
     _show(done, json=json)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def restore(
@@ -58,11 +59,11 @@ def restore(
     if dry_run:
         plan = moving.plan_restore(directory, into)
         show(restore_json(plan), restore_lines(plan), json=json)
-        return int(ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE)
+        return ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE
     with View(quiet=json) as view:
         done = moving.restore(directory, into, view.phase)
     _show(done, json=json)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def migrate(
@@ -101,11 +102,11 @@ def migrate(
     )
     if dry_run:
         _show_plan(moving.plan_migrate(instance, to, how), json=json)
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     with View(quiet=json) as view:
         done = moving.migrate(instance, to, how, view.phase)
     _show(done, json=json)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:
@@ -117,8 +118,8 @@ def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
     if plan.free is not None:
         yield f"the images need up to that much; {plan.free / 2**30:.1f} GiB are free"
     if plan.dirty is not None:
-        rate, hot = plan.dirty.rate, plan.dirty.working_set
-        yield f"dirties {_range(rate, 1e6, 'MB/s')}, of {_range(hot, 2**20, 'MiB')} again and again"
+        rate, hot = _range(plan.dirty.rate, 1e6, "MB/s"), _range(plan.dirty.working_set, 2**20, "MiB")
+        yield f"writes {rate} of its memory, {hot} of it repeatedly"
     for p in plan.methods:
         mark = "*" if p.method is plan.method else " "
         total, downtime = _range(p.total, 1, "s"), _range(p.downtime, 1, "s")
@@ -130,7 +131,7 @@ def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
 
 def _range(e: Estimate, scale: float, unit: str) -> str:
     if not math.isfinite(e.value):
-        return f"{e.low / scale:.3g} {unit} or more, perhaps without end"
+        return f"{e.low / scale:.3g} {unit} or more, and may never end"
     high = f"{e.high / scale:.3g}" if math.isfinite(e.high) else "no end"
     return f"{e.value / scale:.3g} {unit} ({e.low / scale:.3g} to {high})"
 
@@ -154,11 +155,8 @@ def restore_json(plan: moving.RestorePlan) -> dict[str, JsonValue]:
         "method": plan.method.value,
         "bytes": plan.size,
         "prevented": plan.prevented,
-        "total": _estimate(plan.prediction.total),
-        "findings": [
-            {"subject": f.subject, "answer": f.answer.value, "text": f.text, "remedy": f.remedy}
-            for f in plan.findings
-        ],
+        "total": to_json(plan.prediction.total),
+        "findings": to_json(plan.findings),
     }
 
 
@@ -170,8 +168,8 @@ def plan_json(plan: moving.MovePlan) -> dict[str, JsonValue]:
         "target": plan.target,
         "memory_bytes": plan.memory,
         "free_bytes": plan.free,
-        "dirty_rate": None if plan.dirty is None else _estimate(plan.dirty.rate),
-        "working_set": None if plan.dirty is None else _estimate(plan.dirty.working_set),
+        "dirty_rate": None if plan.dirty is None else to_json(plan.dirty.rate),
+        "working_set": None if plan.dirty is None else to_json(plan.dirty.working_set),
         "method": plan.method.value,
         "reason": plan.reason,
         "bound_holds": plan.holds,
@@ -182,16 +180,10 @@ def plan_json(plan: moving.MovePlan) -> dict[str, JsonValue]:
 
 def _prediction(p: Prediction) -> dict[str, JsonValue]:
     return {
-        "total": _estimate(p.total),
-        "downtime": _estimate(p.downtime),
+        "total": to_json(p.total),
+        "downtime": to_json(p.downtime),
         "rounds": p.rounds,
         "converges": p.converges,
-    }
-
-
-def _estimate(e: Estimate) -> dict[str, JsonValue]:
-    return {
-        k: v if math.isfinite(v) else None for k, v in (("low", e.low), ("value", e.value), ("high", e.high))
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..api.checking import NOT_HERE, cpu_summary
 from ..api.nodes import NodeCheck, NodesCheck
+from ..report.forms.columns import cut
 from ..report.node_differences import difference_lines
 from ..report.text import one_line, plural
 from .check_text import WIDTH, all_lines
@@ -30,8 +31,7 @@ def nodes_lines(found: NodesCheck, width: int, *, everything: bool) -> list[str]
         if len(answered) > 1 and same:
             lines.append(f"the same on all: {same}")
         lines += ["", *_node_lines(answered, everything=everything)]
-    columns = min(width, WIDTH)
-    return [line if len(line) <= columns or everything else f"{line[: columns - 1]}…" for line in lines]
+    return lines if everything else [cut(line, min(width, WIDTH)) for line in lines]
 
 
 def _head(answered: int, silent: int) -> str:

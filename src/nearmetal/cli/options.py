@@ -4,7 +4,8 @@ imports only what --help needs."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from .. import RESULTS
+from ..model.design import Mode
 from .common import FailOn
 
 Directory = typer.Argument(
@@ -20,6 +22,13 @@ Directory = typer.Argument(
 )
 Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", metavar="N", help="Seed of the random order.", min=0)
+Results = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories are.")
+InParts = "Of a study in parts: "
+ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small sizes, or those of the paper.")
+Only = typer.Option([], "--only", metavar="PARTS", help=f"{InParts}which parts, such as q1,q2; repeatable.")
+BackendOption = typer.Option(
+    None, "--backend", metavar="BACKEND", help=f"{InParts}the backend to use, such as qemu or lxc."
+)
 Json = typer.Option(False, "--json", help="The result as JSON on standard output.")
 Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where to write results directories.")
 Fail = typer.Option(FailOn.NOTHING, "--fail-on", help="When to end with exit code 1.")
@@ -28,7 +37,7 @@ Overrun = typer.Option(
     False, "--overrun", help="When the time is used up, go on until the next planned analysis."
 )
 Design = typer.Option(
-    None, "--mode", help="slices: all run at once and take turns; plain: one after the other."
+    None, "--mode", help="slices: all environments run at once and take turns; plain: one after the other."
 )
 Width = typer.Option(
     None, "--width", metavar="SHARE", help="Stop when every interval is at most ± this wide, such as 0.7%."
@@ -61,7 +70,10 @@ Nodes = typer.Option(
     help="The nodes: a YAML file, an Ansible inventory, slurm, slurm:PARTITION or ldap://HOST/BASE.",
 )
 Lease = typer.Option(
-    None, "--lease", metavar="TIME", help="A worker that is silent for this long is lost; by default 1m."
+    None,
+    "--lease",
+    metavar="TIME",
+    help="A worker that does not report for this long counts as lost; by default 1m.",
 )
 
 
@@ -73,9 +85,21 @@ class Require(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a command measures, and what it prints. `run` has an option for each field, in this order; other
-    commands have most of them (with_run_options)."""
+    """How a command measures, and what it prints. Commands that measure have an option for each field, in
+    this order, except for those that make no sense for them (with_run_options).
 
+    time, margin, width: as typed; None for those of the study.
+    mode: None for that of the study.
+    max_blocks: largest number of rounds of this command; not stored.
+    seed: drawn if None.
+    """
+
+    time: Annotated[str | None, Time] = Time.default
+    max_blocks: Annotated[int | None, MaxBlocks] = MaxBlocks.default
+    seed: Annotated[int | None, Seed] = Seed.default
+    mode: Annotated[Mode | None, Design] = Design.default
+    width: Annotated[str | None, Width] = Width.default
+    margin: Annotated[str | None, Margin] = Margin.default
     results: Annotated[Path, Parent] = Parent.default
     json: Annotated[bool, Json] = Json.default
     everything: Annotated[bool, All] = All.default
@@ -99,14 +123,23 @@ OF_ENGINES = ("engine", "workers", "nodes", "engine_option", "lease")
 """The options that choose who runs the rounds."""
 
 
-def with_run_options(*left_out: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_run_options(*left_out: str, **defaults: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return a decorator that gives a command the options of RunOptions in place of its parameter `options`.
 
     left_out: fields for which the command has no option. They keep their defaults.
+    defaults: values of options that are not given, where they differ from those of RunOptions.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        shared = {p.name: p for p in _parameters() if p.name not in left_out}
+        shared = {}
+        for name, annotation in get_type_hints(RunOptions, include_extras=True).items():
+            if name not in left_out:
+                kind, option = get_args(annotation)
+                option = copy(option)
+                option.default = defaults.get(name, option.default)
+                shared[name] = inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind
+                )
 
         def run(**given: Any) -> int:
             options = RunOptions(**{name: given.pop(name) for name in shared})
@@ -122,10 +155,3 @@ def with_run_options(*left_out: str) -> Callable[[Callable[..., int]], Callable[
         return run
 
     return decorate
-
-
-def _parameters() -> Iterator[inspect.Parameter]:
-    """Yield a parameter for each field of RunOptions."""
-    for name, annotation in get_type_hints(RunOptions, include_extras=True).items():
-        kind, option = get_args(annotation)
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 else:
     JsonValue = Any  # the codec reads annotations and does not support recursive ones
 
+
+def section(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return the object inside an object of JSON to which these names lead; empty if there is none, or if it
+    is not an object."""
+    for name in names:
+        found = data.get(name)
+        data = found if isinstance(found, dict) else {}
+    return data
+
+
 #: Suffixes of the reason of a row that has no value although nothing failed.
 TOO_SHORT = "0 s, below the resolution of the clock"
 TOO_FAST_TO_MEASURE = "too fast for the program to measure"

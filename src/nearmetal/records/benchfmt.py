@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
-from ..model.record import JsonValue, Row, Status, TrialRecord
+from ..model.record import JsonValue, Row, Status, TrialRecord, section
 from ..model.study import Better
 from .reading import counted_attempts
 
@@ -36,7 +37,7 @@ def benchfmt(records: Iterable[TrialRecord], *, study: str, provenance: Mapping[
     lines = [*_configuration(study, provenance), *_unit_lines([row for _, row in used])]
     lines += [
         f"Benchmark{names[row.workload, row.metric]}{_sub_names(r)} {len(row.values)} "
-        f"{_median(row.values)!r} {unit(row.unit)}"
+        f"{median(row.values)!r} {unit(row.unit)}"
         for r, row in used
     ]
     return ("\n".join(lines) + "\n").encode()
@@ -49,11 +50,10 @@ def unit(base: str) -> str:
 
 def _configuration(study: str, provenance: Mapping[str, JsonValue]) -> list[str]:
     lines = [f"study: {study}"]
-    for section, name in (("cpu", "model"), ("kernel", "release")):
-        values = provenance.get(section)
-        value = values.get(name) if isinstance(values, dict) else None
+    for of, name in (("cpu", "model"), ("kernel", "release")):
+        value = section(provenance, of).get(name)
         if isinstance(value, str):
-            lines.append(f"{section}: {' '.join(value.split())}")
+            lines.append(f"{of}: {' '.join(value.split())}")
     return lines
 
 
@@ -88,8 +88,3 @@ def _sub_names(record: TrialRecord) -> str:
     pairs = [("env", environment), ("placement", placement)] + ([("aa", "2")] if record.aa else [])
     name = "".join(f"/{key}={_NOT_IN_NAMES.sub('_', value)}" for key, value in pairs if value)
     return re.sub(r"-(\d+)$", r"_\1", name)
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2

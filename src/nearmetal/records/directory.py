@@ -17,7 +17,7 @@ from ..model.plan import GROWING, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
 from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
-from .disk import failure, is_there, resume_line, sync_directory, write_file
+from .disk import failure, is_there, resume_line, store_file, sync_directory, write_file
 from .json_files import json_bytes, json_object, new_directory, read_bytes, safe_name
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .node_files import LEFT_OUT, NodeFiles
@@ -121,15 +121,11 @@ class ResultsDirectory:
             slices=dict(slices or {}),
             work={name: dict(units) for name, units in (work or {}).items()},
         )
-        lines = b"".join(map(to_line, rehearsal))
-        try:
-            if lines:
-                write_file(self.path / REHEARSAL, lines)
-            write_file(self.path / PROVENANCE, json_bytes(provenance))
-            # Written last, so that a plan always has its provenance.
-            write_file(self.path / PLAN, json_bytes(plan_form(plan)))
-        except OSError as e:
-            raise failure(e, self.path, kept="no trial had begun") from e
+        files = {REHEARSAL: b"".join(map(to_line, rehearsal)), PROVENANCE: json_bytes(provenance)}
+        files[PLAN] = json_bytes(plan_form(plan))  # written last, so that a plan always has its provenance
+        for file, data in files.items():
+            if data:
+                store_file(self.path / file, data, self.path, kept="no trial had begun")
         return plan
 
     def close_looks(self, block: int) -> PlanMeta:
@@ -158,10 +154,7 @@ class ResultsDirectory:
         return self._rewrite(replace(plan, missing=tuple(sorted((*plan.missing, block)))))
 
     def _rewrite(self, plan: PlanMeta) -> PlanMeta:
-        try:
-            write_file(self.path / PLAN, json_bytes(plan_form(plan)))
-        except OSError as e:
-            raise failure(e, self.path, kept="the records are whole") from e
+        store_file(self.path / PLAN, json_bytes(plan_form(plan)), self.path)
         return plan
 
     @property
@@ -192,7 +185,14 @@ class ResultsDirectory:
 
         Raises RecordsError.
         """
-        return read_bytes(self.path / STUDY).decode()
+        try:
+            return read_bytes(self.path / STUDY).decode()
+        except UnicodeDecodeError as e:
+            raise RecordsError(
+                f"corrupt: not UTF-8 ({e.reason} at byte {e.start})",
+                where=str(self.path / STUDY),
+                remedy="take it from a copy",
+            ) from e
 
     @property
     def provenance(self) -> dict[str, JsonValue]:
@@ -220,21 +220,15 @@ class ResultsDirectory:
 
         Raises DiskFullError and RecordsError.
         """
-        try:
-            write_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}))
-        except OSError as e:
-            raise failure(e, self.path, kept="the records are whole") from e
+        store_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}), self.path)
 
     def want_roofs(self, wanted: Iterable[RoofRequest]) -> None:
         """Write which upper bounds the workers shall measure, before the first order.
 
         Raises DiskFullError and RecordsError.
         """
-        try:
-            data = json_bytes({"wanted": [vars(roof) for roof in wanted]})
-            write_file(self.path / WANTED_ROOFS, data)
-        except OSError as e:
-            raise failure(e, self.path, kept="the records are whole") from e
+        data = json_bytes({"wanted": [vars(roof) for roof in wanted]})
+        store_file(self.path / WANTED_ROOFS, data, self.path)
 
     def wanted_roofs(self) -> tuple[RoofRequest, ...]:
         """Return what want_roofs() wrote; () if it was not called.
@@ -300,13 +294,6 @@ class ResultsDirectory:
         Raises RecordsError.
         """
         return tuple(read_trials(p for p in [self.path / REHEARSAL] if p.exists()))
-
-    def records(self) -> tuple[TrialRecord, ...]:
-        """Return the records of all writers, all in memory.
-
-        Raises RecordsError.
-        """
-        return tuple(self.trials())
 
     @property
     def closed(self) -> bool:

@@ -115,3 +115,16 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def store_file(path: Path, data: bytes, directory: Path, *, kept: str = "the records are whole") -> None:
+    """Write a file of a results directory, as write_file() does.
+
+    kept: data that are safe on the disk, for the error.
+
+    Raises DiskFullError and RecordsError.
+    """
+    try:
+        write_file(path, data)
+    except OSError as e:
+        raise failure(e, directory, kept=kept) from e

@@ -1,14 +1,19 @@
-"""Files of a results directory that hold one JSON object, and the names of files and directories."""
+"""Values as JSON, files of a results directory that hold one JSON object, and the names of files and
+directories."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
+from ..model.record import JsonValue
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -20,6 +25,31 @@ def safe_name(name: str) -> str:
 
 def json_bytes(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def finite(value: float) -> float | None:
+    """Return the number; None for infinity and NaN, which JSON cannot represent."""
+    return value if math.isfinite(value) else None
+
+
+def to_json(value: object) -> JsonValue:
+    """Convert dataclasses, enums, tuples and mappings to JSON. A number that is not finite becomes null.
+
+    Raises TypeError for any other type, so that nothing is written as its repr by accident.
+    """
+    if isinstance(value, Enum):
+        return to_json(value.value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return finite(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, Iterable):
+        return [to_json(v) for v in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def read_bytes(file: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def files_below(directory: Path) -> list[str]:
 def write_sums(directory: Path) -> None:
     """Write SHA256SUMS in the format of sha256sum(1), so that `sha256sum -c SHA256SUMS` can check it too."""
     lines = [f"{_digest(directory / name)}  {name}\n" for name in files_below(directory) if name != SUMS]
-    write_file(directory / SUMS, "".join(lines).encode())
+    write_file(directory / SUMS, os.fsencode("".join(lines)))
 
 
 def verify_sums(directory: Path) -> Verification:
@@ -73,7 +74,7 @@ def verify_sums(directory: Path) -> Verification:
     """
     file = directory / SUMS
     try:
-        lines = file.read_text().splitlines()
+        lines = os.fsdecode(file.read_bytes()).splitlines()
     except OSError as e:
         raise RecordsError(
             f"not closed: no {SUMS}", where=str(directory), remedy=f"{resume_line(directory)} ends the run"
@@ -106,7 +107,7 @@ def write_crate(directory: Path, *, study: str, created: float) -> None:
         "datePublished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "dateCreated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created)),
         "license": "Not stated; ask the owner of the data",
-        "hasPart": [{"@id": quote(n)} for n in files],
+        "hasPart": [{"@id": _address(n)} for n in files],
     }
     descriptor = {
         "@id": CRATE,
@@ -121,10 +122,15 @@ def write_crate(directory: Path, *, study: str, created: float) -> None:
 
 def _file_entity(directory: Path, name: str) -> dict[str, str]:
     path = directory / name
-    entity = {"@id": quote(name), "@type": "File", "name": name, "contentSize": str(path.stat().st_size)}
+    entity = {"@id": _address(name), "@type": "File", "name": name, "contentSize": str(path.stat().st_size)}
     if path.suffix in _FORMATS:
         entity["encodingFormat"] = _FORMATS[path.suffix]
     return entity
+
+
+def _address(name: str) -> str:
+    """Return the name of a file as a relative URI. The bytes of a name need not be text."""
+    return quote(os.fsencode(name))
 
 
 def _digest(path: Path) -> str:

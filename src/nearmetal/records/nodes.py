@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..model.plan import NodeState
-from ..model.record import JsonValue
+from ..model.record import JsonValue, section
 from ..model.study import Study
 from .directory import ResultsDirectory
 from .json_files import json_object, safe_name
@@ -49,12 +49,11 @@ def drawn_machines(directory: ResultsDirectory, study: Study) -> tuple[str, ...]
 
 
 def _state(description: Mapping[str, JsonValue]) -> NodeState:
-    def text(section: str, name: str) -> str:
-        found = description.get(section)
-        value = found.get(name) if isinstance(found, dict) else None
+    def text(value: JsonValue) -> str:
         return value if isinstance(value, str) else ""
 
-    name = description.get("node")
     return NodeState(
-        name=name if isinstance(name, str) else "", kernel=text("kernel", "release"), cpu=text("cpu", "model")
+        name=text(description.get("node")),
+        kernel=text(section(description, "kernel").get("release")),
+        cpu=text(section(description, "cpu").get("model")),
     )

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
+from ..errors import UsageError
 from ..model.plan import NextBlock
-from .disk import failure, is_there, require_owner, write_file
-from .next_block import order_from, order_line
+from .disk import is_there, require_owner, store_file
 
 _STOP = "stop"
+_decoder = msgspec.json.Decoder(NextBlock)
 
 
 class Orders:
@@ -26,10 +29,7 @@ class Orders:
 
         Raises RecordsError and DiskFullError.
         """
-        try:
-            write_file(self._file(order.block.number), order_line(order))
-        except OSError as e:
-            raise failure(e, self._directory, kept="the records are whole") from e
+        store_file(self._file(order.block.number), order_line(order), self._directory)
 
     def withdraw(self, block: int) -> None:
         """Remove the order for a block. Harmless if there is none."""
@@ -49,7 +49,7 @@ class Orders:
         """Tell all workers to end once they have run the block that they hold."""
         for file in self._place.glob("[0-9]*.json"):
             file.unlink(missing_ok=True)
-        write_file(self._place / _STOP, b"")
+        store_file(self._place / _STOP, b"", self._directory)
 
     def start(self) -> None:
         """Let workers wait for orders again."""
@@ -61,3 +61,26 @@ class Orders:
 
     def _file(self, block: int) -> Path:
         return self._place / f"{block}.json"
+
+
+def order_line(order: NextBlock) -> bytes:
+    """Return one line, including the newline."""
+    data = msgspec.to_builtins(order, str_keys=True, order="deterministic")
+    return msgspec.json.encode(data) + b"\n"
+
+
+def order_from(line: bytes) -> NextBlock:
+    """Parse a line written by order_line.
+
+    Raises UsageError for a line that contains no NextBlock.
+    """
+    try:
+        order = _decoder.decode(line)
+    except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
+        raise UsageError(
+            f"not a round to run: {e}",
+            remedy="write one as `nearmetal run-block DIR BLOCK --dry-run --json` prints it",
+        ) from e
+    if order.attempt < 1 or order.block.number < 1:
+        raise UsageError("not a round to run: rounds and attempts count from 1")
+    return order

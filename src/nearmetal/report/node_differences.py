@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..host.facts.nodes import NodeDifference
 from ..model.inventory import fold_names
+from .forms.columns import cut
 from .text import one_line
 
 _VALUE = 44
@@ -17,7 +18,7 @@ def difference_lines(differences: Sequence[NodeDifference]) -> list[str]:
     if not differences:
         return ["no differences between the nodes"]
     rows = [
-        ("" if at else d.what, _cut(one_line(value)), fold_names(nodes))
+        ("" if at else d.what, cut(one_line(value), _VALUE), fold_names(nodes))
         for d in differences
         for at, (value, nodes) in enumerate(d.values.items())
     ]
@@ -27,7 +28,3 @@ def difference_lines(differences: Sequence[NodeDifference]) -> list[str]:
         "differences between the nodes",
         *(f" {what:<{names}}  {value:<{values}}  {nodes}" for what, value, nodes in rows),
     ]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"

@@ -256,7 +256,7 @@ def _counted(
 ) -> tuple[tuple[str, int], ...]:
     """Count the trials by what they reported, most frequent first.
 
-    key: returns a key that is fast to compute; said() is called only once per key.
+    key: returns a key that is fast to compute; text_of() is called only once per key.
     text_of: returns the text under which a trial is counted.
     """
     first: dict[str, TrialRecord] = {}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from ..model.record import JsonValue, TrialRecord
+from ..model.record import JsonValue, TrialRecord, section
 from ..model.result import Analysis
 from ..model.study import Study
 from ..records.disk import failure, write_file
@@ -21,14 +20,9 @@ from .tables.inside import inside_of
 from .tables.swept import event_leaves
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportFiles:
-    """The paths of one report in its formats."""
-
-    html: Path
-    markdown: Path
-    latex: Path
-    csv: Path
+def report_paths(directory: Path) -> list[Path]:
+    """Return the paths of the files that write_report() writes."""
+    return [directory / f"report.{ending}" for ending in ("html", "md", "tex", "csv")]
 
 
 def write_report(
@@ -37,47 +31,42 @@ def write_report(
     analysis: Analysis,
     records: Sequence[TrialRecord],
     provenance: Mapping[str, JsonValue],
-    differences: Sequence[Mapping[str, JsonValue]],
     *,
     commands: Sequence[str],
     when: str = "",
-) -> ReportFiles:
+) -> list[Path]:
     """Write report.html, report.md, report.tex and report.csv to `directory`, which is made if missing.
+    Returns their paths.
 
     provenance: as in provenance.json.
-    differences: differences that the parity audit found, one mapping each.
     commands: command lines that repeat the measurement.
     when: the day of the run, for the reader.
 
     Raises DiskFullError or RecordsError; a report that could not be replaced is kept.
     """
     index = RecordIndex(records)
+    differences = section(provenance, "parity").get("differences")
     context = Context(
         records=index,
         provenance=provenance,
-        differences=differences,
+        differences=differences if isinstance(differences, list) else [],
         commands=commands,
         when=when,
         inside=inside_of(provenance, costs_in(directory / "samples")),
     )
-    out = ReportFiles(
-        html=directory / "report.html",
-        markdown=directory / "report.md",
-        latex=directory / "report.tex",
-        csv=directory / "report.csv",
-    )
     leaves = event_leaves(study, analysis, index, provenance)
-    texts = {
-        out.html: page_html(study, analysis, context),
-        out.markdown: markdown_text(study, analysis, context.inside)
+    texts = (
+        page_html(study, analysis, context),
+        markdown_text(study, analysis, context.inside)
         + "".join(f"\n{markdown_of(leaf)}\n" for leaf in leaves),
-        out.latex: latex_text(study, analysis),
-        out.csv: csv_text(analysis),
-    }
+        latex_text(study, analysis),
+        csv_text(analysis),
+    )
+    paths = report_paths(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
+        for path, text in zip(paths, texts, strict=True):
             write_file(path, text.encode())
     except OSError as e:
         raise failure(e, directory, kept="the records are whole") from e
-    return out
+    return paths

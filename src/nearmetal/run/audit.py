@@ -55,7 +55,7 @@ def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
     return done.stdout.strip() if done.ok else f"unavailable: {done.failure()}"
 
 
-def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:
+def application_facts(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:
     """Return {arm: {'fio: meets': 'the page cache', ...}}: the textual facts that applications reported about
     their runs.
 
@@ -69,7 +69,7 @@ def applications_said(records: Sequence[TrialRecord]) -> dict[str, dict[str, str
     return found
 
 
-def met_differently(reported: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+def served_differently(reported: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """Return a sentence for each application whose reads and writes were served differently in two arms, for
     example by a cache in only one of them.
 

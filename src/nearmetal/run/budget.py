@@ -13,6 +13,7 @@ from ..model.looks import first_looks
 from ..model.plan import Schedule
 from ..model.study import Study
 from ..plan import LOOKS
+from ..report.text import plural
 from ..units import show_clock
 
 LONGER = "--time"
@@ -82,9 +83,7 @@ def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: flo
 def rest_note(rest: Rest, *, done: int, elapsed: float) -> str:
     """Return the announcement of the remaining rounds and time, made when the duration of the first round is
     known."""
-    rounds = "1 more round" if rest.rounds == 1 else f"{rest.rounds} more rounds"
-    if not done:
-        rounds = rounds.replace(" more", "")
+    rounds = plural(rest.rounds, "more round" if done else "round")
     each = rest.seconds / rest.rounds
     return (
         f"about {rounds} of {each:.3g} s, {show_clock(elapsed + rest.seconds)} in all; "
@@ -123,8 +122,7 @@ def too_short(
     if limit is None or needed <= limit or study.design.max_blocks < second or block_seconds <= 0:
         return None
     holds = done + max(0, math.floor((limit - spent) / block_seconds))
-    rounds = "1 round" if holds == 1 else f"{holds} rounds"
-    does = f"about {rounds} of {block_seconds:.1f} s will be done within the"
+    does = f"about {plural(holds, 'round')} of {block_seconds:.1f} s will be done within the"
     if not holds:
         does = f"the first round of {block_seconds:.1f} s lasts longer than the rest of the"
     return (

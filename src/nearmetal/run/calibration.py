@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ..model.record import JsonValue
 from ..model.result import Analysis, Cell, Verdict
 from ..model.study import Arm, Mode, Study
+from ..records.json_files import to_json
 from ..units import show_effect, show_overhead
 
 #: Tolerance for the true cost of a quota: a rank that has used up its quota continues until the next timer
@@ -37,11 +38,8 @@ class PlantedCheck:
     reason: str
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the fields for --json; infinite ends of intervals become null."""
-        return {
-            k: None if isinstance(v, float) and v in (float("inf"), -float("inf")) else v
-            for k, v in asdict(self).items()
-        }
+        """Return the fields for --json; numbers that are not finite become null."""
+        return {name: to_json(value) for name, value in vars(self).items()}
 
 
 def planted_overhead(arm: Arm) -> float:
@@ -115,8 +113,8 @@ def table(checks: Sequence[PlantedCheck], alpha: float) -> str:
     missed = sum(not c.passed for c in checks)
     by_chance = likely_misses(len(checks), alpha)
     lines.append(
-        f"{len(checks) - missed} of {len(checks)} truths found; of so many intervals of "
-        f"{100 * (1 - alpha):.3g} % up to {by_chance} miss by chance"
+        f"{len(checks) - missed} of {len(checks)} planted values found; of {len(checks)} intervals "
+        f"of {100 * (1 - alpha):.3g} %, up to {by_chance} miss by chance"
     )
     return "\n".join(lines)
 

@@ -15,6 +15,7 @@ from ..model.record import TrialRecord
 from ..model.result import VerdictState
 from ..model.study import Arm, Design, Study
 from ..plan import VERIFIED_EVERY, make_block
+from ..report.text import plural
 
 
 class Verifications:
@@ -145,7 +146,7 @@ def should_stop(design: Design, verdicts: VerdictState | None, blocks: int, cloc
     if verdicts.finished:
         return Stop(reason=verdicts.finished, planned=False)
     if blocks >= design.max_blocks:
-        done = "1 round is done" if design.max_blocks == 1 else f"{design.max_blocks} rounds are done"
+        done = f"{plural(design.max_blocks, 'round')} {'is' if design.max_blocks == 1 else 'are'} done"
         return Stop(reason=f"{done}, too few for an interval" if verdicts.unbounded else done, planned=True)
     if limit is not None and clock.elapsed + clock.block_seconds > limit:
         # With overrun the run ends just after a look. The next look would be at 1.5 times as many blocks.

@@ -82,7 +82,6 @@ def join_run(
     The work of a slice is that of the plan. If the node has been rehearsed in this run since it booted, only
     the description is written again.
 
-
     Raises RunError if an arm of the run fails on this node, or stores its files elsewhere than on others.
     """
     boot = provenance(node.machine.host)["boot"]

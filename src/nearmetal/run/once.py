@@ -19,6 +19,7 @@ from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
 from ..model.workloads.profile import RankProfile
 from ..node.machine import Machine
+from ..report.text import plural
 from ..subjects.launches.profiles import profile_directory, read_profiles
 from ..subjects.launches.rank_argv import Report, rank_argv
 from ..units import show
@@ -108,9 +109,7 @@ class KernelResult:
         return f"{what} on {self._where()}: {', '.join([*found, state])}"
 
     def _where(self) -> str:
-        return f"{self.ranks} rank{'' if self.ranks == 1 else 's'}" + (
-            f" of {self.threads} threads" if self.threads > 1 else ""
-        )
+        return plural(self.ranks, "rank") + (f" of {self.threads} threads" if self.threads > 1 else "")
 
 
 def rank_cpus(cpus: Sequence[int], ranks: int, threads: int) -> list[Sequence[int]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..host.facts.nodes import NodeDifference, differences, node_facts
-from ..model.record import JsonValue
+from ..model.record import JsonValue, section
 from ..node.progress import Progress
 from ..records import LEFT_OUT, PRESENT, Claims, ResultsDirectory, StoredClaim, joined
 from ..report.node_differences import difference_lines
@@ -90,13 +90,10 @@ def compared_nodes(
 
 def _audited(node: Mapping[str, JsonValue], arms: Sequence[str]) -> dict[str, str]:
     """Return a digest of the programs and libraries that each arm loads on a node."""
-    parity = node.get("parity")
-    facts = parity.get("facts") if isinstance(parity, dict) else None
     found = {}
     for arm in arms:
-        own = facts.get(arm) if isinstance(facts, dict) else None
-        known = own.items() if isinstance(own, dict) else ()
-        files = {name: value for name, value in known if name.startswith(("binary ", "library "))}
+        known = section(node, "parity", "facts", arm)
+        files = {name: value for name, value in known.items() if name.startswith(("binary ", "library "))}
         digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8]
         found[f"files of {arm}"] = f"{len(files)} files, digest {digest}"
     return found

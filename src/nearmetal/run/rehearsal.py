@@ -19,11 +19,11 @@ from ..node.progress import Progress
 from ..node.trial import DiskWrites
 from ..plan import make_block
 from .audit import (
-    applications_said,
+    application_facts,
     audit_arms,
     limits_found,
-    met_differently,
     parity,
+    served_differently,
     storage_found,
     working_directory_found,
 )
@@ -109,7 +109,7 @@ def rehearse(node: Node, recording: Recording, progress: Progress, work: Work | 
         sound = {r.arm for r in records} - failed.keys()
         again = replace(order, attempt=2, block=make_block(node.study, REHEARSAL, without=sound))
         failed = _failed(tuple(run_block(node, again, recording, Rehearsal(audit=audit, fit=fit.fit))))
-    reported = applications_said(records)
+    reported = application_facts(records)
     for arm, own in reported.items():
         facts.setdefault(arm, {}).update(own)
     return Rehearsed(
@@ -122,7 +122,7 @@ def rehearse(node: Node, recording: Recording, progress: Progress, work: Work | 
         failed=failed,
         working_directories=directories,
         unlike=unlike_storage(node.study, writes, directories),
-        notes=met_differently(reported),
+        notes=served_differently(reported),
     )
 
 

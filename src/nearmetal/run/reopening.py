@@ -11,7 +11,8 @@ from pathlib import Path
 from ..environments import Backend
 from ..errors import RunError, UsageError
 from ..host import Host
-from ..host.facts.provenance import boot_state, provenance, section
+from ..host.facts.provenance import boot_state, provenance
+from ..model.record import section
 from ..model.study import Study
 from ..node.machine import Machine
 from ..node.node import Node, open_node
@@ -87,8 +88,7 @@ def _afresh(directory: ResultsDirectory) -> str:
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
     """Return the perf events that this run counts. They are the same in all its blocks."""
-    inside = directory.provenance.get("inside")
-    events = inside.get("perf_events") if isinstance(inside, dict) else None
+    events = section(directory.provenance, "inside").get("perf_events")
     return tuple(str(e) for e in events) if isinstance(events, list) else ()
 
 
@@ -140,10 +140,9 @@ def _same_images(node: Node, directory: ResultsDirectory) -> None:
 
     Raises UsageError if an image has changed.
     """
-    then = directory.provenance.get("images")
+    then = directory.provenance
     for name, software in node.software.items():
-        known = then.get(name) if isinstance(then, dict) else None
-        digest = known.get("digest") if isinstance(known, dict) else None
+        digest = section(then, "images", name).get("digest")
         if software.image is not None and digest not in (None, software.image.digest):
             raise UsageError(
                 f"image {name} is not the one of this run any more: it was built or imported again",

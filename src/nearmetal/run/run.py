@@ -83,13 +83,16 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
     Raises BusyError if another run holds the machine, before anything is started.
     """
     label = new_label()
+    made: list[ResultsDirectory] = []
     with (
         interruptible(partial(sweep, progress, label)),
         machine_lock(label, command=order.command, force=order.force),
     ):
         try:
-            return _start(machine, study, order, label, progress)
+            return _start(machine, study, order, label, progress, made)
         except KeyboardInterrupt:
+            if made and made[0].frozen:  # while the node was closed, after the last block
+                return Outcome(directory=made[0], stopped="interrupted", interrupted=True)
             return Outcome(directory=None, stopped="interrupted in the rehearsal", interrupted=True)
 
 
@@ -112,13 +115,22 @@ def check_study(
     return study, backends, absent
 
 
-def _start(machine: Machine, study: Study, order: Order, label: str, progress: Progress) -> Outcome:
+def _start(
+    machine: Machine,
+    study: Study,
+    order: Order,
+    label: str,
+    progress: Progress,
+    made: list[ResultsDirectory],
+) -> Outcome:
+    """Run a study. The results directory is appended to `made` when it exists."""
     ResultsDirectory.check_parent(order.parent)
     requested = study
     study, backends, absent = check_study(machine, study, progress)
     begin = time.monotonic() if order.begin is None else order.begin
     with open_node(machine, study, backends, label, progress, force=order.force) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
+        made.append(directory)
         try:
             node, recording = fix_plan(
                 node,

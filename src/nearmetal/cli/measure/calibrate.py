@@ -6,15 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import typer
-
 from ...api.measuring import checked, measured
 from ...api.results import write_report
 from ...api.studies import study_from, study_text
 from ...errors import ExitCode
 from ...model.study import Mode
-from ..common import complain, duration, print_json
-from ..options import OF_ENGINES, Margin, RunOptions, Seed, with_run_options
+from ..common import complain, print_json
+from ..options import OF_ENGINES, RunOptions, with_run_options
 from ..plan_text import show_plan
 from ..view import View, analysed
 from .measuring import changed, finish, order_of
@@ -30,32 +28,28 @@ CALIBRATION = (
 )
 
 
-@with_run_options("everything", "fail_on", "overrun", "require", *OF_ENGINES)
-def calibrate(
-    time: str = typer.Option("5m", "--time", metavar="TIME", help="Time budget, such as 5m."),
-    margin: str = Margin,
-    seed: int = Seed,
-    *,
-    options: RunOptions,
-) -> int:
+@with_run_options(
+    *("max_blocks", "mode", "width", "everything", "fail_on", "overrun", "require", *OF_ENGINES), time="5m"
+)
+def calibrate(*, options: RunOptions) -> int:
     from ...run.calibration import judge, table
 
-    budget = duration(time) or 300.0
     if options.dry_run:
         with View(quiet=options.json) as view:
             # Two of the three studies have the same environments. The plan is that of the first.
             for name in ("calibrate-quota", "calibrate"):
-                study = checked(changed(study_from(name, seed, complain), time=time, margin=margin), view)
+                study = checked(changed(study_from(name, options.seed, complain), options), view)
         show_plan(study, json=options.json, blocks=None)
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     checks: list[PlantedCheck] = []
     directories: list[str] = []
     for name, mode, share in CALIBRATION:
-        study = changed(study_from(name, seed, complain), time=None, margin=margin)
-        study = replace(study, design=replace(study.design, mode=mode, max_time=budget * share))
+        study = changed(study_from(name, options.seed, complain), options)
+        assert study.design.max_time is not None, "--time has a default"
+        design = replace(study.design, mode=mode, max_time=study.design.max_time * share)
+        study = replace(study, design=design)
         with View(quiet=options.json) as view:
-            order = order_of(options.results, study_text(study), force=options.force)
-            outcome = measured(study, order, view)
+            outcome = measured(study, order_of(options, study_text(study)), view)
         if outcome.interrupted or outcome.directory is None:
             return finish(outcome, options)
         found = analysed(outcome.directory, quiet=options.json)
@@ -65,10 +59,8 @@ def calibrate(
         checks += judge(found.study, found.analysis, mode)
     passed = all(c.passed for c in checks)
     if options.json:
-        print_json(
-            {"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": list(directories)}
-        )
+        print_json({"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": directories})
     else:
         print(table(checks, 1 - study.design.confidence))
         print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
-    return int(ExitCode.DONE if passed else ExitCode.FINDING)
+    return ExitCode.DONE if passed else ExitCode.FINDING

@@ -16,7 +16,7 @@ from ...records import ResultsDirectory
 from ...records.claims import LEASE
 from ...report.text import plural
 from ..common import complain, duration
-from ..options import Directory, Parent, RunOptions
+from ..options import Directory, Results, RunOptions
 
 
 def lease_of(text: str | None) -> float:
@@ -34,12 +34,17 @@ def fleet_of(options: RunOptions) -> Fleet | None:
     """
     engine, workers, nodes = options.engine, options.workers, options.nodes
     if engine is None:
-        if (workers or 1) > 1 or options.engine_option or nodes is not None:
+        if (workers or 1) > 1 or options.engine_option or nodes is not None or options.lease is not None:
             raise UsageError(
-                "--workers, --nodes and --engine-option need an engine",
+                "--workers, --nodes, --engine-option and --lease need an engine",
                 remedy=f"--engine, one of: {', '.join(engine_names())}",
             )
         return None
+    if options.require is not None:
+        raise UsageError(
+            "--require does not apply to the workers of an engine",
+            remedy="leave it out: the report names guests that were emulated",
+        )
     loaded = load_engine(engine)
     known = parse_options(engine, loaded, options.engine_option)
     if nodes is not None:
@@ -63,14 +68,15 @@ def workers_of(directory: ResultsDirectory) -> Mapping[str, State]:
 
 def cancel(
     directory: Path = Directory,
-    results: Path = Parent,
+    results: Path = Results,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the workers, and cancel none."),
 ) -> int:
     found = open_results(directory, results, complain)
     if dry_run:
         for worker, state in worker_states(found).items():
             print(f"{worker}: {state}")
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     number = cancel_workers(found)
-    print(f"{plural(number, 'worker')} will end; each gives its round back")
-    return int(ExitCode.DONE)
+    ends = f"{plural(number, 'worker')} will end; each gives its round back"
+    print(ends if number else "every worker has ended already")
+    return ExitCode.DONE

@@ -5,23 +5,24 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...api.engines import resume_by_engine, run_by_engine
+from ...api.engines import run_by_engine
 from ...api.measuring import bounded, checked, checked_again, measured, no_more_rounds, resumed
 from ...api.results import frozen_study, write_report
 from ...api.studies import study_text
 from ...errors import ExitCode, UsageError
 from ...model.result import Analysis, Verdict
-from ...model.study import Mode, Study
+from ...model.study import Study
 from ...plan import make_block
 from ...records import completed_blocks
 from ...records.disk import resume_line
 from ...report.text import plural
-from ...units import UnitError, parse_share
-from ..common import FailOn, duration
+from ...units import parse_share
+from ..common import FailOn, command_line, duration, quantity
 from ..options import RunOptions
 from ..plan_text import Begun, show_plan
 from ..read.present import print_result
@@ -38,101 +39,81 @@ STARTED = time.time()
 """Unix seconds when the command was started, without the start of Python itself."""
 
 
-def changed(
-    study: Study,
-    *,
-    time: str | None,
-    mode: Mode | None = None,
-    width: str | None = None,
-    margin: str | None = None,
-) -> Study:
-    """Return the study with the values that the command line overrides."""
-    design = study.design
-    seconds = duration(time)
-    if seconds is not None:
-        design = replace(design, max_time=seconds)
-    if mode is not None:
-        design = replace(design, mode=mode)
-    if width is not None:
-        design = replace(design, target_width=_share("--width", width))
-    if margin is not None:
-        design = replace(design, margin=margin_of(margin))
+def changed(study: Study, options: RunOptions) -> Study:
+    """Return the study with the values that the command line overrides. Raises UsageError."""
+    given: dict[str, Any] = {
+        "max_time": duration(options.time),
+        "mode": options.mode,
+        "target_width": _share("--width", options.width),
+        "margin": margin_of(options.margin),
+    }
+    design = replace(study.design, **{name: value for name, value in given.items() if value is not None})
     return replace(study, design=design)
 
 
-def margin_of(text: str) -> float:
-    """Return the option --margin as a fraction. Raises UsageError."""
+def margin_of(text: str | None) -> float | None:
+    """Return the option --margin as a fraction; None if it is not given. Raises UsageError."""
     margin = _share("--margin", text)
-    if not 0 < margin < 1:
-        raise UsageError("--margin: must lie between 0 % and 100 %")
+    if margin is not None and margin >= 1:
+        raise UsageError("--margin: must be below 100 %", remedy="write 3%")
     return margin
 
 
-def _share(option: str, text: str) -> float:
-    try:
-        return parse_share(text)
-    except UnitError as e:
-        raise UsageError(f"{option}: {e}") from e
+def _share(option: str, text: str | None) -> float | None:
+    return quantity(option, text, parse_share, "3%")
 
 
-def order_of(results: Path, text: str, *, force: bool, overrun: bool = False) -> Order:
+def order_of(options: RunOptions, text: str, parent: Path | None = None) -> Order:
     """Return the order of a run.
 
     text: the study file to store with the results.
-    force, overrun: see the options.
+    parent: directory of the results directory; None for that of the options.
     """
     from ...run.run import Order
 
     return Order(
-        parent=results,
+        parent=parent or options.results,
         text=text,
-        command=shlex.join(["nearmetal", *sys.argv[1:]]),
+        command=command_line(),
         started=STARTED,
-        force=force,
-        overrun=overrun,
+        force=options.force,
+        overrun=options.overrun,
     )
 
 
-def measure(
-    study: Study, options: RunOptions, max_blocks: int | None = None, fleet: Fleet | None = None
-) -> int:
-    """Run a study to its end and show its result, or with --dry-run its plan. Returns the exit code.
+def measure(study: Study, options: RunOptions, fleet: Fleet | None = None) -> int:
+    """Run a study, changed by the options, and show its result, or with --dry-run its plan. Returns the exit
+    code.
 
     fleet: workers that run the rounds; None if this process does.
     """
-    if options.dry_run:
-        with View(quiet=options.json) as view:
-            study = checked(study, view, require_kvm=options.require_kvm)
-        show_plan(bounded(study, max_blocks), json=options.json, blocks=None)
-        return int(ExitCode.DONE)
-    order = order_of(options.results, study_text(study), force=options.force, overrun=options.overrun)
+    study, most = changed(study, options), options.max_blocks
     with View(quiet=options.json) as view:
-        if fleet is not None:
-            outcome = run_by_engine(study, order, fleet, view, max_blocks=max_blocks)
+        if options.dry_run:
+            study = checked(study, view, require_kvm=options.require_kvm)
+        elif fleet is not None:
+            order = order_of(options, study_text(study))
+            outcome = run_by_engine(study, order, fleet, view, max_blocks=most)
         else:
-            outcome = measured(study, order, view, max_blocks=max_blocks, require_kvm=options.require_kvm)
+            order = order_of(options, study_text(study))
+            outcome = measured(study, order, view, max_blocks=most, require_kvm=options.require_kvm)
+    if options.dry_run:
+        show_plan(bounded(study, most), json=options.json, blocks=None)
+        return ExitCode.DONE
     return finish(outcome, options)
 
 
-def resume_measuring(
-    found: ResultsDirectory,
-    options: RunOptions,
-    max_blocks: int | None,
-    fleet: Fleet | None,
-    *,
-    time: str | None,
-    width: str | None,
-    margin: str | None,
-) -> int:
+def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet | None) -> int:
     """Resume a run and show its result, or with --dry-run its plan. Returns the exit code.
 
     A run that needs no further round starts nothing, and says how to go on.
     fleet: as in measure().
     """
-    study = changed(frozen_study(found), time=time, width=width)
-    _same_margin(study, margin, found)
+    study, most = frozen_study(found), options.max_blocks
+    _same_margin(study, options.margin, found)
+    study = changed(study, options)
     results = analysed(found, quiet=options.json)
-    if stop := no_more_rounds(results, bounded(study, max_blocks)):
+    if stop := no_more_rounds(results, bounded(study, most)):
         print(_ended(results, study, stop), file=sys.stderr)
         if not options.dry_run:
             return _shown(results, options)
@@ -141,14 +122,14 @@ def resume_measuring(
     if options.dry_run:
         with View(quiet=options.json) as view:
             study = checked_again(study, found, view)
-        show_plan(bounded(study, max_blocks), json=options.json, blocks=None, begun=begun_of(study, found))
-        return int(ExitCode.DONE)
+        show_plan(bounded(study, most), json=options.json, blocks=None, begun=begun_of(study, found))
+        return ExitCode.DONE
     with View(quiet=options.json) as view:
-        order = order_of(options.results, found.study_yaml, force=options.force, overrun=options.overrun)
+        order = order_of(options, found.study_yaml)
         if fleet is None:
-            outcome = resumed(study, found, order, view, max_blocks=max_blocks)
+            outcome = resumed(study, found, order, view, max_blocks=most)
         else:
-            outcome = resume_by_engine(study, found, order, fleet, view, max_blocks=max_blocks)
+            outcome = run_by_engine(study, order, fleet, view, max_blocks=most, directory=found)
     return finish(outcome, options)
 
 
@@ -201,35 +182,37 @@ def begun_of(study: Study, found: ResultsDirectory) -> Begun:
     )
 
 
-def finish(outcome: Outcome, options: RunOptions) -> int:
+def finish(outcome: Outcome, options: RunOptions, show: Callable[[Results], None] | None = None) -> int:
     """Analyse the records on disk, print the result, write the report, and print how to continue. Returns the
-    exit code."""
+    exit code.
+
+    show: prints the result; None for print_result().
+    """
     directory = outcome.directory
     if directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     found = analysed(directory, quiet=options.json)
     analysis = found.analysis
-    if analysis.blocks or options.json:
+    if show is not None and (analysis.blocks or options.json):
+        show(found)
+    elif analysis.blocks or options.json:
         print_result(
             found, json=options.json, everything=options.everything, page_follows=bool(analysis.blocks)
         )
-        sys.stdout.flush()  # the answer need not wait for the charts of the page
+    sys.stdout.flush()  # the answer need not wait for the charts of the page
     if analysis.blocks:
         write_report(found)
-    if not analysis.blocks and not outcome.interrupted:
-        again = f"{resume_line(directory.path)} --time 10m"
-        print(f"no round was measured in that time. Go on with:  {again}", file=sys.stderr)
-    if not outcome.interrupted:
-        directory.close()
-        print(f"stopped: {outcome.stopped}", file=sys.stderr)
-        return int(exit_code(analysis, options.fail_on))
-    saved = "1 round is" if analysis.blocks == 1 else f"{analysis.blocks} rounds are"
-    print(
-        f"interrupted; {saved} saved. Go on with:  {resume_line(directory.path)}",
-        file=sys.stderr,
-    )
-    return int(ExitCode.INTERRUPTED)
+    go_on = f"Go on with:  {resume_line(directory.path)}"
+    if outcome.interrupted:
+        saved = f"{plural(analysis.blocks, 'round')} {'is' if analysis.blocks == 1 else 'are'} saved"
+        print(f"interrupted; {saved}. {go_on}", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    if not analysis.blocks:
+        print(f"no round was measured in that time. {go_on} --time 10m", file=sys.stderr)
+    directory.close()
+    print(f"stopped: {outcome.stopped}", file=sys.stderr)
+    return exit_code(analysis, options.fail_on)
 
 
 def exit_code(analysis: Analysis, fail_on: FailOn) -> ExitCode:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json as json_module
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,8 +18,9 @@ from ...api.results import frozen_study
 from ...errors import ExitCode, UsageError
 from ...host.cgroups import inside_own_group
 from ...records import ResultsDirectory
-from ...records.next_block import order_from, order_line
-from ..common import duration
+from ...records.orders import order_from, order_line
+from ...report.text import plural
+from ..common import command_line, duration
 from ..options import DryRun, Force, Lease
 from ..view import View
 from .engines import lease_of
@@ -50,56 +51,40 @@ def run_block(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ...run.workers.worker import run_orders, whole_blocks
+    from ...run.workers import serving, worker
 
     found = ResultsDirectory.open(directory)
     if not blocks and not stdin:
         if dry_run:
             raise UsageError("--dry-run needs the numbers of rounds, or --stdin")
-        return _serve(found, time, lease, node=node, inside=inside, json=json, force=force)
+        seconds = duration(time)
+        terms = serving.Terms(
+            until=None if seconds is None else monotonic() + seconds,
+            inside=inside,
+            command=command_line(),
+            started=STARTED,
+            lease=lease_of(lease),
+            node=node,
+            force=force,
+        )
+        with View(quiet=json) as view:
+            return _counted(lambda done: serve_here(found, terms, done, view), json=json)
     study = frozen_study(found)
     if len(set(blocks or ())) < len(blocks or ()):
         raise UsageError("a round is named twice")
-    orders: Iterable[NextBlock] = whole_blocks(study, found, blocks) if blocks else _orders()
+    orders: Iterable[NextBlock] = worker.whole_blocks(study, found, blocks) if blocks else _orders()
     if dry_run:
         for order in orders:
             text = order_line(order).decode() if json else f"{_as_text(order)}\n"
             sys.stdout.write(text)
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     with View(quiet=json) as view, ExitStack() as stack:
         if inside:
             stack.enter_context(inside_own_group())
         machine, study = machine_for(study, view)
-        command = shlex.join(["nearmetal", *sys.argv[1:]])
         return _counted(
-            lambda done: run_orders(machine, study, found, orders, done, view, command=command, force=force),
-            json=json,
-        )
-
-
-def _serve(
-    found: ResultsDirectory,
-    time: str | None,
-    lease: str | None,
-    *,
-    node: str,
-    inside: bool,
-    json: bool,
-    force: bool,
-) -> int:
-    with View(quiet=json) as view:
-        return _counted(
-            lambda done: serve_here(
-                found,
-                done,
-                view,
-                command=shlex.join(["nearmetal", *sys.argv[1:]]),
-                started=STARTED,
-                seconds=duration(time),
-                lease=lease_of(lease),
-                node=node,
-                inside=inside,
-                force=force,
+            lambda done: worker.run_orders(
+                machine, study, found, orders, done, view, command=command_line(), force=force
             ),
             json=json,
         )
@@ -121,8 +106,8 @@ def _counted(run: Callable[[Callable[[BlockRun], None]], None], *, json: bool) -
         run(done)
     except KeyboardInterrupt:
         print("interrupted; the rounds named above are saved", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
-    return int(ExitCode.FAILED_TRIALS if failed else ExitCode.DONE)
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILED_TRIALS if failed else ExitCode.DONE
 
 
 def _orders() -> Iterator[NextBlock]:
@@ -142,4 +127,4 @@ def _result(run: BlockRun, *, json: bool) -> str:
         ended = {"trials": run.trials, "failed": run.failed, "seconds": round(run.seconds, 3)}
         return json_module.dumps({**claim._asdict(), **ended})
     trouble = f", {run.failed} failed" if run.failed else ""
-    return f"round {claim.block}: {run.trials} trials{trouble} in {run.seconds:.1f} s"
+    return f"round {claim.block}: {plural(run.trials, 'trial')}{trouble} in {run.seconds:.1f} s"

@@ -9,58 +9,31 @@ from pathlib import Path
 import typer
 
 from ...errors import UsageError
-from ...model.design import Mode
 from ...model.series import Scale
 from ...model.workloads.kernel import Pages
-from ..common import complain, duration, in_parts
-from ..options import (
-    OF_ENGINES,
-    Design,
-    Directory,
-    Margin,
-    MaxBlocks,
-    RunOptions,
-    Seed,
-    Time,
-    Width,
-    with_run_options,
-)
-
-InParts = "Of a study in parts: "
-ScaleOption = typer.Option(None, "--scale", help=f"{InParts}small sizes, or those of the paper.")
-Only = typer.Option([], "--only", metavar="PARTS", help=f"{InParts}which to run, such as q1,q2; repeatable.")
-Backend = typer.Option(
-    None, "--backend", metavar="BACKEND", help=f"{InParts}the backend to use, such as qemu or lxc."
-)
+from ..common import complain, in_parts
+from ..options import OF_ENGINES, BackendOption, Directory, Only, RunOptions, ScaleOption, with_run_options
 
 
 @with_run_options(*OF_ENGINES)
 def quick(
-    time: str = Time,
-    max_blocks: int = MaxBlocks,
-    seed: int = Seed,
     pages: Pages = typer.Option(Pages.HUGE, "--pages", help="Page size of the kernels' memory."),
-    mode: Mode = Design,
-    width: str = Width,
-    margin: str = Margin,
     *,
     options: RunOptions,
 ) -> int:
     from ...api.studies import study_from
     from ...host import LocalHost
     from ...run.adhoc.weigh import with_pages
-    from .measuring import changed, measure
+    from .measuring import measure
 
     name = "quick"
     if len(LocalHost().cpus()) == 1:
         name = "quick-one-cpu"
         print(
-            "one CPU: one rank, and no messages between ranks; with two CPUs quick weighs both",
+            "this machine has one CPU: quick runs one rank, and measures no messages between ranks",
             file=sys.stderr,
         )
-    study = with_pages(study_from(name, seed, complain), pages)
-    study = changed(study, time=time, mode=mode, width=width, margin=margin)
-    return measure(study, options, max_blocks)
+    return measure(with_pages(study_from(name, options.seed, complain), pages), options)
 
 
 @with_run_options()
@@ -68,67 +41,52 @@ def run(
     study_file: str = typer.Argument(
         ..., metavar="STUDY", help="A study file, a built-in study, or the directory of a study in parts."
     ),
-    time: str = Time,
-    max_blocks: int = MaxBlocks,
-    seed: int = Seed,
-    mode: Mode = Design,
-    margin: str = Margin,
     scale: Scale = ScaleOption,
     only: list[str] = Only,
-    backend: str = Backend,
+    backend: str = BackendOption,
     *,
     options: RunOptions,
 ) -> int:
-    series = in_parts(study_file, scale=scale, only=only, backend=backend, time=time, seed=seed)
-    if series is not None:
+    source = in_parts(study_file, scale=scale, only=only, backend=backend)
+    if source is not None:
+        from ..series.planning import requested_series
         from ..series.running import run_series
 
-        _not_of_parts(margin, options, mode)
-        return run_series(series, options, max_blocks)
+        _not_of_parts(options)
+        time, seed = options.time, options.seed
+        series = requested_series(source, scale=scale, only=only, backend=backend, time=time, seed=seed)
+        return run_series(series, options)
     from ...api.studies import study_from
     from .engines import fleet_of
-    from .measuring import changed, measure
+    from .measuring import measure
 
-    study = changed(study_from(study_file, seed, complain), time=time, mode=mode, margin=margin)
-    return measure(study, options, max_blocks, fleet_of(options))
+    return measure(study_from(study_file, options.seed, complain), options, fleet_of(options))
 
 
-@with_run_options("require")
-def resume(
-    directory: Path = Directory,
-    time: str = Time,
-    max_blocks: int = MaxBlocks,
-    width: str = Width,
-    margin: str = Margin,
-    *,
-    options: RunOptions,
-) -> int:
+@with_run_options("seed", "mode", "require")
+def resume(directory: Path = Directory, *, options: RunOptions) -> int:
     from ...api.results import open_results, open_series
 
     several = open_series(directory, options.results, complain)
     if several is not None:
         from ..series.running import resume_series
 
-        _not_of_parts(margin, options, width=width)
-        return resume_series(several, options, duration(time), max_blocks)
+        _not_of_parts(options)
+        return resume_series(several, options)
     from .engines import fleet_of
     from .measuring import resume_measuring
 
-    found = open_results(directory, options.results, complain)
-    return resume_measuring(
-        found, options, max_blocks, fleet_of(options), time=time, width=width, margin=margin
-    )
+    return resume_measuring(open_results(directory, options.results, complain), options, fleet_of(options))
 
 
-def _not_of_parts(
-    margin: str | None, options: RunOptions, mode: Mode | None = None, width: str | None = None
-) -> None:
+def _not_of_parts(options: RunOptions) -> None:
     """Check that no option is given that a study in parts does not have. Raises UsageError."""
-    for key, given in (("margin", margin), ("mode", mode), ("width", width)):
+    for key, name in (("margin", "margin"), ("mode", "mode"), ("width", "target_width")):
+        given = getattr(options, key)
         if given is not None:
             raise UsageError(
                 f"--{key} does not apply to a study in parts: each part has its own",
-                remedy=f"before the run, write it into the study file of a part: design: {{{key}: {given}}}",
+                remedy=f"before the run, write it into the study file of a part: design: {{{name}: {given}}}",
             )
     for name in OF_ENGINES:
         if getattr(options, name):

@@ -8,17 +8,15 @@ import sys
 import typer
 
 from ...errors import UsageError
-from ...model.keys import did_you_mean
-from ...model.study import Attachment
 from ...units import parse_size
 from ..common import complain, duration, quantity
-from ..options import OF_ENGINES, RunOptions, Seed, Width, with_run_options
+from ..options import OF_ENGINES, RunOptions, with_run_options
 
 SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
 """Words that only a shell understands."""
 
 
-@with_run_options(*OF_ENGINES)
+@with_run_options("max_blocks", "mode", *OF_ENGINES, time="90s", margin="3%")
 def weigh(
     environments: list[str] = typer.Argument(
         ...,
@@ -43,12 +41,12 @@ def weigh(
         help="Number of instances that the ranks are divided among; by default 1, or with --attachment "
         "one for each rank.",
     ),
-    attachment: str = typer.Option(
-        "",
+    attachment: list[str] = typer.Option(
+        [],
         "--attachment",
         metavar="NAMES",
         help="Network attachments, such as veth-bridge,macvlan,host: each environment is measured with every "
-        "one that it supports.",
+        "one that it supports; repeatable.",
     ),
     lifecycle: str = typer.Option(
         "",
@@ -70,25 +68,19 @@ def weigh(
     ),
     mpi: bool = typer.Option(False, "--mpi", help="Start the command by mpirun, one process per rank."),
     image: str = typer.Option("host", "--image", metavar="NAME", help="Image that all environments run in."),
-    margin: str = typer.Option(
-        "3%", "--margin", metavar="SHARE", help="Smallest overhead that matters, such as 3%."
-    ),
-    width: str = Width,
-    time: str = typer.Option("90s", "--time", metavar="TIME", help="Time budget, such as 90s or 10m."),
     time_limit: str = typer.Option(
         "1h",
         "--time-limit",
         metavar="TIME",
         help="A run of a program that takes longer is ended, and fails.",
     ),
-    seed: int = Seed,
     *,
     options: RunOptions,
 ) -> int:
     from ...api.measuring import WeighRequest, weighed
     from ...environments.registry import backend_names
     from ..separator import missing_separator
-    from .measuring import changed, margin_of, measure
+    from .measuring import measure
 
     words, command = _split_command(environments)
     names = [name for word in words for name in word.split(",")]
@@ -102,18 +94,16 @@ def weigh(
         command=command,
         ranks=ranks,
         instances=instances,
-        attachments=attachments_in(attachment),
+        attachments=attachment,
         mpi=mpi,
         image=image,
         lifecycle=lifecycle,
         methods=methods,
         memory=quantity("--memory", memory or None, parse_size, "256MiB"),
-        margin=margin_of(margin),
-        time=duration(time) or 90.0,
         time_limit=duration(time_limit, "--time-limit"),
-        seed=seed,
+        seed=options.seed,
     )
-    return measure(changed(weighed(request), time=None, width=width), options)
+    return measure(weighed(request), options)
 
 
 def _warn_of_signs(command: list[str]) -> None:
@@ -125,19 +115,6 @@ def _warn_of_signs(command: list[str]) -> None:
             f"{command[0]} gets {shlex.quote(signs[0])} as an argument, since no shell reads the command; "
             f"for a shell: -- sh -c {shlex.quote(words)}"
         )
-
-
-def attachments_in(text: str) -> tuple[Attachment, ...]:
-    """Parse attachments such as 'veth-bridge,macvlan'. Raises UsageError."""
-    words = [word.strip() for word in text.split(",")] if text else []
-    # An attachment that uses devices needs their names, and the command line has no option for them.
-    known = [a.value for a in Attachment if not a.on_device]
-    for i, word in enumerate(words):
-        if word not in known:
-            raise UsageError(f'--attachment: unknown "{word[:40]}"{did_you_mean(word, known)}')
-        if word in words[:i]:
-            raise UsageError(f"--attachment: {word} is named twice")
-    return tuple(Attachment(word) for word in words)
 
 
 def _split_command(words: list[str]) -> tuple[list[str], list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from ..common import FailOn, complain, print_json
 from ..measure.measuring import margin_of
 from ..options import Json
 from ..view import analysed
-from .present import PIPE_WIDTH, print_text
+from .present import output_columns, print_text
 
 if TYPE_CHECKING:
     from ...api.comparing_series import ComparedPart
@@ -65,7 +64,7 @@ def compare(
     def quietly(directory: ResultsDirectory) -> Results:
         return analysed(directory, quiet=json)
 
-    wide = None if margin is None else margin_of(margin)
+    wide = margin_of(margin)
     pairs = [_pair(text) for text in against]
     parts = compare_series(before, after, margin=wide, against=pairs, note=complain, analyse=quietly)
     if parts:
@@ -81,9 +80,8 @@ def compare(
     if json:
         print_json(upgrade_json(u, page=page))
     else:
-        width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
-        print_text(upgrade_text(u, page=page, width=width, everything=everything))
-    return int(_exit_code(u, fail_on))
+        print_text(upgrade_text(u, page=page, width=output_columns(), everything=everything))
+    return _exit_code(u, fail_on)
 
 
 def _show_parts(parts: tuple[ComparedPart, ...], *, json: bool, everything: bool, fail_on: FailOn) -> int:
@@ -104,15 +102,16 @@ def _show_parts(parts: tuple[ComparedPart, ...], *, json: bool, everything: bool
             }
         )
     else:
-        width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
         for p in parts:
             print(f"{p.key}: {p.title}")
             if p.upgrade is None:
                 print(f"not compared: {p.why}")
             else:
-                print_text(upgrade_text(p.upgrade, page=None, width=width, everything=everything))
+                print_text(upgrade_text(p.upgrade, page=None, width=output_columns(), everything=everything))
             print()
-    return max(int(_exit_code(p.upgrade, fail_on)) for p in parts if p.upgrade is not None)
+    codes = [_exit_code(p.upgrade, fail_on) for p in parts if p.upgrade is not None]
+    lost = fail_on is FailOn.UNDECIDED and any(p.lost for p in parts)
+    return max([*codes, ExitCode.FINDING if lost else ExitCode.DONE])
 
 
 def _line(before: list[Path], after: list[Path], unnamed: list[Path]) -> str:

@@ -14,6 +14,7 @@ from ...published import load, paper_keys, published
 from ...published.sections import json_schema
 from ...report.tables.papers import content_lines, finding_lines, head_lines, paper_json
 from ..common import print_json
+from ..options import Json
 
 
 def papers(
@@ -24,11 +25,11 @@ def papers(
         False, "--check", help="Print what does not follow; if there is anything, end with exit code 1."
     ),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema of a paper's file."),
-    json: bool = typer.Option(False, "--json", help="The result as JSON on standard output."),
+    json: bool = Json,
 ) -> int:
     if schema:
         print_json(json_schema())
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     found = [_paper(key) for key in ([name] if name else paper_keys())]
     if json:
         print_json({"papers": [paper_json(p, findings=check) for p in found]})

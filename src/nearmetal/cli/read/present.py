@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 220
 
 
+def output_columns() -> int:
+    """Return the columns of standard output: COLUMNS, those of the terminal, or PIPE_WIDTH."""
+    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+
+
 def result_json(found: Results, *, page_follows: bool = False) -> dict[str, JsonValue]:
     """Return the result as JSON values, with the environments that were not measured and why.
 
@@ -84,7 +89,7 @@ def _print_answer(found: Results, page_follows: bool) -> None:
         when=found.day,
         results_dir=str(directory.path),
         report=_page(directory, page_follows),
-        width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
+        width=output_columns(),
         absent=absent_environments(directory.provenance),
         moves=convergence_sentences(found.study, _swept(found)),
     )
@@ -114,7 +119,7 @@ def _print_everything(found: Results, page_follows: bool) -> None:
         found.analysis,
         results_dir=str(directory.path),
         report=_page(directory, page_follows),
-        width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns,
+        width=output_columns(),
         inside=_inside(directory),
     )
     print_text(text)

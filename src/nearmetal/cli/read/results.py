@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from ... import RESULTS
-from ...api.results import newest_first, open_results, open_series, series_below, write_report
+from ...api.results import FIGURES, newest_first, open_results, open_series, series_below, write_report
+from ...engines import State
 from ...environments.registry import backend_names
 from ...errors import ExitCode, UsageError
 from ...host.lock import living_runs
@@ -19,13 +20,14 @@ from ...records.disk import resume_line
 from ...records.export import ExportFormat
 from ...records.export import export as exported
 from ...report.text import plural
+from ...report.write import report_paths
 from ...studies import names, series_names
 from ...workloads.applications.registry import application_names
 from ...workloads.kernels.registry import kernel_names
 from ..common import FailOn, complain, print_json, show
 from ..measure.engines import workers_of
 from ..measure.measuring import exit_code
-from ..options import All, Directory, Fail, Json
+from ..options import All, Directory, Fail, Json, Results
 from ..series import results as series
 from ..view import analysed
 from .present import print_result
@@ -33,17 +35,21 @@ from .present import print_result
 if TYPE_CHECKING:
     from ...records import Verification
 
-Parent = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories are.")
 
-
-def status(directory: Path = Directory, results: Path = Parent, json: bool = Json) -> int:
+def status(directory: Path = Directory, results: Path = Results, json: bool = Json) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
         return series.status(several, json=json)
     found = open_results(directory, results, complain)
+    workers = workers_of(found)
+    if not found.frozen and any(state is not State.ENDED for state in workers.values()):
+        lines = [f"{found.path}: no round yet", *_worker_lines(workers)]
+        form = {"results_dir": str(found.path), "closed": False, "blocks": 0, "workers": workers}
+        show(form, lines, json=json)
+        return ExitCode.DONE
     own = analysed(found, quiet=json)
     analysis, records = own.analysis, own.trials
-    running, workers = living_runs(), workers_of(found)
+    running = living_runs()
     sums = found.verify() if found.closed else None
     if json:
         print_json(
@@ -63,23 +69,27 @@ def status(directory: Path = Directory, results: Path = Parent, json: bool = Jso
                 "checksums": asdict(sums) if sums else None,
             }
         )
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
 
     print(f"{found.path}: {'closed' if found.closed else 'open'}")
     if sums is not None:
         print(_checksums(sums))
     print(
-        f"{plural(analysis.blocks, 'round')}, {len(records)} trials"
+        f"{plural(analysis.blocks, 'round')}, {plural(len(records), 'trial')}"
         f" ({analysis.failed_trials} failed), {plural(analysis.torn_blocks, 'incomplete round')}"
     )
     print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
     for r in running:
         print(f"running now: {r.run} (pid {r.pid}: {r.command})")
-    for worker, state in workers.items():
-        print(f"worker {worker}: {state}")
+    for line in _worker_lines(workers):
+        print(line)
     if not running and (not found.closed or analysis.undecided):
         print(f"go on with:  {resume_line(found.path)}")
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
+
+
+def _worker_lines(workers: Mapping[str, State]) -> list[str]:
+    return [f"worker {worker}: {state}" for worker, state in workers.items()]
 
 
 def _checksums(sums: Verification) -> str:
@@ -92,7 +102,7 @@ def _checksums(sums: Verification) -> str:
 
 def analyze(
     directory: Path = Directory,
-    results: Path = Parent,
+    results: Path = Results,
     json: bool = Json,
     everything: bool = All,
     fail_on: FailOn = Fail,
@@ -100,16 +110,16 @@ def analyze(
     several = open_series(directory, results, complain)
     if several is not None:
         frozen = series.frozen_series(several)
-        return int(series.tell(several, frozen, json=json, fail_on=fail_on, everything=everything))
+        return series.tell(several, frozen, json=json, fail_on=fail_on, everything=everything)
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)
     print_result(own, json=json, everything=everything)
-    return int(exit_code(own.analysis, fail_on))
+    return exit_code(own.analysis, fail_on)
 
 
 def report(
     directory: Path = Directory,
-    results: Path = Parent,
+    results: Path = Results,
     figures: bool = typer.Option(False, "--figures", help="Also write each figure as SVG, PNG and PDF."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be written, and write nothing."),
     json: bool = typer.Option(False, "--json", help="The paths of the files as JSON on standard output."),
@@ -124,14 +134,14 @@ def report(
             "no complete round yet: nothing to report", where=str(found.path), remedy=resume_line(found.path)
         )
     if dry_run:
-        paths = [str(found.path / f"report.{ending}") for ending in ("html", "md", "tex", "csv")]
+        paths = [*map(str, report_paths(found.path)), *([str(found.path / FIGURES)] if figures else [])]
         show(paths, paths, json=json)
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     files = [str(f) for f in write_report(own, figures=figures)]
     if found.closed:
         found.close()
     show(files, files, json=json)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def export(
@@ -140,7 +150,7 @@ def export(
     output: Path = typer.Option(
         None, "--output", "-o", metavar="FILE", help="A file; by default standard output."
     ),
-    results: Path = Parent,
+    results: Path = Results,
 ) -> int:
     try:
         kind = ExportFormat(format)
@@ -149,7 +159,8 @@ def export(
             f"--format: {format!r} is none of {', '.join(f.value for f in ExportFormat)}"
         ) from None
     found = open_results(directory, results, complain)
-    data = exported(found, analysed(found).cells, kind)
+    # The other formats contain records only, so nothing is analysed for them.
+    data = exported(found, analysed(found).cells if kind is ExportFormat.JSON else (), kind)
     if output is None:
         if kind is ExportFormat.PARQUET and sys.stdout.isatty():
             raise UsageError("Parquet is binary, and this is a terminal", remedy="--output results.parquet")
@@ -159,19 +170,22 @@ def export(
             output.write_bytes(data)
         except OSError as e:
             raise UsageError(f"cannot be written: {e.strerror}", where=str(output)) from e
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
-def list_(results: Path = Parent, json: bool = Json) -> int:
+def list_(results: Path = Results, json: bool = Json) -> int:
     found, several = newest_first(results, complain), series_below(results)
     empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
+    known = {
+        "studies": [*names(), *series_names()],
+        "environments": backend_names(),
+        "kernels": kernel_names(),
+        "applications": application_names(),
+    }
     if json:
         print_json(
             {
-                "studies": [*names(), *series_names()],
-                "environments": list(backend_names()),
-                "kernels": list(kernel_names()),
-                "applications": list(application_names()),
+                **known,
                 "ended_before_first_block": [str(p) for p in empty],
                 "results": [
                     {
@@ -185,11 +199,9 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
                 "in_parts": [str(d.path) for d in several],
             }
         )
-        return int(ExitCode.DONE)
-    print("studies       " + ", ".join((*names(), *series_names())))
-    print("environments  " + ", ".join(backend_names()))
-    print("kernels       " + ", ".join(kernel_names()))
-    print("applications  " + ", ".join(application_names()))
+        return ExitCode.DONE
+    for what, named in known.items():
+        print(f"{what:<14}{', '.join(named)}")
     print("results")
     for d in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))
@@ -198,7 +210,7 @@ def list_(results: Path = Parent, json: bool = Json) -> int:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(s.created))
         print(f"  {s.path}  {when}  in parts")
     for path in empty:
-        print(f"  {path}  ended before its first round; its logs say why")
+        print(f"  {path}  no round yet; if it has ended, its logs say why")
     if not found and not empty and not several:
-        print("  none yet: nearmetal quick")
-    return int(ExitCode.DONE)
+        print("  none yet; make some: nearmetal quick")
+    return ExitCode.DONE

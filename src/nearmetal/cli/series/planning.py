@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...api.images import unbuilt_images
-from ...api.measuring import checked_on
+from ...api.measuring import checked
 from ...api.series import read_series
 from ...api.studies import draw_seed
 from ...errors import NearmetalError, UnavailableError, UsageError
 from ...host import LocalHost
 from ...images.build import build_seconds
-from ...model.series import Part, Series, omission_lines
+from ...model.series import Part, Scale, Series, omission_lines
 from ...model.series_file import SeriesFiles
 from ...model.study import Study
 from ...plan.narrowing import MachineOffer, narrow
 from ...report.text import plural
+from ...studies import SeriesSource
 from ...units import show_clock
-from ..common import SeriesOptions, print_json
+from ..common import duration, print_json
 from ..plan_text import Begun, estimated, foreseen, show_plan
 
 if TYPE_CHECKING:
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
 class RequestedSeries:
     """A series as read from its files, before this machine narrows it.
 
+    backend: backend of its instances; None for those that the series file prefers.
+    seconds: time of all parts.
     only: keys of the requested parts; empty for all.
     """
 
     files: SeriesFiles
+    backend: str | None
     seed: int
     seconds: float
     only: tuple[str, ...]
@@ -59,30 +63,40 @@ class RequestedSeries:
         return series
 
 
-def requested_series(options: SeriesOptions) -> RequestedSeries:
-    """Read the files of the series.
+def requested_series(
+    source: SeriesSource,
+    *,
+    scale: Scale | None = None,
+    only: Sequence[str] = (),
+    backend: str | None = None,
+    time: str | None = None,
+    seed: int | None = None,
+) -> RequestedSeries:
+    """Read the files of a series, with options as on the command line.
+
+    scale: None for the default.
+    only: keys of parts; all if empty.
 
     Raises StudyError if they have mistakes, UsageError if there is no part with a given key.
     """
-    seed = draw_seed() if options.seed is None else options.seed
-    files = read_series(options.source, scale=options.scale, seed=seed)
+    seed = draw_seed() if seed is None else seed
+    files = read_series(source, scale=scale, seed=seed)
     known = [entry.name for entry in files.head.parts]
-    keys = tuple(k for text in options.only for k in text.split(",") if k)
-    if options.only and not keys:
+    keys = tuple(k for text in only for k in text.split(",") if k)
+    if only and not keys:
         raise UsageError("--only: no part is named", remedy=f"one of {', '.join(known)}")
     for key in keys:
         if key not in known:
             raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(known)}")
-    seconds = options.seconds or files.head.time
-    return RequestedSeries(files=files, seed=seed, seconds=seconds, only=keys)
+    seconds = duration(time) or files.head.time
+    return RequestedSeries(files=files, backend=backend, seed=seed, seconds=seconds, only=keys)
 
 
-def planned_series(options: SeriesOptions) -> Series:
+def planned_series(found: RequestedSeries) -> Series:
     """Return the series as a plan shows it. Nothing is started."""
     from ...run.series import able, offer_planned
 
-    found = requested_series(options)
-    series = found.narrowed(offer_planned(found.files, LocalHost(), options.backend), able)
+    series = found.narrowed(offer_planned(found.files, LocalHost(), found.backend), able)
     parts = (p if p.study is None else replace(p, study=foreseen(p.study)) for p in series.parts)
     return replace(series, parts=tuple(parts))
 
@@ -103,7 +117,7 @@ def checked_series(
             part = replace(part, study=foreseen(part.study))
         elif part.study is not None:
             try:
-                study = checked_on(machine, part.study, progress, require_kvm=require_kvm)
+                study = checked(part.study, progress, machine=machine, require_kvm=require_kvm)
                 part = replace(part, study=study)
             except NearmetalError as e:
                 errors.append(e)

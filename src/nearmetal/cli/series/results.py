@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...api.results import write_report
+from ...api.results import FIGURES, write_report
 from ...api.series import paper_of
 from ...errors import ExitCode, NearmetalError
 from ...model.series import Part, Series
 from ...records import SeriesDirectory
 from ...records.disk import resume_line
+from ...report.text import plural
+from ...report.write import report_paths
 from ...samplers import GUESTS, read_sections
 from ...study_file import load_study
 from ..common import FailOn, complain, print_json, show
@@ -148,16 +150,15 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
     ]
     if json:
         print_json({"results_dir": str(directory.path), "study": series.name, "parts": rows})
-        return int(ExitCode.DONE)
+        return ExitCode.DONE
     print(f"{directory.path}: {series.title}{scale_text(series.scale)}")
-    for row in rows:
-        print(
-            f"  {row['part']:<10}{row['blocks']} rounds, {row['decided']} of {row['cells']} figures decided;"
-            f" {row['why']}"
-        )
+    for row, r in zip(rows, results, strict=True):
+        rounds = plural(0 if r.analysis is None else r.analysis.blocks, "round")
+        decided = f"{row['decided']} of {row['cells']} figures decided"
+        print(f"  {r.part.key:<10}{rounds}, {decided}; {r.why}")
     if waiting_parts(directory, series):
         print(f"go on with:  {resume_line(directory.path)}")
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
@@ -167,23 +168,25 @@ def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bo
 
     series = frozen_series(directory)
     files = list(series_files(directory.path))
+    for part in series.parts:
+        found = directory.part(part)
+        if found is None:
+            continue
+        try:
+            own = analysed(found)
+        except NearmetalError as e:
+            complain(f"{part.key} has no report: {reason(e)}")
+            continue
+        if dry_run and own.analysis.blocks:
+            files += [*report_paths(found.path), *([found.path / FIGURES] if figures else [])]
+        elif own.analysis.blocks:
+            files += write_report(own, figures=figures)
+        if found.closed and not dry_run:
+            found.close()
     if not dry_run:
-        for part in series.parts:
-            found = directory.part(part)
-            if found is None:
-                continue
-            try:
-                own = analysed(found)
-            except NearmetalError as e:
-                complain(f"{part.key} has no report: {reason(e)}")
-                continue
-            if own.analysis.blocks:
-                files += write_report(own, figures=figures)
-            if found.closed:
-                found.close()
         write_series(
             directory.path, series, part_results(directory, series), paper_of(directory, series.paper)
         )
     paths = [str(f) for f in files]
     show(paths, paths, json=json)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE

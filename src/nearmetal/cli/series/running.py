@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...api.catalog import catalog
 from ...api.images import build_images
-from ...api.measuring import bounded, fitted, machine_here
+from ...api.measuring import bounded, machine_for, machine_here
 from ...api.results import frozen_study, write_report
 from ...api.studies import study_text
 from ...errors import BusyError, DiskFullError, ExitCode, NearmetalError, UnavailableError
@@ -22,12 +22,12 @@ from ...records import SeriesDirectory
 from ...records.disk import resume_line
 from ...study_file import dump_study
 from ...units import show_clock
-from ..common import SeriesOptions
+from ..common import duration
 from ..measure.measuring import begun_of, order_of
 from ..options import RunOptions
 from ..plan_text import estimated, foreseen
 from ..view import View, analysed
-from .planning import alone, checked_series, reason, requested_series, show_series
+from .planning import RequestedSeries, alone, checked_series, reason, show_series
 from .results import frozen_series, tell, waiting_parts
 
 if TYPE_CHECKING:
@@ -55,33 +55,27 @@ def create(series: Series, results: Path, table: str) -> SeriesDirectory:
     return SeriesDirectory.create(results, series, texts, table)
 
 
-def run_series(requested: SeriesOptions, options: RunOptions, max_blocks: int | None) -> int:
+def run_series(found: RequestedSeries, options: RunOptions) -> int:
     """Run a study in parts and show its result, or with --dry-run its plan. Returns the exit code."""
     from ...run.series import able, offer_here
 
-    found = requested_series(requested)
     with View(quiet=options.json, told=set()) as view:
         machine = machine_here(view, None)
-        series = found.narrowed(offer_here(found.files, machine, view, requested.backend), able)
+        series = found.narrowed(offer_here(found.files, machine, view, found.backend), able)
         if options.dry_run:
             series = checked_series(series, machine, view, require_kvm=options.require_kvm)
     if options.dry_run:
-        show_series(_bounded(series, max_blocks), json=options.json, blocks=None)
-        return int(ExitCode.DONE)
+        show_series(_bounded(series, options.max_blocks), json=options.json, blocks=None)
+        return ExitCode.DONE
     directory = create(series, options.results, found.files.table)
-    start = _part_runner(machine, options, max_blocks, resuming=False)
+    start = _part_runner(machine, options, resuming=False)
     return run_parts(directory, series, start, options, seconds=series.max_time)
 
 
-def resume_series(
-    directory: SeriesDirectory, options: RunOptions, seconds: float | None, max_blocks: int | None
-) -> int:
-    """Resume a study in parts and show its result, or with --dry-run its plan. Returns the exit code.
-
-    seconds: time limit; None for that of the series.
-    """
+def resume_series(directory: SeriesDirectory, options: RunOptions) -> int:
+    """Resume a study in parts and show its result, or with --dry-run its plan. Returns the exit code."""
     series = frozen_series(directory)
-    seconds = seconds or series.max_time
+    seconds = duration(options.time) or series.max_time
     with View(quiet=options.json, told=set()) as view:
         machine = machine_here(view, None)
         if options.dry_run:
@@ -89,11 +83,11 @@ def resume_series(
             found = {p.key: part for p in series.parts if (part := directory.part(p)) is not None}
             series = checked_series(series, machine, view)
     if options.dry_run:
-        series = _bounded(series, max_blocks)
+        series = _bounded(series, options.max_blocks)
         begun = {p.key: begun_of(p.study, found[p.key]) for p in series.parts if p.study and p.key in found}
         show_series(series, json=options.json, blocks=None, begun=begun)
-        return int(ExitCode.DONE)
-    start = _part_runner(machine, options, max_blocks, resuming=True)
+        return ExitCode.DONE
+    start = _part_runner(machine, options, resuming=True)
     return run_parts(directory, series, start, options, seconds=seconds)
 
 
@@ -103,7 +97,7 @@ def _bounded(series: Series, max_blocks: int | None) -> Series:
     return replace(series, parts=tuple(parts))
 
 
-def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None, *, resuming: bool) -> Start:
+def _part_runner(machine: Machine, options: RunOptions, *, resuming: bool) -> Start:
     """Return a function that runs or resumes one part of a series below its directory."""
     from ...run.run import resume_run, start_run
 
@@ -118,17 +112,19 @@ def _part_runner(machine: Machine, options: RunOptions, max_blocks: int | None, 
     ) -> Outcome:
         began = time.monotonic()
         with View(quiet=options.json, told=told) as view:
-            fitting, study = fitted(machine, study, view, require_kvm=options.require_kvm)
+            fitting, study = machine_for(study, view, machine=machine, require_kvm=options.require_kvm)
             text = study_text(study) if found is None else found.study_yaml
-            order = order_of(into.path, text, force=options.force, overrun=options.overrun)
             order = replace(
-                order, longer=alone(part, resuming=resuming), begin=began, first_until=first_until
+                order_of(options, text, into.path),
+                longer=alone(part, resuming=resuming),
+                begin=began,
+                first_until=first_until,
             )
             if found is None:
-                return start_run(fitting, bounded(study, max_blocks), order, view)
+                return start_run(fitting, bounded(study, options.max_blocks), order, view)
             frozen = frozen_study(found)
             again = replace(frozen, design=replace(frozen.design, max_time=study.design.max_time))
-            return resume_run(fitting, bounded(again, max_blocks), found, order, view)
+            return resume_run(fitting, bounded(again, options.max_blocks), found, order, view)
 
     return start
 
@@ -170,6 +166,8 @@ def run_parts(
             outcome = start(part, study, directory, directory.part(part), left)
         except (BusyError, DiskFullError):
             raise
+        except KeyboardInterrupt:  # while an image is built
+            return _interrupted(directory, series, options)
         except NearmetalError as e:
             print(f"{part.key} did not run: {e}", file=sys.stderr)
             directory.ended(part.key, f"did not run: {reason(e)}")
@@ -186,13 +184,8 @@ def run_parts(
             if not outcome.interrupted:
                 outcome.directory.close()
         if outcome.interrupted:
-            _tell(directory, series, options)
-            print(
-                f"interrupted. Go on with:  {resume_line(directory.path)}",
-                file=sys.stderr,
-            )
-            return int(ExitCode.INTERRUPTED)
-    return int(_tell(directory, series, options))
+            return _interrupted(directory, series, options)
+    return _tell(directory, series, options)
 
 
 def _guess(directory: SeriesDirectory) -> Callable[[Part, Study], RunEstimate]:
@@ -210,6 +203,12 @@ def _guess(directory: SeriesDirectory) -> Callable[[Part, Study], RunEstimate]:
 
 def _tell(directory: SeriesDirectory, series: Series, options: RunOptions) -> ExitCode:
     return tell(directory, series, json=options.json, fail_on=options.fail_on, everything=options.everything)
+
+
+def _interrupted(directory: SeriesDirectory, series: Series, options: RunOptions) -> int:
+    _tell(directory, series, options)
+    print(f"interrupted. Go on with:  {resume_line(directory.path)}", file=sys.stderr)
+    return ExitCode.INTERRUPTED
 
 
 def _built(study: Study, *, json: bool) -> float:

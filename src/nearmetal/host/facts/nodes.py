@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .provenance import section
+from ...model.record import section
 
 UNKNOWN = "not known"
 

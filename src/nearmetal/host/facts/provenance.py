@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ... import __version__
+from ...model.record import section
 from ..base import Host, MissingValue
 
 _CPU = "/sys/devices/system/cpu"
@@ -122,12 +123,6 @@ def boot_state(provenance: Mapping[str, Any]) -> dict[str, Any]:
         "mitigations": provenance.get("mitigations"),
         "hypervisor": provenance.get("hypervisor"),
     }
-
-
-def section(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a section of a provenance; empty if it is missing or unavailable."""
-    found = provenance.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _short_model(model: str) -> str:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ...model.result import Verdict
 from ..text import one_line, tight
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 STYLES: Mapping[Verdict, str] = {
     Verdict.SLOWER: "bold red",
@@ -33,7 +37,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 def cut(text: str, width: int) -> str:
     """Return the text, or its beginning with an ellipsis if it is wider."""
-    return text if columns(text) <= width else f"{text[: max(0, width - 1)]}…"
+    return text if columns(text) <= width else f"{text[: max(0, width - 1)].rstrip()}…"
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -44,3 +48,8 @@ def wrap(text: str, width: int) -> list[str]:
         tight(one_line(text)), max(20, width), break_on_hyphens=False, break_long_words=False
     )
     return [line.replace("\u00a0", " ") for line in lines]
+
+
+def append_wrapped(out: Text, text: str, width: int, style: str | None = None) -> None:
+    """Append a text in lines of at most `width` columns."""
+    out.append("\n".join(wrap(text, width)) + "\n", style=style)

@@ -5,15 +5,13 @@ Infinite or unknown values are null.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
-from enum import Enum
+from dataclasses import fields
 
 from ...model.node_results import CellNodes, NodeEstimate, NodeValue
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell
 from ...model.study import Study
+from ...records.json_files import to_json
 from ..tables.answer import answer
 from ..tables.cells import SYMBOLS, emulation_warnings, question_text
 from ..tables.floors import Floor, floors
@@ -41,26 +39,6 @@ NODES_MEANING = (
     "ratio: time of the baseline, or its difference from itself, over that on the other nodes."
 )
 _BY_BLOCK = ("blocks", "d", "baseline_values", "values")
-
-
-def to_json(value: object) -> JsonValue:
-    """Convert dataclasses, enums, tuples and mappings to JSON. A number that is not finite becomes null.
-
-    Raises TypeError for any other type, so that nothing is written as its repr by accident.
-    """
-    if isinstance(value, Enum):
-        return to_json(value.value)
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, dict):
-        return {str(k): to_json(v) for k, v in value.items()}
-    if isinstance(value, Iterable):
-        return [to_json(v) for v in value]
-    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:

@@ -111,19 +111,17 @@ def latex_text(study: Study, analysis: Analysis) -> str:
 def _group(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
-        head = f"{column.side.full}, against {column.baseline.full}"
+        head = f"{column.full}, against {group.baseline.full}"
         out += [r"\midrule", rf"\multicolumn{{7}}{{@{{}}l}}{{\textit{{{escape(head)}}}}} \\"]
         out += [
-            f"{escape(line.label)} & {escape(line.baseline)} & {_cells(line.entries[column.side.arm])} \\\\"
-            for line in group.lines
-            if column.side.arm in line.entries
+            f"{escape(line.label)} & {escape(line.baseline)} & {_cells(entry)} \\\\"
+            for line, entry in group.entries(column)
         ]
     return out
 
 
 def _cells(e: Entry) -> str:
     verdict = f"{_SYMBOLS[e.cell.verdict]} {WORDS[e.cell.verdict]}"
-    cause = "; ".join(text for text in (e.cause, e.nodes) if text)
     return " & ".join(map(escape, (e.overhead, e.interval, e.n.removeprefix("n ")))) + (
-        f" & {verdict} & {escape(cause)}"
+        f" & {verdict} & {escape(e.note)}"
     )

@@ -72,12 +72,11 @@ def _tables(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         rows = [
-            f"| {escape(line.label)} | {line.baseline} | {_cells(line.entries[column.side.arm])} |"
-            for line in group.lines
-            if column.side.arm in line.entries
+            f"| {escape(line.label)} | {line.baseline} | {_cells(entry)} |"
+            for line, entry in group.entries(column)
         ]
         out.append(
-            f"## {escape(column.side.full)}\n\nagainst {escape(column.baseline.full)}\n\n"
+            f"## {escape(column.full)}\n\nagainst {escape(group.baseline.full)}\n\n"
             "| metric | baseline | overhead | interval | n | verdict | likely cause |\n"
             "|---|--:|--:|---|--:|---|---|\n" + "\n".join(rows)
         )
@@ -86,6 +85,5 @@ def _tables(group: ComparisonGroup) -> list[str]:
 
 def _cells(e: Entry) -> str:
     extra = f" ({e.difference.split(' [')[0]})" if e.difference else ""
-    cause = "; ".join(text for text in (e.cause, e.nodes) if text)
-    fields = (e.overhead + extra, e.interval, e.n.removeprefix("n "), e.verdict, cause)
+    fields = (e.overhead + extra, e.interval, e.n.removeprefix("n "), e.verdict, e.note)
     return " | ".join(escape(f) for f in fields)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
-from ...records.disk import TRY_SECONDS, analyze_line, resume_line, try_line
+from ...records.disk import analyze_line, resume_line, try_line
 from ...units import show_clock
 from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, answer, figures
-from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text
+from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text, try_step
 from ..tables.nodes import short_sentence
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
-from .columns import STYLES
+from .columns import STYLES, append_wrapped
 from .columns import columns as _columns
 from .columns import cut as _cut
 from .columns import pad as _pad
@@ -67,19 +67,19 @@ def summary_text(
     for line in _wrap(question_text(study, analysis), width):
         out.append(f"{line}\n", style="bold")
     rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
-    out.append("\n".join(_wrap(f"{machine} · {when} · {rounds}", width)) + "\n", style="dim")
+    append_wrapped(out, f"{machine} · {when} · {rounds}", width, "dim")
     for warning in emulation_warnings(analysis):
-        out.append("\n".join(_wrap(warning, width)) + "\n", style="bold red")
+        append_wrapped(out, warning, width, "bold red")
     out.append("\n")
     found = answer(study, analysis)
     if found is None:
         out.append(f"{NOTHING}\n")
         for why in list(dict.fromkeys(u.reason for u in analysis.unused if u.failed))[:MOST_REASONS]:
-            out.append("\n".join(_wrap(f"Failed: {one_line(why)}", width)) + "\n", style="bold red")
+            append_wrapped(out, f"Failed: {one_line(why)}", width, "bold red")
     else:
         _sentences(out, found, width)
         for name, why in absent.items():
-            out.append("\n".join(_wrap(f"{name} was not measured: {why}", width)) + "\n", style="dim")
+            append_wrapped(out, f"{name} was not measured: {why}", width, "dim")
         out.append("\n")
     for words in moves[:MOST_MOVES]:
         _labelled(below, "Moves", words, width)
@@ -128,7 +128,7 @@ def _table_and_legend(study: Study, analysis: Analysis, found: Answer, width: in
             f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided{changed}. "
             f"Figures compare times, for rates too: ×2 is twice as long{shown}.{bare}"
         )
-        out.append("\n".join(_wrap(legend, width)) + "\n", style="dim")
+        append_wrapped(out, legend, width, "dim")
         if fits and (ranges is not _Ranges.BELOW or len(out.plain.splitlines()) <= room):
             break
     return out
@@ -290,14 +290,11 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
         failed = any(u.failed for u in analysis.unused)
         return (f"read {shlex.quote(results_dir)}/logs" if failed else ""), ""
     if not open_cells:
-        changes = sum(c.attribution is not None and bool(c.attribution.change) for c in analysis.cells)
-        if not changes:
-            if any(c.verdict is Verdict.NONE for c in analysis.cells):
-                return "nothing: the nodes disagree, and more rounds do not change that", ""
-            return "nothing: every figure is decided", ""
-        tried = "it" if changes == 1 else "the first"
-        step = f"{plural(changes, 'change')} may help; trying {tried} takes about {show_length(TRY_SECONDS)}"
-        return step, try_line(results_dir)
+        if step := try_step(analysis):
+            return step, try_line(results_dir)
+        if any(c.verdict is Verdict.NONE for c in analysis.cells):
+            return "nothing: the nodes disagree, and more rounds do not change that", ""
+        return "nothing: every figure is decided", ""
     rows = found.rows if found is not None else ()
     deciding = {c.key for row in rows if not row.beside for cells in row.cells.values() for c in cells}
     wanted = [c for c in open_cells if c.key in deciding]

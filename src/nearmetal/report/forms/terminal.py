@@ -11,7 +11,6 @@ from ...units import show_clock
 from ..page.curves import sentences
 from ..tables.cells import (
     ArmLabel,
-    ComparisonColumn,
     ComparisonGroup,
     Entry,
     left_out_text,
@@ -25,7 +24,7 @@ from ..tables.nodes import alert_sentences, scope_sentence, state_sentence
 from ..tables.roofs import roof_lines, share_figure
 from ..tables.trust import trust_in
 from ..text import one_line, plural
-from .columns import STYLES, wrap
+from .columns import STYLES, append_wrapped, wrap
 from .columns import columns as _columns
 from .columns import pad as _pad
 
@@ -66,16 +65,17 @@ def terminal_text(
         out.append("\n")
         out.append_text(table)
     for words in filter(None, (left_out_text(analysis), *sentences(analysis.cells))):
-        out.append("\n" + "\n".join(wrap(words, width)) + "\n")
+        out.append("\n")
+        append_wrapped(out, words, width)
     for words in _failed(analysis, results_dir):
-        out.append("\n".join(wrap(words, width)) + "\n", style=_ALERT)
+        append_wrapped(out, words, width, _ALERT)
     out.append("\n")
     for line in legend(study, analysis):
         whole = _columns(line) <= width
         for part in [line] if whole else [p for item in line.split("   ") for p in wrap(item, width)]:
             out.append(part + "\n", style=_DIM)
     for words in _beside(analysis, inside):
-        out.append("\n".join(wrap(words, width)) + "\n", style=_DIM)
+        append_wrapped(out, words, width, _DIM)
     for step in (*next_steps(analysis, results_dir), *([f"Report: {report}"] if report else [])):
         out.append("\n".join(_command_wrapped(step, width)) + "\n")
     return out
@@ -122,11 +122,11 @@ def _noise_lines(study: Study, analysis: Analysis, width: int) -> Text:
     words = [f"Noise: {found.sentence}"]
     words += [f"{f.group}: {f.wider}" for f in floors(study, analysis.noise_floor) if f.wider]
     for line in words:
-        out.append("\n".join(wrap(line, width)) + "\n", style=_ALERT if found.alert else None)
+        append_wrapped(out, line, width, _ALERT if found.alert else None)
     if scope := scope_sentence(analysis):
-        out.append("\n".join(wrap(f"Nodes: {scope}.", width)) + "\n")
+        append_wrapped(out, f"Nodes: {scope}.", width)
     for line in filter(None, (*alert_sentences(study, analysis), state_sentence(analysis))):
-        out.append("\n".join(wrap(f"{line}.", width)) + "\n", style=_ALERT)
+        append_wrapped(out, f"{line}.", width, _ALERT)
     return out
 
 
@@ -135,12 +135,12 @@ def _wide(group: ComparisonGroup) -> Text:
     from rich.text import Text
 
     out = Text()
-    parts = {c.side.arm: _part_widths(_entries(group, c)) for c in group.columns}
-    head = {c.side.arm: max(_head_columns(c.side), _total(parts[c.side.arm])) for c in group.columns}
+    parts = {c.arm: _part_widths([e for _, e in group.entries(c)]) for c in group.columns}
+    head = {c.arm: max(_head_columns(c), _total(parts[c.arm])) for c in group.columns}
     labels = max(_columns(line.label) for line in group.lines)
     base = max(_head_columns(group.baseline), *(_columns(line.baseline) for line in group.lines))
-    sides = [group.baseline, *(c.side for c in group.columns)]
-    rooms = [base, *(head[c.side.arm] for c in group.columns)]
+    sides = [group.baseline, *group.columns]
+    rooms = [base, *(head[c.arm] for c in group.columns)]
     for words in zip(*((s.environment, s.shape, s.network) for s in sides), strict=True):
         line = GAP.join([" " * labels, *(_pad(w, room) for w, room in zip(words, rooms, strict=True))])
         out.append(line.rstrip() + "\n", style=_HEAD)
@@ -148,19 +148,19 @@ def _wide(group: ComparisonGroup) -> Text:
         out.append(_pad(row_line.label, labels) + GAP + _pad(row_line.baseline, base, right=True))
         causes: list[list[str]] = []
         for c in group.columns:
-            room = head[c.side.arm]
-            e = row_line.entries.get(c.side.arm)
+            room = head[c.arm]
+            e = row_line.entries.get(c.arm)
             out.append(GAP)
             if e is None:
                 out.append(_pad("…", room))
                 causes.append([])
                 continue
-            _append_entry(out, e, parts[c.side.arm], room)
+            _append_entry(out, e, parts[c.arm], room)
             causes.append(wrap(_note(e), room - 2) if _note(e) else [])
         out.rstrip()
         out.append("\n")
         indent = " " * (labels + len(GAP) + base)
-        rooms = [head[c.side.arm] for c in group.columns]
+        rooms = [head[c.arm] for c in group.columns]
         _append_notes(out, causes, rooms, indent)
     return out
 
@@ -177,16 +177,16 @@ def _narrow(group: ComparisonGroup, width: int) -> Text:
 
     out = Text()
     for i, column in enumerate(group.columns):
-        lines = [(x, x.entries[column.side.arm]) for x in group.lines if column.side.arm in x.entries]
+        lines = group.entries(column)
         parts = _part_widths([e for _, e in lines])
         labels = max(_columns(x.label) for x, _ in lines)
         base = max(_columns(x.baseline) for x, _ in lines)
         stacked = 2 + labels + base + _total(parts) + 2 * len(GAP) > width
         if i:
             out.append("\n")
-        for text in wrap(column.side.full, width):
+        for text in wrap(column.full, width):
             out.append(text + "\n", style=_HEAD)
-        for text in wrap(f"against {column.baseline.full}", width):
+        for text in wrap(f"against {group.baseline.full}", width):
             out.append(text + "\n", style=_DIM)
         for line, e in lines:
             if stacked:
@@ -205,11 +205,7 @@ def _note(e: Entry) -> str:
     """Return the note below a cell: the absolute difference if it is material, the likely cause, and what
     several nodes say."""
     shown = e.difference if e.cell.verdict in (Verdict.SLOWER, Verdict.FASTER) else ""
-    return "; ".join(s for s in (shown, e.cause, e.nodes) if s)
-
-
-def _entries(group: ComparisonGroup, column: ComparisonColumn) -> list[Entry]:
-    return [line.entries[column.side.arm] for line in group.lines if column.side.arm in line.entries]
+    return "; ".join(s for s in (shown, e.note) if s)
 
 
 def _part_widths(entries: Sequence[Entry]) -> tuple[int, int, int, int]:

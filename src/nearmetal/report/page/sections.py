@@ -62,7 +62,7 @@ def _verdict_table(group: ComparisonGroup, number: int) -> Markup:
     head = [
         tag("th", "metric", scope="col", role="columnheader"),
         _column_head(group.baseline, number=True),
-        *(_column_head(c.side) for c in group.columns),
+        *(_column_head(c) for c in group.columns),
     ]
     rows = []
     for line in group.lines:
@@ -71,8 +71,8 @@ def _verdict_table(group: ComparisonGroup, number: int) -> Markup:
             tag("td", line.baseline, class_="number", role="cell", data_label=group.baseline.title),
         ]
         for c in group.columns:
-            e = line.entries.get(c.side.arm)
-            cells.append(tag("td", _entry(e) if e else "no figure", role="cell", data_label=c.side.full))
+            e = line.entries.get(c.arm)
+            cells.append(tag("td", _entry(e) if e else "no figure", role="cell", data_label=c.full))
         rows.append(tag("tr", *cells, role="row"))
     explanation = (
         f"Overhead in time, with interval, against {group.baseline.full} (its median in the first column)."
@@ -165,16 +165,11 @@ def cells(
     groups = []
     for group in verdict_table(study, analysis, with_open_ends=True):
         for column in group.columns:
-            entries = [
-                (line.label, line.entries[column.side.arm])
-                for line in group.lines
-                if column.side.arm in line.entries
-            ]
-            groups.append(tag("h3", column.side.full))
-            groups.append(tag("p", f"against {column.baseline.full}", class_="quiet"))
+            groups.append(tag("h3", column.full))
+            groups.append(tag("p", f"against {group.baseline.full}", class_="quiet"))
             groups.extend(
-                _cell(label, e, later(cell_details(e, records, draw if e.number in drawn else None)))
-                for label, e in entries
+                _cell(line.label, e, later(cell_details(e, records, draw if e.number in drawn else None)))
+                for line, e in group.entries(column)
             )
     button = tag("button", "Open all", type="button", id="open-all", hidden=True, aria_pressed="false")
     without = "These details need JavaScript; report.md beside this page holds the figures."

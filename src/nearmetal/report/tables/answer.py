@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...model.record import JsonValue
+from ...model.record import JsonValue, section
 from ...model.result import USAGE, Analysis, Cell, Verdict, deciding_cells
 from ...model.study import Study
 from ...units import show, show_interval, show_overhead
@@ -360,8 +360,7 @@ def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:
 
     provenance: as in provenance.json.
     """
-    found = provenance.get("not_here")
     reasons: dict[str, str] = {}
-    for name, why in (found if isinstance(found, dict) else {}).items():
+    for name, why in section(provenance, "not_here").items():
         reasons.setdefault(name.partition("/")[0], str(why))
     return reasons

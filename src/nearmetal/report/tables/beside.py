@@ -131,7 +131,7 @@ def _one(
     lines: Sequence[ProfileLine],
 ) -> PrintedComparison:
     if f.quantity is Quantity.GAIN and not f.arm:
-        return PrintedComparison(figure=f, found=(), lacking=f"not in one boot state: {f.differs}")
+        return PrintedComparison(figure=f, found=(), lacking=f"needs more than one boot state: {f.differs}")
     arm, baseline = places.get(f.arm, ""), places.get(f.baseline, "")
     if not arm or (f.baseline and not baseline):
         return PrintedComparison(

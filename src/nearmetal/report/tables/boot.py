@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
 from ...model.published import Published, PublishedFigure, Quantity
-from ...model.record import STEP, JsonValue, TrialRecord
+from ...model.record import STEP, JsonValue, TrialRecord, section
 from ...model.study import Study
 from ...published import paper_keys, published
 from ...study_file.environments.backends import capabilities_of
@@ -45,7 +45,7 @@ def boot_leaf(study: Study, records: RecordIndex, provenance: Mapping[str, JsonV
     blocks = boot_blocks(study, records)
     if not blocks:
         return None
-    blocks += _physical(provenance.get("boots"))
+    blocks += _physical(section(provenance, "boots"))
     papers = (published(key) for key in paper_keys())
     blocks += [b for paper in papers if paper is not None for b in printed_boots(paper, paper.figures)]
     return Leaf(key="boots", title="Boot times", blocks=tuple(blocks))
@@ -114,23 +114,22 @@ def _row(what: str, values: Sequence[float]) -> tuple[str, ...]:
     return (what, *(f"{v:.4g}" for v in middle), spread, str(len(values)))
 
 
-def _physical(boots: JsonValue) -> list[Block]:
+def _physical(boots: Mapping[str, JsonValue]) -> list[Block]:
     """Return the table of this node's own boots."""
-    if not isinstance(boots, dict) or not boots:
-        return []
-    rows = []
-    phases, reboots = boots.get("phases"), boots.get("reboots")
-    for name, value in phases.items() if isinstance(phases, dict) else ():
-        if isinstance(value, int | float):
-            rows.append(_row(_PHYSICAL.get(name, one_line(name)), [float(value)]))
+    rows = [
+        _row(_PHYSICAL.get(name, one_line(name)), [float(value)])
+        for name, value in section(boots, "phases").items()
+        if isinstance(value, int | float)
+    ]
+    reboots = boots.get("reboots")
     gaps = [float(g) for g in reboots if isinstance(g, int | float)] if isinstance(reboots, list) else []
     if gaps:
         rows.append(_row(f"physical reboot, by its {boots.get('source')}", gaps))
     out: list[Block] = []
     if rows:
         out.append(Grid(title="This node itself", heads=HEADS, rows=tuple(rows), numbers=True))
-    absent = boots.get("absent")
-    if isinstance(absent, dict) and absent:
+    absent = section(boots, "absent")
+    if absent:
         reasons = "; ".join(one_line(f"{name}: {why}") for name, why in absent.items())
         out.append(Words(text=f"Records of this node's own boots that are absent: {reasons}.", quiet=True))
     return out

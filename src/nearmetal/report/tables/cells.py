@@ -91,13 +91,10 @@ class Entry:
     difference: str
     nodes: str = ""
 
-
-@dataclass(frozen=True, kw_only=True)
-class ComparisonColumn:
-    """One column: an arm against its baseline."""
-
-    side: ArmLabel
-    baseline: ArmLabel
+    @property
+    def note(self) -> str:
+        """Return the cause, and what several nodes say."""
+        return "; ".join(text for text in (self.cause, self.nodes) if text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +108,18 @@ class MetricLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonGroup:
-    """All comparisons with one baseline arm, whose absolute values are shown in front of them."""
+    """All comparisons with one baseline arm, whose absolute values are shown in front of them.
+
+    columns: the arms that are compared with it.
+    """
 
     baseline: ArmLabel
-    columns: tuple[ComparisonColumn, ...]
+    columns: tuple[ArmLabel, ...]
     lines: tuple[MetricLine, ...]
+
+    def entries(self, column: ArmLabel) -> list[tuple[MetricLine, Entry]]:
+        """Return the rows that a column has an entry for, with the entry."""
+        return [(line, line.entries[column.arm]) for line in self.lines if column.arm in line.entries]
 
 
 def label_text(workload: str, metric: str) -> str:
@@ -340,10 +344,7 @@ def verdict_table(
     for base in dict.fromkeys(c.baseline for _, c in numbered):
         own = [(i, c) for i, c in numbered if c.baseline == base]
         baseline = side(study, base)
-        columns = tuple(
-            ComparisonColumn(side=side(study, arm), baseline=baseline)
-            for arm in dict.fromkeys(c.arm for _, c in own)
-        )
+        columns = tuple(side(study, arm) for arm in dict.fromkeys(c.arm for _, c in own))
         by_metric: dict[tuple[str, str], list[tuple[int, Cell]]] = {}
         for i, c in own:
             by_metric.setdefault((c.workload, c.metric), []).append((i, c))
@@ -415,12 +416,16 @@ def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
 
 def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
     """Return the command line that tries the suggested changes."""
-    found = [c for c in analysis.cells if c.attribution is not None and c.attribution.change]
-    if not found or results_dir is None:
-        return ()
-    tried = "it" if len(found) == 1 else "the first"
-    step = f"{plural(len(found), 'change')} suggested; trying {tried} takes about {show_length(TRY_SECONDS)}"
-    return (f"{step}:  {try_line(results_dir)}",)
+    step = try_step(analysis)
+    return (f"{step}:  {try_line(results_dir)}",) if step and results_dir is not None else ()
+
+
+def try_step(analysis: Analysis) -> str:
+    """Return how many changes may help, and how long it takes to try one; '' if none may help."""
+    count = sum(c.attribution is not None and bool(c.attribution.change) for c in analysis.cells)
+    tried = "it" if count == 1 else "the first"
+    takes = f"trying {tried} takes about {show_length(TRY_SECONDS)}"
+    return f"{plural(count, 'change')} may help; {takes}" if count else ""
 
 
 def _to_decide(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:

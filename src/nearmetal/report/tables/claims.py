@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, unlike
 from ...analysis.papers.differences import OwnConditions, difference
 from ...model.published import MeasurementConditions, PaperClaim
-from ...model.record import JsonValue
+from ...model.record import JsonValue, section
 from ...model.result import Analysis, Cell, Verdict
 from ...model.series import Part
 from ...model.study import Arm, Study
@@ -177,8 +177,7 @@ def _conditions(
     study: Study, arm: Arm, cells: Sequence[Cell], ran: Mapping[str, str], provenance: Mapping[str, JsonValue]
 ) -> OwnConditions:
     place = arm.placement
-    kernel = provenance.get("kernel")
-    release = kernel.get("release") if isinstance(kernel, dict) and arm.environment.guest is None else None
+    release = section(provenance, "kernel").get("release") if arm.environment.guest is None else None
     measured = {c.workload for c in cells}
     classes: dict[str, list[str]] = {}
     for w in study.kernels:

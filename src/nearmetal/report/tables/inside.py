@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...model.record import JsonValue
+from ...model.record import JsonValue, section
 from ...samplers import SamplingCost
 from ...units import show
 from ..text import one_line, plural
@@ -68,10 +68,10 @@ def events_words(found: Mapping[str, JsonValue]) -> str:
 
     found: as in InsideRecord.
     """
-    counted, absent = found.get("perf_events"), found.get("perf_events_absent")
+    counted = found.get("perf_events")
     events = ", ".join(map(str, counted)) if isinstance(counted, list) else ""
     reasons: dict[str, list[str]] = {}
-    for name, why in absent.items() if isinstance(absent, dict) else ():
+    for name, why in section(found, "perf_events_absent").items():
         reasons.setdefault(str(why), []).append(name)
     missing = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
     return one_line("; ".join(s for s in (events, f"absent: {missing}" if missing else "") if s)) or "none"
@@ -82,5 +82,4 @@ NOTHING = InsideRecord(found={}, cost=None)
 
 def inside_of(provenance: Mapping[str, JsonValue], cost: SamplingCost | None) -> InsideRecord:
     """Return the counters of a run from its provenance, as read from disk."""
-    found = provenance.get("inside")
-    return InsideRecord(found=found if isinstance(found, dict) else {}, cost=cost)
+    return InsideRecord(found=section(provenance, "inside"), cost=cost)

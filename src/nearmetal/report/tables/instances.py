@@ -84,7 +84,7 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
         out.append(Grid(title=title, heads=("environment", *MEMORY), rows=tuple(memory), numbers=True))
     rates = [(row(f), *(_rate(f, name) for name in RATES)) for f in figures if f.rates]
     if rates:
-        title = "A second: on a node, and (mean of an instance)"
+        title = "Each second: on a node, and in parentheses the mean of an instance"
         out.append(Grid(title=title, heads=("environment", *RATES), rows=tuple(rates), numbers=True))
     accounts = [(row(f), *_accounts(f)) for f in figures if f.kernels]
     if accounts:
@@ -93,18 +93,18 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
             "run delay of vCPUs",
             "CPU time counted",
             "clock ahead",
-            "known to",
+            "uncertainty",
             "drift in a trial",
         )
-        title = "The guests' own accounts against the machine's"
+        title = "CPU time and clocks of the guests, compared with those of the machine"
         out.append(Grid(title=title, heads=heads, rows=tuple(accounts), numbers=True))
     return out
 
 
 def _meaning(figures: Sequence[InstanceFigures]) -> str:
     note = (
-        "A node's user and system time are the sums of its instances'; what is left is divided in the "
-        "ratio of their wait to wait + idle + steal."
+        "User and system time of a node are the sums of those of its instances. Of the rest, wait gets the "
+        "share that wait has of wait + idle + steal in the instances, and idle gets what is left."
     )
     if any(f.kernels for f in figures):
         note += (
@@ -114,8 +114,8 @@ def _meaning(figures: Sequence[InstanceFigures]) -> str:
         )
     if any(f.node.get("excess", 0.0) > 0.005 for f in figures):
         note += (
-            " Where the guests of a node count more busy time than the node has, they saw no steal: their "
-            "shares are not the node's."
+            " If the guests of a node count more busy time than the node has, they were not told of steal, "
+            "and their shares do not describe the node."
         )
     if not all(f.kernels for f in figures):
         note += " An instance without a kernel of its own reports user and system time only."

@@ -4,7 +4,6 @@ No value of a paper is used in an estimate."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from ...model.published import PrintedColumn, PrintedRow, PrintedTable
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study
+from ...records.json_files import finite
 from ...units import show, show_effect
 from ..seen import RecordIndex
 from ..sheet import Grid
@@ -37,9 +37,8 @@ class LaidOutCell:
     value: Interval | None = None
 
     def as_json(self) -> dict[str, JsonValue]:
-        ends = {} if self.value is None else vars(self.value)
-        known = {k: v if math.isfinite(v) else None for k, v in ends.items()}
-        return {"printed": self.printed or None, "text": self.text or None, **known}
+        ends = {} if self.value is None else {k: finite(v) for k, v in vars(self.value).items()}
+        return {"printed": self.printed or None, "text": self.text or None, **ends}
 
 
 @dataclass(frozen=True, kw_only=True)

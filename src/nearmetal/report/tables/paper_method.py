@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ...analysis.papers.method import MethodAnswer, answer_of
@@ -10,6 +9,7 @@ from ...model.published import Paper, PaperMethod
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell
 from ...model.study import Study
+from ...records.json_files import finite
 from ...units import show
 from ..sheet import Grid, Words
 from ..text import plural
@@ -41,7 +41,7 @@ def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid |
     )
     heads = ("metric, environment", "mean of the baseline", "mean", "n", "the paper's method", "our verdict")
     own = [a for _, a in _answers(paper.method, analysis.noise_floor.cells) if a.differs is not None]
-    text = "The paper's method takes rounds for independent runs, and is part of no verdict."
+    text = "The paper's method treats rounds as independent runs. It influences no verdict."
     if own:
         different = sum(bool(a.differs) for a in own)
         text += f" Of {plural(len(own), 'metric')} of the baseline against itself, "
@@ -64,8 +64,8 @@ def method_json(paper: Paper, analysis: Analysis | None) -> list[JsonValue]:
             "n": a.sample.n,
             "baseline_mean": a.baseline.mean,
             "mean": a.sample.mean,
-            "baseline_deviation": _finite(a.baseline.deviation),
-            "deviation": _finite(a.sample.deviation),
+            "baseline_deviation": finite(a.baseline.deviation),
+            "deviation": finite(a.sample.deviation),
             "t": a.t,
             "freedom": a.freedom,
             "differs": a.differs,
@@ -74,7 +74,3 @@ def method_json(paper: Paper, analysis: Analysis | None) -> list[JsonValue]:
         }
         for c, a in _answers(method, (*analysis.cells, *analysis.noise_floor.cells))
     ]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from ...analysis.papers.check import Finding, check_paper, checks_of
 from ...model.published import Bound, PaperClaim, PrintedNumber, Published, Quantity, Relation
 from ...model.record import JsonValue
+from ...records.json_files import finite
 from ..sheet import Grid, Words
 from ..text import one_line, plural
 
@@ -52,7 +52,7 @@ def finding_json(f: Finding) -> dict[str, JsonValue]:
         "unit": f.unit,
         "low": f.low,
         "high": f.high,
-        "limits": None if f.limits is None else [x if math.isfinite(x) else None for x in f.limits],
+        "limits": None if f.limits is None else [finite(x) for x in f.limits],
         "relation": f.relation.value,
         "by": f.by,
         "note": f.note,

@@ -12,6 +12,7 @@ from ...model.record import JsonValue
 from ...model.result import Cell, Interval
 from ...model.study import Arm, Study
 from ...model.sweep import Sweep, sweeps
+from ...records.json_files import finite
 from ...units import show
 from ..seen import RecordIndex
 from ..text import one_line, plural
@@ -218,18 +219,14 @@ def sweeps_json(study: Study, cells: Sequence[Cell], records: RecordIndex) -> di
     }
 
 
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _curve_json(line: SweptMetric) -> JsonValue:
     points: list[JsonValue] = [
         {
             "arm": arm,
-            "at": _known(at),
+            "at": finite(at),
             "value": value.centre,
-            "low": _known(value.low),
-            "high": _known(value.high),
+            "low": finite(value.low),
+            "high": finite(value.high),
         }
         for arm, along in line.points.items()
         for at, value in along
@@ -255,7 +252,7 @@ def _convergence_json(line: ConvergenceLine) -> JsonValue:
         "sentence": line.sentence(),
         "points": [
             {
-                "at": dict(zip(line.sweep.keys, map(_known, p.at), strict=True)),
+                "at": dict(zip(line.sweep.keys, map(finite, p.at), strict=True)),
                 "moves": p.moves,
                 "converged_alone": p.alone,
                 "evidence": p.evidence,

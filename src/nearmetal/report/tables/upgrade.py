@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...model.record import JsonValue
 from ...model.result import Verdict
+from ...records.json_files import to_json
 from ...units import show, show_effect, show_overhead
-from ..forms.json_form import to_json
 from ..text import first_of, one_line, plural
 from .cells import SYMBOLS, counted_by_reason, emulation_sentences, label_text
 

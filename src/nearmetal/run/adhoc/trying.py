@@ -74,7 +74,7 @@ def suggestion_of(cell: Cell) -> Suggestion | None:
     return cell.attribution.suggestion if cell.attribution is not None else None
 
 
-def try_study(study: Study, cell: Cell, *, seed: int, max_time: float) -> Study:
+def try_study(study: Study, cell: Cell, *, seed: int) -> Study:
     """Return the study that tries the change of a cell.
 
     Raises UsageError if the cell has no change to try.
@@ -104,7 +104,6 @@ def try_study(study: Study, cell: Cell, *, seed: int, max_time: float) -> Study:
             study.design,
             baselines=baselines,
             seed=seed,
-            max_time=max_time,
             expected_blocks=None,
             max_blocks=1000,
             primary=(f"{cell.workload}.{cell.metric}",),

@@ -12,6 +12,7 @@ from ...model.environments.guest import GuestSettings
 from ...model.environments.image import HOST
 from ...model.study import Attachment, Design, Environment, EventSubject, Mode, Placement, Study
 from ...node.bases import KERNEL_IMAGE
+from ...report.text import enumerated
 from ...subjects.registry import by_environment, subject_of
 
 _EXAMPLE = "nearmetal weigh native runc --lifecycle checkpoint"
@@ -74,9 +75,9 @@ def lifecycle_study(
 
 
 def _question(names: Sequence[str], event: str) -> str:
-    *most, last = names
     event = {"migrate": "a move", "checkpoint": "a checkpoint"}.get(event, event)
-    return f"Which of {', '.join(most)} and {last} is fastest at {event}?" if most else f"How fast is {last}?"
+    several = len(names) > 1
+    return f"Which of {enumerated(names)} is fastest at {event}?" if several else f"How fast is {names[0]}?"
 
 
 def _environment(name: str, backend: Backend, method: Method | None, event: EventSubject) -> Environment:
