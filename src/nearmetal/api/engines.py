@@ -279,7 +279,7 @@ def serve_here(
     directory: ResultsDirectory, terms: Terms, done: Callable[[BlockRun], None], progress: Progress
 ) -> None:
     """Run the blocks that a coordinator orders, on this machine."""
-    from ..run.workers.serving import TOOLS, await_plan, serve, taking_part
+    from ..run.workers.serving import TOOLS, await_plan, require_own_plan, serve, taking_part
 
     require_own_plan(directory)
     if directory.frozen:
