@@ -12,6 +12,7 @@ from tests.unit.test_report_summary import program
 from nearmetal.api.measuring import bounded, no_more_rounds
 from nearmetal.api.results import Results
 from nearmetal.cli.measure.measuring import _ended, changed
+from nearmetal.cli.options import RunOptions
 from nearmetal.model.change import replace
 from nearmetal.model.result import Verdict
 
@@ -38,7 +39,7 @@ def test_a_run_that_is_over_says_how_to_go_on(
     width: str | None, blocks: int | None, said: str, next_: str
 ) -> None:
     found = results()
-    study = changed(found.study, time=None, width=width)
+    study = changed(found.study, RunOptions(width=width))
     stop = no_more_rounds(found, bounded(study, blocks))
     assert stop is not None
     first, then = _ended(found, study, stop).splitlines()
@@ -48,7 +49,7 @@ def test_a_run_that_is_over_says_how_to_go_on(
 
 def test_a_run_with_open_figures_goes_on() -> None:
     found = results()
-    assert no_more_rounds(found, changed(found.study, time=None, width="0.1%")) is None
+    assert no_more_rounds(found, changed(found.study, RunOptions(width="0.1%"))) is None
     (cell,) = found.analysis.cells
     undecided = replace(cell, verdict=Verdict.NONE, low=-0.1, high=0.5)
     open_ = replace(found, analysis=replace(found.analysis, cells=(undecided,)))

@@ -111,7 +111,7 @@ IN_FUNCTIONS = {
     "api/engines.py": (6, MEASURING),
     "api/kernels.py": (3, MEASURING),
     "api/measuring.py": (11, MEASURING),
-    "api/results.py": (6, f"{NUMPY}; {ALTAIR}"),
+    "api/results.py": (7, f"{NUMPY}; {ALTAIR}"),
     "api/workload_names.py": (2, MEASURING),
     "cli/measure/calibrate.py": (1, MEASURING),
     "cli/read/comparing.py": (3, NUMPY),

@@ -33,6 +33,11 @@ STAMP = "%Y-%m-%dT%H-%M-%S"
 _NAME = re.compile(r"(?P<study>.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
 
 
+def report_paths(directory: Path) -> list[Path]:
+    """Return the paths of the report of a results directory: the page, Markdown, LaTeX and CSV."""
+    return [directory / f"report.{ending}" for ending in ("html", "md", "tex", "csv")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResultsDirectory:
     """An existing directory with a study. A run freezes its plan before the first trial."""

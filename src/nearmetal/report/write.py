@@ -8,6 +8,7 @@ from pathlib import Path
 from ..model.record import JsonValue, TrialRecord, section
 from ..model.result import Analysis
 from ..model.study import Study
+from ..records.directory import report_paths
 from ..records.disk import failure, write_file
 from ..samplers import costs_in
 from .forms.csv_form import csv_text
@@ -18,11 +19,6 @@ from .seen import RecordIndex
 from .sheet import markdown_of
 from .tables.inside import inside_of
 from .tables.swept import event_leaves
-
-
-def report_paths(directory: Path) -> list[Path]:
-    """Return the paths of the files that write_report() writes."""
-    return [directory / f"report.{ending}" for ending in ("html", "md", "tex", "csv")]
 
 
 def write_report(

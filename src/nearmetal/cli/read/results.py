@@ -16,11 +16,11 @@ from ...engines import State
 from ...environments.registry import backend_names
 from ...errors import ExitCode, UsageError
 from ...host.lock import living_runs
+from ...records.directory import report_paths
 from ...records.disk import resume_line
 from ...records.export import ExportFormat
 from ...records.export import export as exported
 from ...report.text import plural
-from ...report.write import report_paths
 from ...studies import names, series_names
 from ...workloads.applications.registry import application_names
 from ...workloads.kernels.registry import kernel_names

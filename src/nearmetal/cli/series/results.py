@@ -12,9 +12,9 @@ from ...api.series import paper_of
 from ...errors import ExitCode, NearmetalError
 from ...model.series import Part, Series
 from ...records import SeriesDirectory
+from ...records.directory import report_paths
 from ...records.disk import resume_line
 from ...report.text import plural
-from ...report.write import report_paths
 from ...samplers import GUESTS, read_sections
 from ...study_file import load_study
 from ..common import FailOn, complain, print_json, show
