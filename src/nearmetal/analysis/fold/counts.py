@@ -185,22 +185,25 @@ class _Columns:
             if found is None:
                 continue
             of, (places, stored) = Scope.parse(text), found
-            for name, numbers in _by_name(_read(stored)).items():
-                if self._names(of, name):
-                    column = out.setdefault((of, name), np.full(n, math.nan))
-                    column[places] = numbers
+            rows = _read(stored)
+            alike = len(set(map(tuple, rows))) == 1  # the same names in the same order, as in most runs
+            names = rows[0] if alike else dict.fromkeys(chain.from_iterable(rows))
+            for name, numbers in _by_name(rows, [name for name in names if self._names(of, name)], alike):
+                column = out.setdefault((of, name), np.full(n, math.nan))
+                column[places] = numbers
         return out
 
 
-def _by_name(rows: Sequence[Counters]) -> dict[str, FloatArray]:
-    """Return the counters in several trials, shape (trials,), by name; nan if a counter is unknown."""
-    alike = len(set(map(tuple, rows))) == 1
-    if alike:  # the same names in the same order, as in most runs
+def _by_name(rows: Sequence[Counters], names: Sequence[str], alike: bool) -> Iterable[tuple[str, FloatArray]]:
+    """Return these counters in several trials, shape (trials,), by name; nan if a counter is unknown.
+
+    alike: whether all trials have the same counters in the same order.
+    """
+    if alike and len(names) == len(rows[0]):
         numbers = list(chain.from_iterable(row.values() for row in rows))
-        table = np.array(numbers, dtype=np.float64).reshape(len(rows), len(rows[0]))  # None becomes nan
-        return dict(zip(rows[0], table.T, strict=True))
-    names = dict.fromkeys(chain.from_iterable(rows))
-    return {name: np.array([row.get(name) for row in rows], dtype=np.float64) for name in names}
+        table = np.array(numbers, dtype=np.float64).reshape(len(rows), len(names))  # None becomes nan
+        return zip(names, table.T, strict=True)
+    return ((name, np.array([row.get(name) for row in rows], dtype=np.float64)) for name in names)
 
 
 def joined(pieces: Sequence[Counts]) -> Counts:
