@@ -34,9 +34,15 @@ from nearmetal.records import ResultsDirectory
 HELD = {"slurm": "--hold", "htcondor": "hold = true"}
 """The option `extra` of an engine by which it holds the jobs."""
 SCRIPT = "#!/bin/sh\nexec sleep 1\n"
-DESCRIPTION = (
-    "executable = /bin/sleep\narguments = 1\ntransfer_executable = false\nshould_transfer_files = no\n"
-)
+DESCRIPTION = """\
+executable = /bin/sleep
+arguments = 1
+transfer_executable = false
+should_transfer_files = no
+output = $(Process).out
+error = $(Process).out
+log = own.log
+"""
 STUDY = """\
 name: rounds
 question: What does a container cost?
@@ -100,9 +106,9 @@ def by_us(engine: str, job: Job) -> float:
 
 
 def by_itself(engine: str, workers: int, place: Path) -> float:
-    """Submit as many jobs with no more options than needed."""
+    """Submit as many jobs whose output is kept, with no more options than needed."""
     if engine == "slurm":
-        argv = ["sbatch", "--parsable", f"--array=1-{workers}", HELD[engine], "--output=/dev/null"]
+        argv = ["sbatch", "--parsable", f"--array=1-{workers}", HELD[engine], "--output=%a.out"]
         stdin = SCRIPT
     else:
         argv, stdin = ["condor_submit", "-terse", "-"], f"{DESCRIPTION}{HELD[engine]}\nqueue {workers}\n"

@@ -94,7 +94,7 @@ def hosts(
             errors = stack.enter_context((place / f"{name}.log").open("wb"))
             process = subprocess.Popen([*_entering(own), *_APART, "sh", "-c", script], stderr=errors)
             stack.callback(process.wait, timeout=60)
-            stack.callback(process.terminate)
+            stack.callback(process.kill)  # unshare ignores SIGTERM, and its child ends with it
             until(partial(_listens, place / f"{name}.log"), f"sshd of {name}", 30)
         addresses = {name: _address(at) for at, name in enumerate(names)}
         yield Hosts(enter=_entering(head), inventory=inventory, addresses=addresses)

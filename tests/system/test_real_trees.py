@@ -19,7 +19,7 @@ from nearmetal.model.plan import nodes_of_block
 
 pytestmark = [pytest.mark.apart]
 IMAGE = """\
-# A machine of a cluster: sshd, both MPIs and Python.
+# A machine of a cluster: sshd, both MPIs, the library of OpenMP and Python.
 name: test-node
 suite: bookworm
 variant: minbase
@@ -29,6 +29,7 @@ packages:
   - procps
   - openmpi-bin
   - mpich
+  - libgomp1
   - python3
 """
 STUDY = """\
