@@ -26,7 +26,6 @@ from benchmarks.paired import interval, ratio, shown
 
 from nearmetal.model.change import replace
 from nearmetal.model.record import Row, TrialRecord, slice_values
-from nearmetal.report.page.bundle import vega_bundle
 
 MYSELF = (sys.executable, "-m", "benchmarks.analysis")
 NOISE = 0.02
@@ -142,7 +141,6 @@ def main(trials: int, like: Path | None, rounds: int) -> None:
     usual, most_seconds, most_bytes = LIMITS[like is not None]
     sizes = (trials, trials // 2)
     with tempfile.TemporaryDirectory() as scratch:
-        vega_bundle(Path(scratch) / "cache" / "nearmetal")
         places = {n: Path(scratch) / str(n) for n in sizes}
         for n, place in places.items():
             subprocess.run([*MYSELF, "--fill", place, "--records", str(n), *_like(like)], check=True)

@@ -98,7 +98,7 @@ def test_a_run_gives_cells_report_and_leaves_nothing(here: Path) -> None:
     # Three blocks carry no verdict, whatever they show.
     assert {c["verdict"] for c in result["cells"]} == {"no verdict yet"}
     directory = here / result["results_dir"]
-    assert (directory / "report.html").stat().st_size > 100_000
+    assert (directory / "report.html").stat().st_size > 30_000
     records = trial_lines(here)
     assert len(records) == 3 * 4
     across = next(r for r in records if r["arm"] == "namespaces/2x1")

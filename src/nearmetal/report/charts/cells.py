@@ -104,8 +104,10 @@ def _looks(cell: Cell, y: OverheadAxis) -> list[Row]:
 def _absolute_view(log: bool, p: Palette) -> alt.LayerChart:
     x, y = rounds_x(), value_axis(alt.Y, "y", word("unit"), log=log)
     sides = [word("base"), word("arm")]
-    colour = alt.Color("side:N", scale=alt.Scale(domain=sides, range=[p.base, p.arm]))
-    shape = alt.Shape("side:N", scale=alt.Scale(domain=sides, range=["circle", "triangle-up"]))
+    legend = alt.Legend() if p.legends else None
+    colour = alt.Color("side:N", legend=legend, scale=alt.Scale(domain=sides, range=[p.base, p.arm]))
+    shapes = alt.Scale(domain=sides, range=["circle", "triangle-up"])
+    shape = alt.Shape("side:N", legend=legend, scale=shapes)
     return layered(
         data("ranges").mark_rule(strokeWidth=2, opacity=0.4).encode(x=x, y=y, y2="high", color=colour),
         data("values")
@@ -147,6 +149,7 @@ def absolute(cell: Cell, records: RecordIndex) -> Chart | None:
     caption = (
         f"Absolute values in {unit}, n {cell.n}: the median of each round"
         + (" and a line over its single measurements." if ranges else ".")
+        + f" Circles: {base}; triangles: {arm}."
         + (f" Dashed: the upper bound, {roof_text(roof, cell.unit)}." if roof is not None else "")
         + thinned(len(shown), len(triples), "rounds")
     )
@@ -176,7 +179,7 @@ def _parts_view(multiples: bool, p: Palette) -> alt.LayerChart:
         .encode(
             x=x,
             y=y,
-            color=alt.Color("of:N", scale=kinds),
+            color=alt.Color("of:N", scale=kinds, legend=None),
             stroke=alt.Stroke("of:N", scale=kinds, legend=None),
             description=tips(),
         ),
@@ -200,8 +203,8 @@ def attribution(cell: Cell) -> Chart | None:
     ending = " The residual is what the measured phases do not explain." if a.parts else ""
     if a.causes:
         ending += (
-            " Causes cut across the phases: a rank is throttled while it computes, or while it waits for one "
-            "that is."
+            " The causes below cut across the phases: a rank is throttled while it computes, or waits for "
+            "one that is."
         )
     return Chart(
         kind="attribution",
@@ -257,8 +260,9 @@ def _ecdf_view(what: str, log: bool, p: Palette) -> alt.LayerChart:
     x = value_axis(alt.X, "x", word("unit"), log=log)
     y = alt.Y("share:Q", title=f"share of {what}", axis=alt.Axis(format=".0%", tickCount=5))
     sides = [word("base"), word("arm")]
-    colour = alt.Color("side:N", scale=alt.Scale(domain=sides, range=[p.base, p.arm]))
-    dash = alt.StrokeDash("side:N", scale=alt.Scale(domain=sides, range=[[5, 3], [1, 0]]))
+    legend = alt.Legend() if p.legends else None
+    colour = alt.Color("side:N", legend=legend, scale=alt.Scale(domain=sides, range=[p.base, p.arm]))
+    dash = alt.StrokeDash("side:N", legend=legend, scale=alt.Scale(domain=sides, range=[[5, 3], [1, 0]]))
     return layered(
         data("steps")
         .mark_line(interpolate="step-after", strokeWidth=1.8)
@@ -290,7 +294,7 @@ def ecdf(cell: Cell) -> Chart | None:
     known = [(s, *(short(v * factor) for v in (i.low, i.centre, i.high))) for s, i in named if i is not None]
     missing = [f"p{s}" for s, i in named if i is None]
     caption = f"Share of {what} that took at most this long, in {unit}; one of each round, drawn beforehand"
-    caption += f", n {q.n}."
+    caption += f", n {q.n}. Dashed: {base}; solid: {arm}."
     caption += " Diamonds: quantiles of the environment with order-statistic intervals." if known else ""
     caption += f" Not estimable at this n: {', '.join(missing)}." if missing else ""
     return Chart(

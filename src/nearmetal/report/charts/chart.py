@@ -19,7 +19,10 @@ Row = dict[str, JsonValue]
 
 @dataclass(frozen=True, kw_only=True)
 class Palette:
-    """Colours of Okabe and Ito, which colour-blind readers can distinguish. Shapes and dashes differ too."""
+    """Colours of Okabe and Ito, which colour-blind readers can distinguish. Shapes and dashes differ too.
+
+    legends: whether a legend names the two sides, which the caption names too. It takes as long as the rest.
+    """
 
     ink: str
     quiet: str
@@ -30,6 +33,7 @@ class Palette:
     interval: str
     font: str
     font_size: int
+    legends: bool
 
 
 # CSS variables, so that the page changes between light, dark and print without drawing again.
@@ -43,6 +47,7 @@ PAGE = Palette(
     interval="var(--interval)",
     font="system-ui, sans-serif",
     font_size=12,  # more than page.css sets, since the reader's font may be wider than the one measured
+    legends=False,
 )
 FILE = Palette(
     ink="#1a1a1a",
@@ -54,6 +59,7 @@ FILE = Palette(
     interval="#d55e0030",
     font="Liberation Sans, Arial, sans-serif",
     font_size=11,
+    legends=True,
 )
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Hashable
 from functools import cache
+from typing import Any
 
 import altair as alt
 import vl_convert
@@ -69,7 +70,19 @@ def specification(chart: Chart, p: Palette) -> str:
 def compiled(view: Callable[..., alt.LayerChart], arguments: tuple[Hashable, ...], p: Palette) -> str:
     """Return the Vega specification of a view, without data and words, as JSON."""
     spec = {**view(*arguments, p).to_dict(validate=False), "config": config(p)}
-    return json.dumps(vl_convert.vegalite_to_vega(spec))
+    return json.dumps(_with_own_grids(vl_convert.vegalite_to_vega(spec)))
+
+
+def _with_own_grids(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a Vega specification in which each axis draws its grid, instead of a second axis that does only
+    this and takes as long."""
+    grids = {(a["scale"], a["orient"]): a for a in spec["axes"] if a["grid"]}
+    axes = [a for a in spec["axes"] if not a["grid"]]
+    for axis in axes:
+        grid = grids.get((axis["scale"], axis["orient"]))
+        if grid is not None:
+            axis |= {"grid": True, "gridScale": grid["gridScale"]} if "gridScale" in grid else {"grid": True}
+    return {**spec, "axes": axes}
 
 
 def config(p: Palette) -> dict[str, JsonValue]:
