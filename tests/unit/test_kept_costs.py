@@ -38,7 +38,7 @@ def records(study: Study, blocks: int, slice_seconds: float = 0.01) -> list[Tria
 
 
 def designed(study: Study, **changes: object) -> Study:
-    return replace(study, design=replace(study.design, **changes))  # type: ignore[arg-type]
+    return replace(study, design=replace(study.design, **changes))
 
 
 def test_the_time_of_a_block_beside_its_slices_is_what_is_left_of_it() -> None:

@@ -133,9 +133,14 @@ def _file(study: Study, host: Host) -> Path:
         study.name,
         [
             (a.name, a.environment.backend, a.environment.image, a.environment.attachment.value)
-            + (() if (g := a.environment.guest) is None else (g.accelerator.value, g.memory, g.vcpus))
             for a in study.arms()
         ],
+        [
+            (g.accelerator.value, g.memory, g.vcpus)
+            for a in study.arms()
+            if (g := a.environment.guest) is not None
+        ],
+        [(p.name, p.nodes, p.instances, p.tasks, p.link) for p in study.placements],
         study.workloads,
         (design.baselines, design.mode.value, design.slices, design.runs, design.warm_up, design.profile),
     )

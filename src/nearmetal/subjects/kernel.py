@@ -30,7 +30,7 @@ from .rounds import rounds, sound
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
 LAUNCH = 0.16
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.0025}
-SLICE_OVER_LINKS, MESSAGES_OVER_LINKS = 0.03, 0.05
+SLICE_OVER_LINKS, MESSAGES_OVER_LINKS = 0.04, 0.05
 """Seconds of a slice between emulated nodes if the study sets its work, and by which a verified run takes
 longer there."""
 #: Seconds of one full verified run of a built-in kernel, by class; of the slower ones from class A on.
