@@ -45,8 +45,8 @@ class StudentCentres:
     def __init__(self, centres: Sequence[float]) -> None:
         """centres: one for each node; they may be infinite."""
         self._n, finite = len(centres), all(map(math.isfinite, centres))
-        spread = float(np.std(centres, ddof=1)) if self._n > 1 and finite else math.inf
-        self._error = spread / math.sqrt(self._n)
+        spread = self._n > 1 and finite
+        self._error = float(np.std(centres, ddof=1)) / math.sqrt(self._n) if spread else math.inf
         self._mean = float(np.mean(centres)) if finite else math.nan
 
     def interval(self, level: float) -> tuple[float, float]:
