@@ -16,7 +16,7 @@ from nearmetal.environments.program import FirstReport
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import runtime
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.testing.fake_host import FakeHost
+from nearmetal.testing.fake_host import Answer, FakeHost
 
 STATE = Path("/run/nearmetal/nearmetal-x-0a-state")
 REPORT = FirstReport(
@@ -215,7 +215,7 @@ def test_a_program_that_is_missing_is_named_with_its_package(tmp_path: Path) -> 
     host = FakeHost(programs={tools / "nm-box": "/x", tools / "nm-init": "/x"}, missing=("lxc-start",))
     answer = lxc.Lxc().check(host, tools)
     assert answer == Unavailable(reason="lxc-start is not installed", remedy="apt-get install lxc")
-    version = {("lxc-start", "--version"): "5.0.2"}
+    version: dict[tuple[str, ...], Answer] = {("lxc-start", "--version"): "5.0.2"}
     host = FakeHost(programs={"lxc-start": "/x"}, commands=version, missing=(tools / "nm-box",))
     answer = lxc.Lxc().check(host, tools)
     assert isinstance(answer, Unavailable) and "nm-box is missing" in answer.reason
