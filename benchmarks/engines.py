@@ -159,7 +159,7 @@ def measured(place: Path, number: int, *more: str) -> Rounds:
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    records = ResultsDirectory.open(next(results.iterdir())).records()
+    records = list(ResultsDirectory.open(next(results.iterdir())).trials())
     begins = [min(r.begin for r in records if r.block == k) for k in range(1, number + 1)]
     return Rounds(
         first=max(r.end for r in records if r.block == 1) - begin,

@@ -27,7 +27,7 @@ from benchmarks.paired import difference, interleaved, interval, ratio, shown
 
 from nearmetal.environments import InstanceRequest, Tools, Unavailable
 from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, docker, lxc, nspawn, podman
-from nearmetal.environments.containers.docker_daemon import pid_of, remove
+from nearmetal.environments.containers.docker_daemon import remove
 from nearmetal.environments.containers.docker_image import look_at, overlays, skeleton_image
 from nearmetal.environments.containers.oci import OciBackend, OciRuntime, bundle
 from nearmetal.environments.containers.wrapped import Wrapped, all_binds
@@ -94,6 +94,12 @@ shift 4
 exec "$@"
 """
 """What nm-box wrap does, as a person types it."""
+
+
+def first_process(container: str) -> int | None:
+    """Return the PID of the first process of a container of Docker; None if it does not run."""
+    answer = HOST.run(["docker", "inspect", "--format", "{{.State.Pid}}", container], timeout=LIMIT)
+    return int(answer.stdout) if answer.ok and answer.stdout.strip().isdigit() else None
 
 
 def by_hand(ground: Ground, detached: Path | None = None) -> list[str]:
@@ -177,7 +183,7 @@ def of_docker(ground: Ground) -> CommandLine:
     return CommandLine(
         argv=["docker", *words, *ground.report.argv],
         enter=lambda _: ["docker", "exec", label],
-        find_pid=lambda: pid_of(HOST, label),
+        find_pid=lambda: first_process(label),
     )
 
 
@@ -225,9 +231,7 @@ def plain(tools: Tools, name: str, scratch: Path) -> Iterator[tuple[float, Seque
         binds = {**all_binds(tools, request), report.directory: True}
         ground = Ground(tools=tools, request=request, report=report, binds=binds, stack=stack)
         one = command_line(name, ground)
-        run = stack.enter_context(
-            running(HOST, request, report, one.argv, timeout=LIMIT, env=one.env, pid_of=one.find_pid)
-        )
+        run = stack.enter_context(running(HOST, request, report, one.argv, env=one.env, pid_of=one.find_pid))
         stack.enter_context(end_payload(run))
         yield (run.first - run.begun) / 1e9, one.enter(run.pid)
 

@@ -82,11 +82,18 @@ def test_an_instance_stands_in_the_tree_of_its_image(name: str, tools: Tools, as
     ],
 )
 def test_a_program_that_hangs_or_gives_up(
-    tools: Tools, asked: InstanceRequest, program: Sequence[str], timeout: float, error: str
+    tools: Tools,
+    asked: InstanceRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    program: Sequence[str],
+    timeout: float,
+    error: str,
 ) -> None:
+    monkeypatch.setattr("nearmetal.environments.program.START_TIMEOUT", timeout)
+
     def argv(_: Wrapped) -> Sequence[str]:
         return program
 
-    with pytest.raises(RunError, match=error), started(HOST, tools, asked, argv, timeout=timeout):
+    with pytest.raises(RunError, match=error), started(HOST, tools, asked, argv):
         pass
     assert find(LABEL) == ()

@@ -107,11 +107,8 @@ def _root(tree: Path | None, root: Path, place: Path) -> str:
     root.mkdir()
     shared: list[Path] = []
     for path in [place, *map(Path, (sys.prefix, sys.base_prefix, *sys.path))]:
-        if (
-            path.is_dir()
-            and path.is_absolute()
-            and not any(path.is_relative_to(p) for p in (*shared, "/usr"))
-        ):
+        above = [Path("/usr"), *shared]
+        if path.is_dir() and path.is_absolute() and not any(path.is_relative_to(p) for p in above):
             shared.append(path)
     lines = [
         f"mount -t tmpfs tmpfs {root}",

@@ -14,13 +14,11 @@ from pathlib import Path
 from nearmetal.environments import (
     CONTAINER_ATTACHMENTS,
     OWN_ALL,
-    Available,
     Capabilities,
     InstanceRequest,
     Tools,
-    Unavailable,
 )
-from nearmetal.environments.containers.wrapped import Wrapped, check_program, started
+from nearmetal.environments.containers.wrapped import ProgramBackend, Wrapped, started
 from nearmetal.environments.instance import BoxInstance, make_instance, require_root
 from nearmetal.host import Host
 from nearmetal.model.environments.environment import BackendSettings
@@ -39,16 +37,14 @@ class UnsharedSettings(BackendSettings):
     time: bool = field(default=False, metadata=key(TRUTH, "a time namespace of its own", True))
 
 
-class Unshared:
+class Unshared(ProgramBackend):
     """Runs as root."""
 
     name = "unshared"
+    program, remedy = "unshare", "apt-get install util-linux"
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, settings=UnsharedSettings, title="unshare"
     )
-
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return check_program(self, host, tools, program="unshare", remedy="apt-get install util-linux")
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

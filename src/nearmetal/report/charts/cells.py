@@ -286,9 +286,10 @@ def ecdf(cell: Cell) -> Chart | None:
     what = CHARTED.get(cell.metric, "starts")
     most = max(*q.baseline_values, *q.values) * factor
     rows: list[Row] = []
-    for name, values in ((base, q.baseline_values), (arm, q.values)):
-        ranked = [(v * factor, (i + 1) / len(values)) for i, v in enumerate(sorted(values))]
-        ends = ((ranked[0][0], 0.0), *thin(ranked, MOST_POINTS), (most, 1.0))
+    # Failures of the environment count as longer than all others, so its steps end below 1.
+    for name, values, n in ((base, q.baseline_values, len(q.baseline_values)), (arm, q.values, q.n)):
+        ranked = [(v * factor, (i + 1) / n) for i, v in enumerate(sorted(values))]
+        ends = ((ranked[0][0], 0.0), *thin(ranked, MOST_POINTS), (most, len(values) / n))
         rows.extend({"side": name, "x": short(v), "share": short(f)} for v, f in ends)
     named = ((50, q.p50), (90, q.p90), (95, q.p95), (99, q.p99))
     known = [(s, *(short(v * factor) for v in (i.low, i.centre, i.high))) for s, i in named if i is not None]
