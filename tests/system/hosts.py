@@ -110,7 +110,7 @@ def _root(tree: Path | None, root: Path, place: Path) -> str:
         if (
             path.is_dir()
             and path.is_absolute()
-            and not any(path.is_relative_to(p) for p in (*shared, "/usr"))
+            and not any(path.is_relative_to(p) for p in (*shared, Path("/usr")))
         ):
             shared.append(path)
     lines = [
