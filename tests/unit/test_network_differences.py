@@ -91,7 +91,7 @@ def test_modes_by_word_or_number(kind: str, mode: str, got: object, good: bool) 
         (
             "",
             "offload tso off of eth0 (macvlan): Operation not supported",
-            "nearmetal check says what that is",
+            "nearmetal check shows it",
         ),
     ],
 )

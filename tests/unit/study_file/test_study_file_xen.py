@@ -89,7 +89,7 @@ def test_a_study_goes_round(xen: str, known: Catalog) -> None:
             "9:17",
             "does not reach a guest on far",
         ),
-        ({"xen": "{disk: {kind: lvm, path: vg0}}"}, "9:17", "it has no disk"),
+        ({"xen": "{disk: {kind: lvm, path: vg0}}"}, "9:17", "has no disk of its own"),
         (
             {"xen": "{disk: {kind: lvm}}", "guest": "{writable: 1 GiB}"},
             "9:17",
@@ -103,7 +103,7 @@ def test_a_study_goes_round(xen: str, known: Catalog) -> None:
         (
             {"xen": "{disk: {kind: file, overwrite: true}}", "guest": "{writable: 1 GiB}"},
             "9:41",
-            "destroys nothing",
+            "overwrites nothing",
         ),
         (
             {"xen": "{disk: {kind: file, path: 'a,b'}}", "guest": "{writable: 1 GiB}"},
