@@ -198,7 +198,8 @@ def planned_times(series: Series, guess: Guess) -> dict[str, tuple[Study, RunEst
     missing if it has no study, or if no time is left for it."""
     waiting = [p for p in series.parts if p.study is not None]
     least = {p.key: shortest(p, guess) for p in waiting}
-    left, out = series.max_time, {}
+    left = series.max_time
+    out: dict[str, tuple[Study, RunEstimate]] = {}
     while waiting:
         part, seconds = next_part(waiting, left, least)
         assert part.study is not None
