@@ -1,4 +1,5 @@
-"""Options of CRIU for instances that have TCP connections (InstanceRequest.connections)."""
+"""Options of CRIU for the network of an instance, with TCP connections (InstanceRequest.connections) or
+without."""
 
 from __future__ import annotations
 
@@ -8,22 +9,25 @@ from pathlib import Path
 
 from .contract import InstanceRequest, Tools
 
-CONNECTIONS = ("--tcp-established", "--network-lock", "skip", "--ghost-limit", "256M")
-"""Of instances with connections. Those on a network are cut off from it while they are moved, and those of a
-job on the loopback interface are all in the checkpoint, so that there is nothing to lock. The memory that
-ranks share is in files that they have removed, of more than CRIU's limit of 1 MiB."""
+UNLOCKED = ("--network-lock", "skip")
+"""CRIU runs iptables several times to cut the network of an instance off, which lengthens its standstill.
+Instances without connections have nothing to lose, those with connections on a network are cut off from it
+while they are moved, and those of a job on the loopback interface are all in the checkpoint."""
+CONNECTIONS = (*UNLOCKED, "--tcp-established", "--ghost-limit", "256M")
+"""Of instances with connections. The memory that ranks share is in files that they have removed, of more than
+CRIU's limit of 1 MiB."""
 
 
 def connection_options(
     request: InstanceRequest, directory: Path, *, loopback_by: Tools | None = None
 ) -> tuple[str, ...]:
-    """Return the options of CRIU for the connections of an instance; none if it has no connections.
+    """Return the options of CRIU for the network of an instance.
 
     directory: for a script.
     loopback_by: brings up the loopback interface of a restored network namespace; None if CRIU does.
     """
     if not request.connections:
-        return ()
+        return UNLOCKED
     at = {"post-restore": shlex.join(request.arrival)} if request.arrival else {}
     if loopback_by is not None:
         at["setup-namespaces"] = f"{loopback_by / 'nm-box'} seat up /proc/$CRTOOLS_INIT_PID/ns/net lo"

@@ -248,9 +248,9 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
         placed = _placed(kind, tools, request, state, groups)
         # The runtime has CRIU restore a network namespace of its own without addresses.
         own_network = request.seat is None and request.environment.attachment is not Attachment.HOST
-        options = connection_options(request, state, loopback_by=tools if own_network else None)
-        further = state / "criu.conf" if options else None
+        further = None if request.layer is None else state / "criu.conf"
         if further is not None:
+            options = connection_options(request, state, loopback_by=tools if own_network else None)
             write_configuration(options, further)
         seen = {**binds, report.directory: True}
         config = bundle(request, report, overlay / "root", seen, placed.group_path, further)
