@@ -133,7 +133,7 @@ def test_a_responder_can_follow_one_that_was_killed(tools: Tools, network: Netwo
 
 
 def test_asking_seldom_at_rest_costs_much_less(tools: Tools, network: Network, tmp_path: Path) -> None:
-    """At 500 us each request costs both ends a wake-up, and at 4 ms an eighth of them."""
+    """At 500 us each request costs both ends a wake-up, and at rest a tenth of them."""
 
     def share(rest: float) -> float:
         with answering(tools, network) as process:
