@@ -82,7 +82,8 @@ def test_nothing_is_lost_or_doubled_where_nothing_happens(
 def test_a_standstill_is_seen_as_long_as_it_is(
     tools: Tools, network: Network, tmp_path: Path, rest: float
 ) -> None:
-    def attempt() -> float:
+    def attempt() -> tuple[float, float]:
+        """Return how far the silence is off, and the share of requests in it at the short period."""
         out = tmp_path / "log"
         with answering(tools, network) as process:
             client = asking(tools, network, out, 0.8, linger=5.0, rest=rest)
@@ -97,11 +98,10 @@ def test_a_standstill_is_seen_as_long_as_it_is(
         seen, stream = evaluate(log.udp, PERIOD, rest), evaluate(log.tcp, TCP_PERIOD)
         assert seen.gap >= 0.2 - seen.resolution and log.broken is None and stream.lost == 0
         during = [t.step for t in log.udp if begin + 3 * rest < t.sent < begin + stopped]
-        # A client that the machine delays may send one more request at the period of rest.
-        assert during.count(PERIOD) > 0.9 * len(during), "in a silence it asks at its short period"
-        return abs(seen.gap - stopped)
+        return abs(seen.gap - stopped), during.count(PERIOD) / max(1, len(during))
 
-    one_fits(attempt, lambda off: off < 0.03, 5)
+    # A client that the machine delays may send one more request at the period of rest.
+    one_fits(attempt, lambda seen: seen[0] < 0.03 and seen[1] > 0.9, 5)
 
 
 def test_who_is_gone_leaves_requests_without_answers(tools: Tools, network: Network, tmp_path: Path) -> None:

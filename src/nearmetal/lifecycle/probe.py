@@ -39,7 +39,7 @@ class ProbeResult:
     repeated: number of answers that came after the longest silence to a request that had been answered before
         it. The request had reached both places, and was answered again when the instance ran at the second.
     gap: longest time without an answer. The instance did not answer for at most `gap`, and for at least
-        `gap - resolution`.
+        `gap - resolution`, if it is longer than two requests at rest.
     delay: median time from a request to its answer; NaN if nothing was answered.
     longest_delay: longest such time; NaN if nothing was answered.
     """

@@ -64,7 +64,7 @@ def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tu
     Raises UsageError if a subnet is too small, or if there are too many networks.
     """
     if len(settings) > MAX_NETWORKS:
-        raise UsageError(f"a run holds at most {MAX_NETWORKS} networks, and this study asks for more")
+        raise UsageError(f"this study needs more than {MAX_NETWORKS} networks, the most that a run can have")
     used: dict[str, int] = {}
     out = []
     for number, own in enumerate(settings):

@@ -413,7 +413,7 @@ def _rows(
         replace(total, verification=verified),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
-        event_row(w, "unanswered", "s", [max(u.lost, floor.period) for _, u in moves]),
+        event_row(w, "unanswered", "s", [max(u.lost, floor.rest) for _, u in moves]),
         event_row(w, "silence", "s", [max(u.gap, floor.resolution) for _, u in moves]),
         *slowdown_rows(w, slower),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),

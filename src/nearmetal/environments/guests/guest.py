@@ -207,9 +207,12 @@ def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> 
             f"{host if attachment is Attachment.HOST else ipvlan}",
             "attachment: veth-bridge, or none",
         )
-    if attachment.seated != (request.seat is not None) or not (
-        attachment.seated or attachment in capabilities.attachments
-    ):
+    if not attachment.seated and attachment not in capabilities.attachments:
+        raise request.refused(
+            f"backend {request.environment.backend} has no attachment {attachment.value}",
+            "attachment: veth-bridge, or none",
+        )
+    if attachment.seated != (request.seat is not None):
         raise request.refused(
             f"attachment {attachment.value} "
             f"{'needs an' if request.seat is None else 'takes no'} address on a network",

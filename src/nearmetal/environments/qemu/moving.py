@@ -103,8 +103,8 @@ def move(
         source.ask("stop")
     if together is not None:
         together.meet(time_limit)
-    source.ask("migrate", {"uri": uri})
     try:
+        source.ask("migrate", {"uri": uri})
         return _followed(
             source,
             target,

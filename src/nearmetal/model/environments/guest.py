@@ -107,7 +107,8 @@ class GuestSettings:
     modules: str | None = key_or(
         None,
         SOME_TEXT,
-        "directory with the modules of that kernel; lib/modules/<version> above it, or the machine's",
+        "directory with the modules of that kernel; if omitted, lib/modules/<version> above it, or the"
+        " machine's",
         "/srv/modules/6.12.0",
     )
     disk: str | None = key_or(

@@ -72,7 +72,7 @@ def points(cell: Cell) -> Chart | None:
     caption = (
         f"A circle is one round, n {cell.n}; the line is the estimate, the coloured band its "
         f"{cell.confidence * 100:.3g} % interval. "
-        + ("Grey bars: the interval at each analysis, where it was not much wider. " if looks else "")
+        + ("Grey bars: the interval at each analysis; the widest are left out. " if looks else "")
         + y.margin_sentence(cell)
         + thinned(len(shown), len(pairs), "rounds, the lowest and the highest among them")
     )

@@ -58,14 +58,15 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
 
 
 def _nodes(study: Study, analysis: Analysis) -> list[str]:
-    """Return the section on several nodes; nothing for one."""
-    rows = node_rows(study, analysis)
-    if analysis.nodes is None:
+    """Return the section on several nodes, or on machines that were drawn; nothing for one node."""
+    said = [scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis)]
+    if not any(said):
         return []
-    said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
+    listed = "\n".join(f"- {escape(s)}." for s in said if s)
+    rows = node_rows(study, analysis)
     table = [HEADS, ["---"] * len(HEADS), *([escape(text) for text in row] for row in rows)]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    return ["## Nodes\n\n" + "\n".join(f"- {escape(s)}." for s in said if s) + f"\n\n{lines}"]
+    return [f"## Nodes\n\n{listed}" + (f"\n\n{lines}" if rows else "")]
 
 
 def _tables(group: ComparisonGroup) -> list[str]:

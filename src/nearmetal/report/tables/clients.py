@@ -14,11 +14,11 @@ from ..text import one_line
 
 _HEADS = (
     "workload, environment",
-    "known to",
-    "lost × period",
+    "silence known to",
+    "unanswered",
     "longest gap",
     "longest gap, TCP",
-    "at rest: lost × period",
+    "at rest: unanswered",
     "at rest: longest gap",
     "moves",
 )
@@ -58,16 +58,22 @@ def _row(
 ) -> tuple[str, ...] | None:
     if not seen:
         return None
-    lost_at_rest = [_number(f, "unanswered") for _, f in seen]
     columns = (
-        [_number(f, "rest") + _number(f, "period") for _, f in seen],
+        [_number(f, "rest" if "rest" in f else "period") + _number(f, "period") for _, f in seen],
         [_number(m, "lost_times_period") for m, _ in seen],
         [_number(m, "gap") for m, _ in seen],
         [_number(m, "tcp_gap") for m, _ in seen],
-        lost_at_rest,
+        [_unanswered(f) for _, f in seen],
         [_number(f, "gap") for _, f in seen],
     )
     return (label, *(show(median(values), "s") for values in columns), str(len(seen)))
+
+
+def _unanswered(floor: Mapping[str, JsonValue]) -> float:
+    """Return the seconds of requests at rest that had no answer. Older records have one period only."""
+    if "unanswered" in floor:
+        return _number(floor, "unanswered")
+    return _number(floor, "lost") * _number(floor, "period")
 
 
 def _number(facts: Mapping[str, JsonValue], key: str) -> float:

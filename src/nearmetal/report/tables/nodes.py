@@ -143,18 +143,19 @@ def _unlike(node: str, unlike: Unlike, evidence: Sequence[NodeEvidence]) -> str:
 
 def short_sentence(analysis: Analysis) -> tuple[str, bool]:
     """Return the nodes in one sentence for the first screen, and whether it is an alert."""
-    found = analysis.nodes
-    if found is None:
-        return "", False
-    parts = [scope_sentence(analysis)]
+    scope = scope_sentence(analysis)
+    alerts = []
     disagreeing = sum(c.nodes is not None and c.nodes.disagree for c in analysis.cells)
     if disagreeing:
-        parts.append(f"they disagree in {disagreeing} of {plural(len(analysis.cells), 'figure')}")
+        alerts.append(f"they disagree in {disagreeing} of {plural(len(analysis.cells), 'figure')}")
     named: dict[str, dict[str, None]] = {}
-    for e in found.evidence:
+    for e in analysis.nodes.evidence if analysis.nodes is not None else ():
         named.setdefault(e.node, {})[e.unlike.value] = None
-    parts += [f"{one_line(node)} is {' and '.join(words)}" for node, words in named.items()]
-    return "; ".join(parts), len(parts) > 1
+    alerts += [f"{one_line(node)} is {' and '.join(words)}" for node, words in named.items()]
+    for names in dict.fromkeys(e.machines for e in analysis.sets):
+        which = enumerated([one_line(name) for name in names])
+        alerts.append(f"{which} is slow" if len(names) == 1 else f"the link between {which} is slow")
+    return "; ".join([*([scope] if scope else []), *alerts]), bool(alerts)
 
 
 def node_rows(study: Study, analysis: Analysis) -> list[list[str]]:
