@@ -30,8 +30,8 @@ def results() -> Results:
 @pytest.mark.parametrize(
     ("width", "blocks", "said", "next_"),
     [
-        (None, None, "every comparison has its verdict", "for narrower intervals: {} --width 1.5%"),
-        ("80%", None, "every interval is at most ±80 % wide", "for narrower intervals: {} --width 40%"),
+        (None, None, "every comparison has its verdict", "for narrower intervals: {} --width 0.38%"),
+        ("80%", None, "every interval is at most ±80 % wide", "for narrower intervals: {} --width 0.38%"),
         ("0.1%", 39, "39 rounds are done", "for more rounds: {} --max-blocks 78"),
     ],
 )
@@ -42,7 +42,7 @@ def test_a_run_that_is_over_says_how_to_go_on(
     study = changed(found.study, RunOptions(width=width))
     stop = no_more_rounds(found, bounded(study, blocks))
     assert stop is not None
-    first, then = _ended(found, study, stop).splitlines()
+    first, then = _ended(found, stop).splitlines()
     assert first == f"nothing is left to measure after 39 rounds: {said}"
     assert then == "  next: " + next_.format("nearmetal resume 'my results/a'")
 

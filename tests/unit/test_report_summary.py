@@ -8,10 +8,13 @@ from dataclasses import replace
 import pytest
 from tests.golden import sample_analysis as sample
 
-from nearmetal.model.result import Analysis, Cell, Unused, Verdict
+from nearmetal.model.node_results import SetEvidence
+from nearmetal.model.result import Analysis, Cell, Interval, Unused, Verdict
 from nearmetal.model.study import CommandWorkload, Environment, Study
+from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.summary import LINES, WIDTH, summary_text
 from nearmetal.report.tables.answer import answer, figures
+from nearmetal.report.tables.nodes import short_sentence
 
 
 def text(study: Study, analysis: Analysis, width: int = 100) -> str:
@@ -163,3 +166,15 @@ def test_without_anything_to_compare_the_failure_is_said() -> None:
     shown = text(sample.study(), replace(sample.analysis(), cells=(), unused=(lost,)))
     assert "Failed: ring: ended with 3: no licence" in shown
     assert "Next    read results/quick/logs" in shown and "every figure is decided" not in shown
+
+
+def test_drawn_machines_that_are_slow_are_named_on_the_first_screen_and_in_markdown() -> None:
+    study, analysis = program({"wall": 0.3}, ["box"])
+    ratio = Interval(low=1.04, centre=1.05, high=1.06)
+    slow = SetEvidence(
+        machines=("c",), baseline="native", workload="ep", metric="rate", n=9, others=9, ratio=ratio
+    )
+    found = replace(analysis, sets=(slow, replace(slow, machines=("b", "e"))))
+    assert short_sentence(found) == ("c is slow; the link between b and e is slow", True)
+    assert "- c is slow: the baseline takes" in markdown_text(study, found)
+    assert short_sentence(analysis) == ("", False)

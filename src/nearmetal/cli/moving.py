@@ -132,8 +132,8 @@ def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
 def _range(e: Estimate, scale: float, unit: str) -> str:
     if not math.isfinite(e.value):
         return f"{e.low / scale:.3g} {unit} or more, and may never end"
-    high = f"{e.high / scale:.3g}" if math.isfinite(e.high) else "no end"
-    return f"{e.value / scale:.3g} {unit} ({e.low / scale:.3g} to {high})"
+    end = f"to {e.high / scale:.3g}" if math.isfinite(e.high) else "or more"
+    return f"{e.value / scale:.3g} {unit} ({e.low / scale:.3g} {end})"
 
 
 def restore_lines(plan: moving.RestorePlan) -> Iterator[str]:

@@ -51,8 +51,8 @@ class RunEstimate:
 
     @property
     def least_seconds(self) -> float:
-        """Seconds until the run has a block."""
-        return self.rehearsal_seconds + (0.0 if self.done else self.block_seconds)
+        """Seconds until the run has one more block."""
+        return self.rehearsal_seconds + self.block_seconds
 
     def mean_seconds(self, blocks: int) -> float:
         late = min(self.late_blocks, max(0, blocks - FIXED_FROM)) if self.late_blocks else 0

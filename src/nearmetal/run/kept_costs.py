@@ -17,6 +17,7 @@ from ..host import Host
 from ..host.facts.provenance import cpu_model
 from ..host.runtime import user_cache
 from ..model.design import LEAST_SLICES
+from ..model.environments.guest import Accelerator, GuestSettings
 from ..model.record import TrialRecord, slice_phase
 from ..model.study import Study
 from ..plan import FIXED_FROM
@@ -45,7 +46,9 @@ def keep_costs(
     records: the records of these blocks.
     decided: whether the run ended because everything was decided.
     """
-    found = measured_costs(study, rehearsal=rehearsal, walls=walls, records=records, decided=decided)
+    found = None
+    with suppress(RecordsError):  # the run itself is complete
+        found = measured_costs(study, rehearsal=rehearsal, walls=walls, records=records, decided=decided)
     if found is None:
         return
     file = _file(study, host)
@@ -132,17 +135,22 @@ def _file(study: Study, host: Host) -> Path:
         (cpu_model(host), len(host.cpus())),
         study.name,
         [
-            (a.name, a.environment.backend, a.environment.image, a.environment.attachment.value)
+            (
+                a.name,
+                e.backend,
+                e.image,
+                e.attachment.value,
+                (g := e.guest or GuestSettings()).accelerator is Accelerator.TCG,
+                (g.memory, g.vcpus, g.nic, g.disk),
+                (e.limits, e.network, e.storage, e.own, e.inside, e.beside),
+            )
             for a in study.arms()
-        ],
-        [
-            (g.accelerator.value, g.memory, g.vcpus)
-            for a in study.arms()
-            if (g := a.environment.guest) is not None
+            for e in (a.environment,)
         ],
         [(p.name, p.nodes, p.instances, p.tasks, p.link) for p in study.placements],
         study.workloads,
         (design.baselines, design.mode.value, design.slices, design.runs, design.warm_up, design.profile),
+        (design.margin, design.confidence, design.target_width, design.min_blocks, design.primary),
     )
     digest = hashlib.sha256(repr(about).encode()).hexdigest()
     return user_cache() / "nearmetal" / "costs" / f"{digest}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -112,13 +113,15 @@ def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet 
     study, most = frozen_study(found), options.max_blocks
     _same_margin(study, options.margin, found)
     study = changed(study, options)
-    results = analysed(found, quiet=options.json)
-    if stop := no_more_rounds(results, bounded(study, most)):
-        print(_ended(results, study, stop), file=sys.stderr)
-        if not options.dry_run:
-            return _shown(results, options)
-        if not options.json:
-            return int(ExitCode.DONE)
+    if found.closed:
+        results = analysed(found, quiet=options.json)
+        if stop := no_more_rounds(results, bounded(study, most)):
+            print(_ended(results, stop), file=sys.stderr)
+            if not options.dry_run:
+                print_result(results, json=options.json, everything=options.everything)
+                return exit_code(results.analysis, options.fail_on)
+            if not options.json:
+                return ExitCode.DONE
     if options.dry_run:
         with View(quiet=options.json) as view:
             study = checked_again(study, found, view)
@@ -133,24 +136,15 @@ def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet 
     return finish(outcome, options)
 
 
-def _ended(found: Results, study: Study, stop: Stop) -> str:
+def _ended(found: Results, stop: Stop) -> str:
     """Return why no further round is needed, and how to measure more all the same."""
     blocks, path = found.analysis.blocks, found.stored.path
     more = f"for more rounds: {resume_line(path)} --max-blocks {2 * blocks}"
-    if not stop.planned:
-        width = study.design.target_width or study.design.margin
-        more = f"for narrower intervals: {resume_line(path)} --width {50 * width:.2g}%"
+    cells = (c for c in found.analysis.cells if math.isfinite(c.low) and math.isfinite(c.high))
+    widths = [(math.log1p(c.high) - math.log1p(c.low)) / 2 for c in cells]
+    if not stop.planned and widths:
+        more = f"for narrower intervals: {resume_line(path)} --width {50 * max(widths):.2g}%"
     return f"nothing is left to measure after {plural(blocks, 'round')}: {stop.reason}\n  next: {more}"
-
-
-def _shown(found: Results, options: RunOptions) -> int:
-    """Print the result of a run that is not continued, and complete a directory that was left open.
-    Returns the exit code."""
-    if not found.stored.closed:
-        write_report(found)
-        found.stored.close()
-    print_result(found, json=options.json, everything=options.everything)
-    return int(exit_code(found.analysis, options.fail_on))
 
 
 def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
@@ -194,13 +188,17 @@ def finish(outcome: Outcome, options: RunOptions, show: Callable[[Results], None
         return ExitCode.INTERRUPTED
     found = analysed(directory, quiet=options.json)
     analysis = found.analysis
-    if show is not None and (analysis.blocks or options.json):
-        show(found)
-    elif analysis.blocks or options.json:
-        print_result(
-            found, json=options.json, everything=options.everything, page_follows=bool(analysis.blocks)
-        )
-    sys.stdout.flush()  # the answer need not wait for the charts of the page
+    gone = None
+    try:
+        if show is not None and (analysis.blocks or options.json):
+            show(found)
+        elif analysis.blocks or options.json:
+            print_result(
+                found, json=options.json, everything=options.everything, page_follows=bool(analysis.blocks)
+            )
+        sys.stdout.flush()  # the answer need not wait for the charts of the page
+    except BrokenPipeError as e:  # such as in `nearmetal run --json | head`
+        gone = e
     if analysis.blocks:
         write_report(found)
     go_on = f"Go on with:  {resume_line(directory.path)}"
@@ -211,6 +209,8 @@ def finish(outcome: Outcome, options: RunOptions, show: Callable[[Results], None
     if not analysis.blocks:
         print(f"no round was measured in that time. {go_on} --time 10m", file=sys.stderr)
     directory.close()
+    if gone is not None:
+        raise gone
     print(f"stopped: {outcome.stopped}", file=sys.stderr)
     return exit_code(analysis, options.fail_on)
 

@@ -54,11 +54,11 @@ def try_(
         return measure(study, options)
 
     def show(second: Results) -> None:
-        result = answer(second.analysis, tried)
+        result, follows = answer(second.analysis, tried), bool(second.analysis.blocks)
         if options.json:
-            print_json({"try": _as_json(tried, words, result), **result_json(second)})
+            print_json({"try": _as_json(tried, words, result), **result_json(second, page_follows=follows)})
         else:
-            print_result(second, json=False)
+            print_result(second, json=False, page_follows=follows)
             print(f"\n{words}: {_sentence(result)}")
 
     with View(quiet=options.json) as view:

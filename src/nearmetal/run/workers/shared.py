@@ -77,8 +77,12 @@ class SharedWorkers:
         self._give(order, self._usable() if self._nodes else ())
 
     def _give(self, order: NextBlock, usable: Collection[str]) -> None:
-        """Give a block to a node; see plan.node_of()."""
-        node = node_of(order.block.number, order.attempt, self._nodes, self._seed, usable)
+        """Give a block to a node; see plan.node_of(). Only lost attempts move a block to another node, not
+        those that were taken back."""
+        block, now = order.block.number, self._claims.now()
+        claims = [self._claims.find(block, attempt, now) for attempt in range(1, order.attempt)]
+        lost = sum(claim is not None and claim.lost for claim in claims)
+        node = node_of(block, 1 + lost, self._nodes, self._seed, usable)
         self._given[order.block.number] = replace(order, node=node)
         self._orders.give(self._given[order.block.number])
 
