@@ -61,7 +61,7 @@ def test_a_study_is_found_again_with_another_budget_and_seed_but_on_no_other_mac
     assert kept_costs(study, host("two")) is None
     assert kept_costs(designed(study, slices=3), host()) is None
     assert kept_costs(designed(study, margin=0.01), host()) is None
-    limited = [replace(e, limits=replace(e.limits, cpu=0.5)) for e in study.environments]
+    limited = [replace(e, limits=replace(e.limits, cpu_quota=0.5)) for e in study.environments]
     assert kept_costs(replace(study, environments=tuple(limited)), host()) is None
     assert kept_costs(small_study("native", "other"), host()) is None
 
