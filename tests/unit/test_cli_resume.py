@@ -11,6 +11,7 @@ from tests.unit.test_report_summary import program
 
 from nearmetal.api.measuring import bounded, no_more_rounds
 from nearmetal.api.results import Results
+from nearmetal.cli.measure import measuring
 from nearmetal.cli.measure.measuring import _ended, changed
 from nearmetal.cli.options import RunOptions
 from nearmetal.model.change import replace
@@ -56,3 +57,20 @@ def test_a_run_with_open_figures_goes_on() -> None:
     assert no_more_rounds(open_, found.study) is None
     none_yet = replace(found, analysis=replace(found.analysis, blocks=0))
     assert no_more_rounds(none_yet, found.study) is None
+
+
+def test_a_reader_that_has_gone_leaves_a_complete_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as in `nearmetal run --json | head -n 1`."""
+    done: list[str] = []
+
+    def nobody_reads(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(measuring, "analysed", lambda directory, quiet: results())
+    monkeypatch.setattr(measuring, "print_result", nobody_reads)
+    monkeypatch.setattr(measuring, "write_report", lambda found: done.append("report"))
+    directory = SimpleNamespace(path=Path("a"), close=lambda: done.append("closed"))
+    outcome = cast(Any, SimpleNamespace(directory=directory, interrupted=False, stopped="it is over"))
+    with pytest.raises(BrokenPipeError):
+        measuring.finish(outcome, RunOptions())
+    assert done == ["report", "closed"]
