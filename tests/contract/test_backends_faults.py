@@ -16,8 +16,8 @@ import pytest
 from tests.contract.answers import checked
 from tests.contract.test_backends import HOST, Rig, gone, out
 
-from nearmetal.environments import Tools, Unavailable
-from nearmetal.environments.containers import docker, docker_daemon, docker_image, oci, podman
+from nearmetal.environments import Tools, Unavailable, program
+from nearmetal.environments.containers import docker, docker_daemon, docker_image
 from nearmetal.environments.kept import find_all, remove_any
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import NearmetalError
@@ -79,8 +79,7 @@ def test_a_program_that_hangs_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPa
     hanging.parent.mkdir()
     hanging.write_text("#!/bin/sh\nsleep 7200\n")
     hanging.chmod(0o755)
-    for module in (oci, podman, docker):
-        monkeypatch.setattr(module, "START_TIMEOUT", 0.5)
+    monkeypatch.setattr(program, "START_TIMEOUT", 0.5)
     for module in (docker, docker_daemon, docker_image):
         monkeypatch.setattr(module, "COMMAND_TIMEOUT", 0.5)
     with monkeypatch.context() as path:

@@ -45,6 +45,8 @@ def hints() -> list[str]:
     for path in sorted(SOURCE.rglob("*.py")):
         for text in texts(ast.parse(path.read_text())):
             found |= dict.fromkeys(m[1].strip() for m in HINT.finditer(text))
+    first = (SOURCE / "study_file" / "first.yaml").read_text()  # what `nearmetal init` writes
+    found |= dict.fromkeys(m[1].strip() for m in HINT.finditer(first))
     return list(found)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...host import Host, cgroups
-from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, Capabilities
 from ..contract import InstanceRequest, Tools, Unavailable
 from ..program import ProgramInstance, entered
@@ -40,19 +39,14 @@ class Charliecloud(ProgramBackend):
         with started(
             host, tools, request, container, more=("--hostname", request.hostname, "--fresh", "/run")
         ) as one:
-            try:
-                yield ProgramInstance(
-                    label=request.label,
-                    hostname=request.hostname,
-                    pid=one.pid,
-                    phases=one.phases,
-                    cgroups=one.given.groups,
-                    enter=entered(tools, request, entrance(tools, one)),
-                )
-            finally:
-                if not one.given.groups:
-                    # Without PID namespace and control group, processes are found by their label only.
-                    processes.kill_labelled(request.label)
+            yield ProgramInstance(
+                label=request.label,
+                hostname=request.hostname,
+                pid=one.pid,
+                phases=one.phases,
+                cgroups=one.given.groups,
+                enter=entered(tools, request, entrance(tools, one)),
+            )
 
 
 def container(given: Wrapped) -> list[str]:

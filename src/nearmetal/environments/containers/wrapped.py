@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host, cgroups, runtime
+from ...host.processes import labelled as processes
 from ...host.processes.failure import find_message
 from ...model.study import Attachment
 from ..contract import Available, Backend, InstanceRequest, Tools, Unavailable
@@ -24,6 +25,7 @@ from ..instance import (
     control_groups,
     group_notes,
     make_instance,
+    missing_tools,
     require_fitting,
     seconds,
 )
@@ -187,6 +189,7 @@ def started(
     begin = time.monotonic_ns()
     with (
         control_groups(request, CONTROLLERS) as groups,
+        _ended_by_label(request.label, groups),
         wrapped(tools, request, groups, more=more) as given,
         running(host, given.request, given.report, [*given.prefix, *program(given)], find=find) as run,
     ):
@@ -201,6 +204,17 @@ def started(
         )
 
 
+@contextmanager
+def _ended_by_label(label: str, groups: Mapping[str, Path]) -> Iterator[None]:
+    """Kill what the program has left behind on exit, and wait for its end. Without a control group, processes
+    are found by their label only."""
+    try:
+        yield
+    finally:
+        if not groups:
+            processes.kill_labelled(label)
+
+
 class ProgramBackend(Backend):
     """A backend whose instances are started by a container program.
 
@@ -212,6 +226,8 @@ class ProgramBackend(Backend):
     remedy: str
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
+        if (missing := missing_tools(host, tools)) is not None:
+            return missing
         if host.which(self.program) is None:
             return Unavailable(reason=f"{self.program} is not installed", remedy=self.remedy)
         # ch-run does not even print its version without $USER.

@@ -14,6 +14,8 @@ from ...errors import RunError
 
 QMP_SECONDS = 60.0
 """Seconds to wait for an answer of QEMU."""
+LISTENS_SECONDS = 1.0
+"""Seconds within which QEMU listens on a socket that it has made."""
 
 
 def loaded() -> None:
@@ -54,8 +56,10 @@ class Monitor:
     async def _connect(self) -> None:
         """Connect when QEMU takes connections.
 
-        While another one waits, connect() fails at once, and asyncio takes the socket for a connected one.
+        While another one waits, connect() fails at once, and asyncio takes the socket for a connected one. It
+        is refused for a moment after QEMU has made the socket, and for good when QEMU has ended.
         """
+        until = self._loop.time() + LISTENS_SECONDS
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             while True:
@@ -63,6 +67,10 @@ class Monitor:
                     line.connect(str(self._socket))
                     break
                 except BlockingIOError:
+                    await asyncio.sleep(0.005)
+                except ConnectionRefusedError:
+                    if self._loop.time() > until:
+                        raise
                     await asyncio.sleep(0.005)
             await self._client.connect(line)
         except BaseException:
