@@ -75,5 +75,5 @@ def test_oceans_run_in_a_container_as_on_the_machine(tmp_path: Path) -> None:
         assert record["facts"]["veros"]["written"] > 100_000
         assert rows["gcm", "all"]["values"] == [1.5, 1.5] and rows["gcm", "steps"]["values"] == [2.0, 2.0]
         assert rows["gcm", "all"]["verification"]["found"] == "3.6196"
-        assert rows["records", "checkpoint"]["seconds"][0] > 0
+        assert rows["records", "checkpoint"]["ticks"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["data"], "the user's own is untouched"
