@@ -209,7 +209,7 @@ def measured(text: str) -> str:
     """A transcript without times, numbers of rounds to come, seeds and the order of trials."""
     text = re.sub(r"(?<=^all )\d+(?= files)|(?<=of )\d+(?= figures)", "N", text, flags=re.MULTILINE)
     text = re.sub(r"\d:\d\d:\d\d|(?<=of )\d+\.\d(?= s)", "TIME", text)
-    text = re.sub(r"(?<=rounds of TIME s).*: TIME \([^)]*\)", "", text)  # or as an earlier run took
+    text = re.sub(r"(?<=40 rounds of TIME s).*: TIME \([^)]*\)", "", text)  # or as an earlier run took
     text = re.sub(r"(?<=about )[\d,]+(?= more rounds)|(?<=… and )[\d,]+|(?<=seed )[\da-f]+", "N", text)
     return re.sub(r"(?<=^  \d  )\S+/\S+.*", "TRIAL", text, flags=re.MULTILINE)
 
