@@ -115,11 +115,11 @@ def show_plan(
 
 
 def _late(guess: RunEstimate) -> str:
-    """Return how long rounds take once some environments have their verdict; empty if none drops out."""
+    """Return how long rounds take once some figures have their verdict; empty if none drops out."""
     if not guess.late_blocks:
         return ""
     last = f"the last {plural(guess.late_blocks, 'round')}" if guess.late_blocks > 1 else "the last round"
-    return f", of {guess.late_seconds:.1f} s in {last}, once some environments are decided"
+    return f", of {guess.late_seconds:.1f} s in {last}, once some figures are decided"
 
 
 def estimated(study: Study, begun: Begun | None) -> RunEstimate:
