@@ -174,7 +174,10 @@ def test_a_directory_without_its_study_hides_no_other(tmp_path: Path) -> None:
     assert f"note: passed over: {torn}: not a results directory" in done.stderr
 
 
-def test_the_time_of_a_plan_is_that_of_the_command_line() -> None:
+def test_the_time_of_a_plan_is_that_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # an earlier run may have taken less
     plans = [
         json.loads(nearmetal("plan", "quick", "--seed", "1", "--json", *words).stdout)
         for words in ((), ("--time", "40s"))
