@@ -19,7 +19,7 @@ from nearmetal.model.result import Verdict
 
 
 def results() -> Results:
-    """A run of which every figure is decided."""
+    """A run in which every figure is decided."""
     study, analysis = program({"wall": 0.3}, ["box"])
     stored = cast(Any, SimpleNamespace(path=Path("my results/a")))
     noise = replace(analysis.noise_floor, cells=())

@@ -97,7 +97,7 @@ def test_other_methods_have_no_rounds_that_could_converge() -> None:
     ("last", "method", "left"),
     [
         ("completed", Method.PRECOPY, True),
-        ("completed", Method.OFFLINE, False),  # the destination waits until it is told to continue
+        ("completed", Method.OFFLINE, False),  # the guest stays stopped at the destination until `cont`
         ("cancelled", Method.PRECOPY, False),
     ],
 )

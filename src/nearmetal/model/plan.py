@@ -91,8 +91,8 @@ class Plan:
     missing: numbers of blocks that were given up because their workers were lost. They count for no side.
     nodes: by label of a run or worker (TrialRecord.run), the node on which it ran. Runs without an entry were
         made by the coordinator itself, all on the node of the entry ''.
-    machines: names of the machines of which each block uses a drawn set; see nodes_of_block(). () if the sets
-        are not drawn.
+    machines: names of the machines from which the set of each block is drawn; () if no sets are drawn. See
+        nodes_of_block().
     """
 
     seed: int

@@ -190,7 +190,7 @@ def _ticks(seconds: tuple[float, ...]) -> bytes | None:
 
 
 def _whole(row: Row) -> Row:
-    """Return the row of which _in_ticks() and _compact() make this one.
+    """Return the row as it was before _in_ticks() and _compact().
 
     Raises Malformed.
     """

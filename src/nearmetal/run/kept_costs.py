@@ -84,7 +84,7 @@ def measured_costs(
     records: Iterable[TrialRecord],
     decided: bool = False,
 ) -> RunCosts | None:
-    """Return the costs of a run from its blocks; None if it has none. See keep_costs().
+    """Compute the costs of a run from its blocks. Returns None for a run without blocks. See keep_costs().
 
     If no arm had dropped out, the costs of later blocks follow from the estimate.
     """
