@@ -59,12 +59,14 @@ def difference(records: list[TrialRecord], name: str) -> float:
     return float(np.median(np.log(own) - np.log(other)))
 
 
-def differences(rng: np.random.Generator, effect: float) -> tuple[NDArray[np.float64], set[int]]:
+def differences(
+    rng: np.random.Generator, effect: float, study: Study
+) -> tuple[NDArray[np.float64], set[int]]:
     """Of every block and kernel of one run; how many slices the loud kernel had."""
     spread = {"calm": 0.02, "loud": 0.05}
     rehearsed = dict.fromkeys(KERNELS, REHEARSED_SLICES)
     planner = SlicePlanner(
-        STUDY, block(rng, rehearsed, spread, effect), BESIDE + 6 * REHEARSED_SLICES * COST, LEFT
+        study, block(rng, rehearsed, spread, effect), BESIDE + 6 * REHEARSED_SLICES * COST, LEFT
     )
     d, had = [], set()
     for _ in range(BLOCKS):
@@ -78,12 +80,14 @@ def differences(rng: np.random.Generator, effect: float) -> tuple[NDArray[np.flo
     return np.array(d), had
 
 
+@pytest.mark.parametrize("width", [None, 0.001])
 @pytest.mark.parametrize("effect", [0.0, math.log(1.2)])
-def test_intervals_keep_their_level_when_slices_follow_the_noise(effect: float) -> None:
+def test_intervals_keep_their_level_when_slices_follow_the_noise(effect: float, width: float | None) -> None:
+    study = replace(STUDY, design=replace(STUDY.design, target_width=width))
     rng = np.random.default_rng(20261122)
     missed, changed = 0, 0
     for _ in range(RUNS):
-        d, had = differences(rng, effect)
+        d, had = differences(rng, effect, study)
         changed += len(had) > 3
         for k in range(len(KERNELS)):
             low, high = Walsh(d[:, k]).interval(ALPHA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 
@@ -23,16 +24,18 @@ from nearmetal.plan.slices import (
     LOOKS,
     MOST_SLICES,
     OVERHEAD_SHARE,
+    SHORTER_THEN,
     SHORTEST_RUN,
     VERIFIED_EVERY,
     SlicePlanner,
+    finest_factor,
     late_lengths,
 )
 
 NAMES = ("quiet", "loud")
 
 
-def study(slices: int | None = None) -> Study:
+def study(slices: int | None = None, width: float | None = None) -> Study:
     return Study(
         name="s",
         question="",
@@ -41,7 +44,9 @@ def study(slices: int | None = None) -> Study:
         ),
         placements=(Placement(name="1x1", instances=1, tasks=1),),
         workloads=tuple(KernelWorkload(name=n, kernel="ep", params={}) for n in NAMES),
-        design=Design(baselines=("native",), margin=0.03, confidence=0.95, seed=1, slices=slices),
+        design=Design(
+            baselines=("native",), margin=0.03, confidence=0.95, seed=1, slices=slices, target_width=width
+        ),
     )
 
 
@@ -272,3 +277,73 @@ def test_never_out_of_bounds(
     assert all(LEAST_SLICES <= n <= MOST_SLICES for n in planned.values())
     if any(n > LEAST_SLICES for n in planned.values()) and left is not None:
         assert plan.block_seconds() * SHORTEST_RUN <= left
+
+
+def test_noise_between_blocks_asks_for_more_and_shorter_blocks() -> None:
+    assert finest_factor(0.3, 0.7, [0.01]) == SHORTER_THEN
+    assert finest_factor(0.3, 0.7, [1.0]) > 2
+
+
+def test_the_factor_gives_the_narrowest_intervals_in_a_given_time() -> None:
+    within = [0.4, 0.8]
+
+    def relative_variance(factor: float) -> float:
+        return sum((1 - share + share / factor) * (0.5 + factor * 0.6) for share in within)
+
+    best = finest_factor(0.5, 0.6, within)
+    assert SHORTER_THEN < best < 2
+    assert all(relative_variance(best) <= relative_variance(best * other) for other in (0.7, 0.9, 1.1, 1.4))
+
+
+def test_without_a_measured_spread_the_length_stays() -> None:
+    assert finest_factor(0.3, 0.7, []) == finest_factor(0.3, 0.0, [0.5]) == 1.0
+
+
+def noisy_block(rng: random.Random, between: float, within: float, count: int = 12) -> list[TrialRecord]:
+    """A block of the baseline, the baseline again, and another arm, each with its own deviation."""
+    out = []
+    for record in rehearsal(dict.fromkeys(NAMES, 0.0)):
+        away = rng.gauss(0, between)
+        rows = tuple(
+            replace(
+                row,
+                values=tuple(1e6 * math.exp(away + rng.gauss(0, within)) for _ in range(count)),
+                seconds=(0.002,) * count,
+            )
+            for row in record.rows
+        )
+        out.append(replace(record, rows=rows))
+    return out
+
+
+@pytest.mark.parametrize(("between", "within", "width"), [(0.05, 0.002, 0.001), (0.05, 0.002, None)])
+def test_a_study_that_asks_for_a_width_gets_short_blocks_where_blocks_differ(
+    between: float, within: float, width: float | None
+) -> None:
+    rng = random.Random(7)
+    plan = SlicePlanner(study(width=width), rehearsal(LOUD), 1.2 + 2 * REHEARSED_SLICES * EACH, 200.0)
+    for _ in range(FIXED_FROM):
+        before = plan.block_seconds()
+        plan.saw(plan.slices(), noisy_block(rng, between, within), 1.2 + sum(plan.slices().values()) * EACH)
+    assert (plan.block_seconds() < 0.8 * before) == (width is not None)
+    assert (plan.block_seconds() > before) == (width is None)
+
+
+def test_the_length_does_not_follow_from_differences_between_environments() -> None:
+    found = []
+    for factor in (1.0, 5.0):
+        rng = random.Random(7)
+        plan = SlicePlanner(study(width=0.001), rehearsal(LOUD), 1.2 + 2 * REHEARSED_SLICES * EACH, 200.0)
+        for _ in range(FIXED_FROM):
+            block = [
+                replace(
+                    r,
+                    rows=tuple(replace(row, values=tuple(factor * v for v in row.values)) for row in r.rows),
+                )
+                if r.arm == "box/1x1"
+                else r
+                for r in noisy_block(rng, 0.05, 0.01)
+            ]
+            plan.saw(plan.slices(), block, 1.2 + sum(plan.slices().values()) * EACH)
+        found.append(plan.slices())
+    assert found[0] == found[1]

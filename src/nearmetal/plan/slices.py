@@ -13,8 +13,9 @@ kernel would take slices from the others, although its spread between instances 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
+from typing import NamedTuple
 
 from ..model.design import LEAST_SLICES, REHEARSED_SLICES
 from ..model.record import Row, Status, TrialRecord, slice_phase, verify_phase
@@ -52,8 +53,23 @@ LEFT_THEN = 0.75
 actual fraction depends on verdicts. If nothing drops out, a few blocks fewer than SHORTEST_RUN fit into a
 time budget."""
 
+SHORTER_THEN = 0.5
+"""Smallest factor by which the slices of a run for narrow intervals become fewer after the first look: the
+spread of eight blocks is only roughly known."""
+
 NORMAL = 1.4826
 """Ratio of standard deviation to median absolute deviation of a normal distribution."""
+
+
+_Side = tuple[str, str, bool]
+"""Metric, arm, and whether it is the second run of the baseline."""
+
+
+class _Centre(NamedTuple):
+    """Median of the deviations of an arm's slices in a block (ln), and its variance due to the slices."""
+
+    value: float
+    variance: float
 
 
 class SlicePlanner:
@@ -61,10 +77,12 @@ class SlicePlanner:
 
     If the study sets a number, it is used. Otherwise, in the first FIXED_FROM blocks, the slices fill the
     block and are divided by the noise of all earlier blocks. After that the proportions and the longer
-    durations of blocks after each of LOOKS are fixed. The planner uses only data that would be the same if
-    any two arms of a block were exchanged: the spread of slices around their means and their total time,
-    never the difference between arms. The sign of a block's difference thus remains equally likely to be plus
-    or minus, as the intervals require.
+    durations of blocks after each of LOOKS are fixed. If the study asks for narrow intervals (a target
+    width), few comparisons drop out early, so their number follows from the spread instead (finest_factor).
+    The planner uses only data that would be the same if any two arms of a block were exchanged: the spread of
+    slices around their means, that of blocks around the median of their arm, and their total time, never the
+    difference between arms. The sign of a block's difference thus remains equally likely to be plus or minus,
+    as the intervals require.
     """
 
     def __init__(
@@ -74,11 +92,13 @@ class SlicePlanner:
         left: seconds of the time budget after it.
         """
         self._own = study.design.slices
+        self._finest = study.design.target_width is not None
         self._kernels = [w.name for w in study.workloads if w.sliced]
         self._turns: dict[str, dict[tuple[str, bool], list[float]]] = {name: {} for name in self._kernels}
         self._verification = sum(_phase_seconds(rehearsal, verify_phase(name)) for name in self._kernels)
         self._left = left
         self._noise: dict[str, list[float]] = {name: [] for name in self._kernels}
+        self._centres: dict[str, list[Mapping[_Side, _Centre]]] = {name: [] for name in self._kernels}
         self._beside: list[float] = []
         self._seen, self._spent = 0, 0.0
         self._fixed: tuple[dict[str, int], ...] | None = None
@@ -92,6 +112,8 @@ class SlicePlanner:
         if self._seen <= FIXED_FROM:
             self._spent += seconds
             self._take(slices, records, seconds)
+            for name, found in self._centres.items():
+                found.append(_centres(records, name))
             if self._seen == FIXED_FROM:
                 self._fixed = self._later(self._spent)
 
@@ -153,16 +175,24 @@ class SlicePlanner:
         spent: seconds of the first FIXED_FROM blocks.
         """
         planned = self._planned()
+        first = self._overhead() + self._seconds(planned)
         left = None if self._left is None else self._left - spent
-        lengths = late_lengths(self._overhead() + self._seconds(planned), left)
+        lengths = late_lengths(first, left)
+        if self._finest and self._seen >= FIXED_FROM:
+            within = [
+                share for found in self._centres.values() if (share := _share_within(found)) is not None
+            ]
+            factor = finest_factor(self._overhead(), self._seconds(planned), within)
+            length = self._overhead() + factor * self._seconds(planned)
+            second, third, fourth = lengths
+            lengths = min(length, second), min(length, third), min(length, fourth)
         return tuple(self._lengthened(planned, length) for length in lengths)
 
     def _lengthened(self, slices: Mapping[str, int], length: float) -> dict[str, int]:
-        """Return numbers of slices in the same proportions that fill a block of this length in seconds, never
-        fewer than before."""
+        """Return numbers of slices in the same proportions that fill a block of this length in seconds."""
         filled = self._seconds(slices)
-        factor = max(1.0, (length - self._overhead()) / filled) if filled > 0 else 1.0
-        return {name: int(factor * number) for name, number in slices.items()}
+        factor = (length - self._overhead()) / filled if filled > 0 else 1.0
+        return {name: max(LEAST_SLICES, round(factor * number)) for name, number in slices.items()}
 
     def _seconds(self, slices: Mapping[str, int]) -> float:
         return sum(number * self._cost(name) for name, number in slices.items() if name in self._turns)
@@ -201,6 +231,26 @@ def late_lengths(first: float, left: float | None) -> tuple[float, float, float]
     return second, third, max(third, fourth)
 
 
+def finest_factor(overhead: float, slices: float, within: Sequence[float]) -> float:
+    """Return the factor on the number of slices in a block with which a run's intervals become narrowest.
+
+    With f times the slices, a block's value has the variance B + W/f, and the block takes
+    overhead + f * slices. The variance of a mean over a given time is thus proportional to
+    (B + W/f) * (overhead + f * slices). Summed over the kernels, each relative to its variance now, it is
+    least at f = sqrt(overhead / slices * sum(W) / sum(B)).
+
+    overhead: seconds of a block beside its slices; slices: seconds of its slices.
+    within: W / (B + W) of each kernel, the share of the variance that the slices explain.
+    """
+    between = math.fsum(1 - share for share in within)
+    most = LONGER_THEN ** len(LOOKS)
+    if slices <= 0 or not within:
+        return 1.0
+    if between == 0:
+        return most
+    return min(max(math.sqrt(overhead / slices * math.fsum(within) / between), SHORTER_THEN), most)
+
+
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:
     """Return the numbers of slices of the kernels that have noise: as many as fit, from LEAST_SLICES to
     MOST_SLICES.
@@ -230,6 +280,30 @@ def _phase_seconds(records: Iterable[TrialRecord], phase: str) -> float:
     return sum(r.phases.get(phase, 0.0) for r in records)
 
 
+def _centres(records: Sequence[TrialRecord], workload: str) -> dict[_Side, _Centre]:
+    """Return the median of each arm's deviations in this block, and its variance due to the slices."""
+    out = {}
+    for side, away in _deviations(records, workload, median):
+        centre = median(away)
+        spread = NORMAL * median(abs(x - centre) for x in away)
+        # The variance of a median is pi / 2 times that of a mean.
+        out[side] = _Centre(centre, math.pi / 2 * spread**2 / len(away))
+    return out
+
+
+def _share_within(blocks: Sequence[Mapping[_Side, _Centre]]) -> float | None:
+    """Return the share of the variance of a block's value that its slices explain: the mean over all arms and
+    metrics; None without a measurement."""
+    shares = []
+    for side in {side: None for block in blocks for side in block}:
+        found = [block[side] for block in blocks if side in block]
+        middle = median(c.value for c in found)
+        if total := math.fsum((c.value - middle) ** 2 for c in found):
+            within = math.fsum(c.variance for c in found) * (len(found) - 1) / len(found)
+            shares.append(min(1.0, within / total))
+    return fmean(shares) if shares else None
+
+
 def _noise(records: Sequence[TrialRecord], workload: str) -> float:
     """Return the standard deviation of the log ratios of paired slices of two arms; 0 if there are none.
 
@@ -237,20 +311,32 @@ def _noise(records: Sequence[TrialRecord], workload: str) -> float:
     deviation from the mean of the slices it is paired with, minus the median of its arm. All metrics of a
     workload are used.
     """
-    arms: dict[str, list[tuple[float, ...]]] = {}
+    deviations: list[float] = []
+    sides: dict[str, int] = {}
+    for (metric, *_), away in _deviations(records, workload, fmean):
+        centre = median(away)
+        deviations += [abs(x - centre) for x in away]
+        sides[metric] = sides.get(metric, 0) + 1
+    if not deviations:
+        return 0.0
+    arms = max(sides.values())
+    return NORMAL * math.sqrt(2 * arms / (arms - 1)) * median(deviations)
+
+
+def _deviations(
+    records: Sequence[TrialRecord], workload: str, middle: Callable[[Sequence[float]], float]
+) -> Iterator[tuple[_Side, list[float]]]:
+    """Yield, for each metric and arm, the logarithms of its slices less the middle of the slices that they
+    are paired with. Metrics of one arm alone, and those of unlike numbers of slices, are left out."""
+    arms: dict[str, dict[_Side, tuple[float, ...]]] = {}
     for record in records:
         for row in _rows(record, workload):
-            arms.setdefault(row.metric, []).append(row.values)
-    deviations: list[float] = []
-    pair = 1.0
+            arms.setdefault(row.metric, {})[row.metric, record.arm, record.aa] = row.values
     for values in arms.values():
-        if len(values) < 2 or len({*map(len, values)}) > 1 or len(values[0]) < 2:
+        lengths = {len(own) for own in values.values()}
+        if len(values) < 2 or len(lengths) > 1 or max(lengths) < 2:
             continue
-        logs = [[math.log(x) for x in own] for own in values]
-        means = [fmean(together) for together in zip(*logs, strict=True)]
-        for own in logs:
-            away = [x - mean for x, mean in zip(own, means, strict=True)]
-            centre = median(away)
-            deviations += [abs(x - centre) for x in away]
-        pair = math.sqrt(2 * len(values) / (len(values) - 1))
-    return NORMAL * pair * median(deviations) if deviations else 0.0
+        logs = [[math.log(x) for x in own] for own in values.values()]
+        shared = [middle(together) for together in zip(*logs, strict=True)]
+        for side, own in zip(values, logs, strict=True):
+            yield side, [x - common for x, common in zip(own, shared, strict=True)]
