@@ -17,7 +17,7 @@ import pytest
 from nearmetal.api.catalog import catalog
 from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import named_workloads
-from nearmetal.cli.app import plain_signs
+from nearmetal.cli.app import plain_signs, run_command
 from nearmetal.cli.commands import COMMANDS
 from nearmetal.cli.common import print_json
 from nearmetal.cli.image import _show as show_image
@@ -216,3 +216,27 @@ def test_signs_of_a_shell_are_known() -> None:
     assert {"|", "&&", ">", ";"} <= SHELL_SIGNS
     done = nearmetal("weigh", "native", "native", "--dry-run", "--", "ls", "-l", "|", "wc")
     assert "for a shell: -- sh -c 'ls -l | wc'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "words"),
+    [
+        ("polars", ExitCode.UNAVAILABLE, ("nearmetal needs the Python module polars", "-m pip check")),
+        ("nearmetal.lost", ExitCode.DEFECT, ("Traceback", "this is a defect of nearmetal")),
+    ],
+)
+def test_a_module_that_is_not_installed_is_named_with_its_remedy(
+    module: str,
+    code: ExitCode,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def missing(_: list[str]) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("nearmetal.cli.app.application", missing)
+    monkeypatch.setattr("sys.argv", ["nearmetal", "list"])
+    assert run_command() == code
+    said = capsys.readouterr().err
+    assert all(word in said for word in words) and ("Traceback" in said) == (code is ExitCode.DEFECT)

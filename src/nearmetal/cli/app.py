@@ -144,7 +144,11 @@ def run_command() -> int:
         # An unexpected error of files and disks. The exit code is that of a run that could not continue.
         print(f"{e.filename or 'the system'}: {e.strerror or e}", file=sys.stderr)
         return ExitCode.FAILED_TRIALS
-    except Exception:
+    except Exception as e:
+        if isinstance(e, ModuleNotFoundError) and e.name and e.name.partition(".")[0] != "nearmetal":
+            missing = f"nearmetal needs the Python module {e.name}, which is not installed"
+            print(f"{missing}\n  next: {sys.executable} -m pip check names its package", file=sys.stderr)
+            return ExitCode.UNAVAILABLE
         traceback.print_exc()
         print("this is a defect of nearmetal: please report it with the lines above", file=sys.stderr)
         return ExitCode.DEFECT

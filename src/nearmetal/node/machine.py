@@ -96,13 +96,13 @@ def prepare_machine(
 
     Raises UnavailableError, which names what to install.
     """
-    for name in [n for n in os.environ if n.startswith(_OUTSIDE)]:
-        # The variable would reach the ranks of some arms but not of others, and no record would show it.
-        del os.environ[name]
+    outside = sorted(n for n in os.environ if n.startswith(_OUTSIDE))
+    if outside:
+        # They would reach the ranks of some arms but not of others, and no record would show it.
         progress.note(
-            f"{name} is set outside and not passed on: the transport is fixed alike for all environments"
+            f"not passed on, since the transport is fixed alike for all environments: {', '.join(outside)}"
         )
-    for name in [n for n in os.environ if n.startswith(_BATCH)]:
+    for name in [*outside, *(n for n in os.environ if n.startswith(_BATCH))]:
         del os.environ[name]
     found = find_mpi(host, mpi)
     built = stored_tools(host, cache_directory(), stored) if stored is not None else None
