@@ -102,7 +102,7 @@ def prepare_machine(
         progress.note(
             f"not passed on, since the transport is fixed alike for all environments: {', '.join(outside)}"
         )
-    for name in [*outside, *(n for n in os.environ if n.startswith(_BATCH))]:
+    for name in [n for n in os.environ if n.startswith(_OUTSIDE + _BATCH)]:
         del os.environ[name]
     found = find_mpi(host, mpi)
     built = stored_tools(host, cache_directory(), stored) if stored is not None else None
