@@ -67,6 +67,7 @@ def series(
     return narrow(files(scale), offer, seed=7, max_time=900.0, only=only)
 
 
+@pytest.mark.usefixtures("every_image")
 @pytest.mark.parametrize("cpus", [2, 3, 4, 8, 24])
 @pytest.mark.parametrize("scale", Scale)
 def test_every_part_is_a_study_that_its_own_file_holds(cpus: int, scale: Scale) -> None:

@@ -64,6 +64,7 @@ def test_a_key_of_its_own_means_the_same_as_the_matrix() -> None:
     assert study(TEXT.replace(swept, listed)) == study()
 
 
+@pytest.mark.usefixtures("every_image")
 def test_the_example_compares_three_kinds_of_instance() -> None:
     made = load_study(EXAMPLE, catalog(), seed=1)
     left, said = without_unable(made, BACKENDS)
@@ -104,6 +105,7 @@ def test_methods_that_a_backend_lacks_are_left_out_by_name_and_the_baseline_foll
     assert again.design == left.design, "a results directory that is read again has the same baseline"
 
 
+@pytest.mark.usefixtures("every_image")
 def test_a_further_baseline_is_that_of_its_own_methods() -> None:
     both = study(TEXT.replace("baseline: bare", "baselines: [bare, vm]"))
     left, _ = without_unable(both, BACKENDS)
@@ -159,6 +161,7 @@ def weigh(*names: str, methods: str = "", lifecycle: str = "migrate") -> Study:
     )
 
 
+@pytest.mark.usefixtures("every_image")
 def test_weigh_compares_methods_with_the_first_that_there_is() -> None:
     made = weigh("native", "runc", "qemu", methods="precopy,offline,criu")
     assert len(made.environments) == 9 and made.design.baselines == ("native-criu", "qemu-precopy")
