@@ -231,6 +231,16 @@ def test_the_metric_that_makes_a_run_noisy_is_named() -> None:
     assert "wide ±11.0 %" in found.sentence
 
 
+def test_a_narrow_difference_away_from_zero_is_named_by_its_far_end() -> None:
+    """±1.8 % alone would not say why noise is high at a margin of 3 %."""
+    noise = sample.noise_floor()
+    one, *others = noise.cells
+    near = [replace(c, low=-0.005, high=0.005, verdict=Verdict.EQUIVALENT) for c in others]
+    away = replace(one, workload="ring", metric="wall", low=-0.004, high=0.032, verdict=Verdict.NONE)
+    found = trust_in(sample.study(), replace(noise, cells=(*near, away), trusted=True, proven=False))
+    assert "native may differ from itself by up to 3.2 % (ring.wall)" in found.sentence
+
+
 def of_a_program(**verdicts: Verdict) -> NoiseFloor:
     """The A/A cells of a program: wall time ±0.5 %, CPU times and memory ±14.3 % and narrower."""
     one = sample.noise_floor().cells[0]

@@ -11,7 +11,7 @@ from enum import StrEnum
 from ...model.result import DIFFERENT, Cell, NoiseFloor, Verdict, deciding_cells
 from ...model.study import Study
 from ..text import one_line
-from .cells import margin_text, metric_label
+from .cells import bounded, margin_text, metric_label
 from .floors import Floor, floors, half_width, width_text
 
 
@@ -71,8 +71,14 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
         grade = Grade.HIGH
         # A metric that is listed apart from its group is named only if it is the reason for this grade.
         reasons = {c.key for c in noise.cells if c.key in deciding and c.verdict is Verdict.NONE}
-        widest = ", ".join(f.text if any(c.key in reasons for c in f.apart) else _figure(f) for f in known)
-        reason = f"{base} may differ from itself by: {widest}; smaller costs cannot be seen yet"
+        widest = ": " + ", ".join(
+            f.text if any(c.key in reasons for c in f.apart) else _figure(f) for f in known
+        )
+        furthest = max((c for c in noise.cells if c.key in reasons), key=_reach, default=None)
+        if furthest is not None and half_width(furthest) <= furthest.margin:
+            # Narrow, but not around zero: the half-widths would not say why the grade is high.
+            widest = f" up to {100 * _reach(furthest):.1f} % ({metric_label(furthest)})"
+        reason = f"{base} may differ from itself by{widest}; smaller costs cannot be seen yet"
         reason += f"; likely cause: {cause}" if cause else ""
     secondary = [c for c in noise.cells if c.key not in deciding]
     reason += _secondary(base, secondary, max((f.half_width for f in known if f.decides), default=math.inf))
@@ -96,6 +102,11 @@ def _secondary(base: str, cells: Sequence[Cell], deciding: float) -> str:
         text += f"; do not use these secondary figures, in which {base} differs from itself: "
         text += ", ".join(map(metric_label, odd))
     return text
+
+
+def _reach(cell: Cell) -> float:
+    """Return the largest difference that the interval of a cell allows, as a share."""
+    return max(-cell.low, cell.high) if bounded(cell) else math.inf
 
 
 def _equal(floor: Floor) -> bool:
