@@ -1,6 +1,6 @@
 """Machines for tests: network namespaces joined by a bridge, each with an sshd, a host name, a CPU,
-processes, /run and /dev/shm of its own, and on request a root tree. Their traffic stays in these
-namespaces."""
+processes, control groups, /run and /dev/shm of its own, and on request a root tree. Their traffic stays in
+these namespaces."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from pathlib import Path
 
 from tests.patience import until
 
+from nearmetal.host import cgroups
+from nearmetal.host.mounts import own_mounts
+
 NET = "10.231.77"
-_APART = ("unshare", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+_APART = ("unshare", "--uts", "--mount", "--cgroup", "--pid", "--fork", "--mount-proc", "--kill-child")
 """Words in front of the first process of a machine. With it, all its processes end."""
 
 
@@ -84,15 +87,17 @@ def hosts(
                 f"AuthorizedKeysFile {place}/authorized\nPidFile none\nPermitRootLogin prohibit-password\n"
                 "Subsystem sftp internal-sftp\n"
             )
+            groups = _groups(f"nmtest{os.getpid()}-{kind}{name}", stack)
             script = (
-                f"{_root(tree, place / f'{name}.root', place)}"
+                f"{_root(tree, place / f'{name}.root', place)}{_own_groups()}"
                 "mount -t tmpfs tmpfs /run && mkdir /run/sshd && mount -t tmpfs tmpfs /dev/shm && "
                 f"hostname {shlex.quote(name)} && "
                 # It reaps, as the first process of a machine has to.
                 f"exec taskset --cpu-list {cpus[at % len(cpus)]} {sshd} -D -e -f {settings}"
             )
             errors = stack.enter_context((place / f"{name}.log").open("wb"))
-            process = subprocess.Popen([*_entering(own), *_APART, "sh", "-c", script], stderr=errors)
+            words = [*_inside(groups), *_entering(own), *_APART, "sh", "-c", script]
+            process = subprocess.Popen(words, stderr=errors)
             stack.callback(process.wait, timeout=60)
             stack.callback(process.kill)  # unshare ignores SIGTERM, and its child ends with it
             until(partial(_listens, place / f"{name}.log"), f"sshd of {name}", 30)
@@ -120,6 +125,53 @@ def _root(tree: Path | None, root: Path, place: Path) -> str:
         "mkdir -p old && pivot_root . old && cd / && umount -l /old",
     ]
     return "".join(f"{line} && " for line in lines)
+
+
+def _groups(name: str, stack: ExitStack) -> list[Path]:
+    """Make a control group of this name below our own in every hierarchy, until exit."""
+    made = []
+    for own in cgroups.own_everywhere():
+        group = own / name
+        group.mkdir()
+        stack.callback(until, partial(_removed, group), f"the processes of {group} end", 30)
+        for setting in ("cpuset.cpus", "cpuset.mems"):  # in version 1 they are empty at first
+            if (own / setting).exists():
+                (group / setting).write_text((own / setting).read_text())
+        made.append(group)
+    return made
+
+
+def _removed(group: Path) -> bool:
+    try:
+        for directory, _, _ in os.walk(group, topdown=False):
+            Path(directory).rmdir()
+    except OSError:  # a process has not ended yet
+        return False
+    return True
+
+
+def _inside(groups: Sequence[Path]) -> tuple[str, ...]:
+    """Return the words in front of a command that runs in these control groups."""
+    join = "".join(f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))} && " for group in groups)
+    return "sh", "-c", f'{join}exec "$@"', "sh"
+
+
+def _own_groups() -> str:
+    """Return a part of a shell script after which /sys/fs/cgroup shows the groups below its own only."""
+    lines = ["umount --recursive /sys/fs/cgroup"]
+    for mount in own_mounts():
+        if Path(mount.point).is_relative_to("/sys/fs/cgroup"):
+            options = ",".join(mount.options & _controllers()) if mount.kind == "cgroup" else "rw"
+            if options.startswith("name="):
+                options = f"none,{options}"
+            lines.append(f"mkdir -p {mount.point} && mount -t {mount.kind} -o {options} cgroup {mount.point}")
+    return "".join(f"{line} && " for line in lines)
+
+
+def _controllers() -> set[str]:
+    """Return the names of the controllers of version 1, and of hierarchies without controllers."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    return {name for line in lines for name in line.split(":")[1].split(",") if name}
 
 
 def _listens(log: Path) -> bool:

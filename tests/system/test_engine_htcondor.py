@@ -157,7 +157,8 @@ export PYTHONPATH={shlex.quote(str(SOURCE.parent))}:$PYTHONPATH
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["workers"] == 10_000 and found["ratio"] < 2, "1.2 on a quiet machine"
+    # 1.2 times on a quiet machine; on a busy one, whatever the command takes, a start of it may be delayed.
+    assert found["workers"] == 10_000 and found["ours"] < 2 * found["own"] + 0.1
 
 
 def test_dagman_submits_the_workers(htcondor: Path, here: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_hundred_kills_lose_nothing(here: Path) -> None:
         until(partial(ended, label))
         own.append(worker(here, cpu if cpu in cpus else cpus[0]))
         assert run.poll() is None, run.communicate()
+    until(lambda: busy(here), "a coordinator that was just started is at work")
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=600)
     assert run.returncode == 130, said

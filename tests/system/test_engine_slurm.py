@@ -103,7 +103,8 @@ def test_ten_thousand_workers_are_submitted_about_as_fast_as_by_slurm_s_own_comm
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["workers"] == 10_000 and found["ratio"] < 2, "1.2 on a quiet machine"
+    # 1.2 times on a quiet machine; on a busy one, whatever the command takes, a start of it may be delayed.
+    assert found["workers"] == 10_000 and found["ours"] < 2 * found["own"] + 0.1
 
 
 def test_more_workers_than_an_array_may_have_are_in_several_arrays(slurm: Slurm, here: Path) -> None:

@@ -4,6 +4,8 @@ them, and what a killed run leaves there."""
 from __future__ import annotations
 
 import json
+import secrets
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from tests.patience import until
 from tests.system.engine_runs import FORCE, NEARMETAL, directory, nearmetal, records
 from tests.system.hosts import Hosts, hosts
 
+from nearmetal.host.processes.labelled import LABEL_VARIABLE
 from nearmetal.model.plan import nodes_of_block
 
 pytestmark = [pytest.mark.apart]
@@ -115,11 +118,46 @@ def test_each_round_uses_a_set_of_machines_that_is_drawn(machines: Hosts, tmp_pa
 
 def seen(machines: Hosts, node: str) -> str:
     """What a machine shows of labels: processes, files and network namespaces."""
-    script = "cat /proc/[0-9]*/environ | tr '\\0' '\\n'; ls /run/nearmetal /run/netns; ip -oneline link show"
-    done = subprocess.run(
-        [*machines.ssh(node), f"sh -c {script!r}"], capture_output=True, text=True, check=False
+    script = (
+        "cat /proc/[0-9]*/environ | tr '\\0' '\\n'; ls /run/nearmetal /run/netns /dev/shm; "
+        "find /sys/fs/cgroup -name 'nearmetal-*'; cat /proc/self/mounts; ip -oneline link show"
     )
-    return done.stdout
+    return at(machines, node, script).stdout
+
+
+def at(machines: Hosts, node: str, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script on a machine."""
+    return subprocess.run([*machines.ssh(node), script], capture_output=True, text=True, check=False)
+
+
+def test_a_machine_sees_and_cleans_nothing_of_another(machines: Hosts) -> None:
+    """Each has processes, mounts, control groups, /run and /dev/shm of its own."""
+    label = f"nearmetal-{secrets.token_hex(3)}"
+    made = at(
+        machines,
+        "node1",
+        f"""set -e
+mkdir -p /run/nearmetal/{label} /dev/shm/{label}
+mount -t tmpfs tmpfs /run/nearmetal/{label}
+for top in /sys/fs/cgroup/*/; do mkdir -p $top/{label}; done
+{LABEL_VARIABLE}={label} setsid sleep 1000 >/dev/null 2>&1 </dev/null & pid=$!
+for group in $(find /sys/fs/cgroup -maxdepth 2 -name {label}); do
+  for file in cpuset.cpus cpuset.mems; do [ ! -e $group/$file ] || cat $group/../$file >$group/$file; done
+  echo $pid >$group/cgroup.procs
+done
+""",
+    )
+    assert made.returncode == 0, made.stderr
+    before = seen(machines, "node1").count(label)
+    assert before >= 5 and label not in seen(machines, "node2")
+    words = shlex.join([*NEARMETAL, "clean", "--json"])
+    assert label not in at(machines, "node2", words).stdout
+    assert seen(machines, "node1").count(label) == before
+    done = at(machines, "node1", words)
+    assert done.returncode == 0, done.stderr
+    kinds = {item["kind"] for item in json.loads(done.stdout)["found"] if item["name"] == label}
+    assert kinds == {"process", "mount", "control group", "scratch directory"}
+    assert label not in seen(machines, "node1")
 
 
 def test_clean_on_a_machine_touches_nothing_of_the_others(machines: Hosts, tmp_path: Path) -> None:
@@ -131,13 +169,8 @@ def test_clean_on_a_machine_touches_nothing_of_the_others(machines: Hosts, tmp_p
         until(lambda: len(records(tmp_path)) > 3 or run.poll() is not None)
         assert run.poll() is None, said.read_text()
         before, label = len(records(tmp_path)), records(tmp_path)[0]["run"]
-        done = subprocess.run(
-            [*machines.ssh("node1"), *NEARMETAL, "clean", "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert label not in done.stdout
+        done = at(machines, "node1", shlex.join([*NEARMETAL, "clean", "--json"]))
+        assert done.returncode == 0 and label not in done.stdout
         until(lambda: len(records(tmp_path)) > before + 3)
         run.send_signal(signal.SIGKILL)
     until(lambda: not labelled(label), "the end of all processes of the run")

@@ -23,9 +23,13 @@ from nearmetal.analysis.intervals.signed_rank import attained
 from nearmetal.model.looks import look_schedule, next_looks
 from nearmetal.model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule
 
-SCHEDULES = st.just(GROWING) | st.integers(1, 500).map(lambda n: ExpectedLooks(expected=n))
-CLOSINGS = st.lists(st.integers(1, 400), max_size=6).map(
-    lambda x: GrowingLooks(closing=tuple(sorted(set(x))))
+SCHEDULES = st.integers(0, 300).map(lambda n: GrowingLooks(first=n)) | st.integers(1, 500).map(
+    lambda n: ExpectedLooks(expected=n)
+)
+CLOSINGS = st.builds(
+    lambda closing, first: GrowingLooks(closing=tuple(sorted(closing)), first=first),
+    st.sets(st.integers(1, 400), max_size=6),
+    st.just(0) | st.integers(1, 100),
 )
 
 
@@ -35,6 +39,15 @@ def test_looks_after_8_12_18_27_blocks() -> None:
     assert [share for _, share in looks] == pytest.approx(
         [0.16, 0.28, 0.168, 0.1176, 0.08232, 0.057624, 0.0403368]
     )
+
+
+def test_no_look_before_every_machine_was_in_a_set() -> None:
+    looks = look_schedule(GrowingLooks(first=15), 27)
+    assert [n for n, _ in looks] == [18, 27]
+    assert [share for _, share in looks] == pytest.approx([0.16 + 0.28 + 0.168, 0.1176])
+    planned = planned_looks(GrowingLooks(first=15, closing=(9, 16)), range(1, 21))
+    assert [look.n for look in planned] == [16, 18]
+    assert look_and_carry(np.zeros(14), schedule=GrowingLooks(first=15), alpha=0.05).looks == ()
 
 
 def test_old_schedules() -> None:

@@ -6,9 +6,12 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.small_study import small_study
 
-from nearmetal.model.plan import nodes_of_block, turn_of_nodes
-from nearmetal.plan import node_of
+from nearmetal.model.change import replace
+from nearmetal.model.plan import GROWING, nodes_of_block, turn_of_nodes
+from nearmetal.model.study import Placement, RealNodes, Study
+from nearmetal.plan import looks_over_sets, node_of
 
 NODES = st.lists(st.text("abcdef-0123456789", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
 SEEDS = st.integers(0, 2**64)
@@ -74,3 +77,35 @@ def test_any_two_nodes_meet_in_some_blocks_and_not_in_others() -> None:
     nodes = ("a", "b", "c", "d", "e")
     met = Counter(frozenset(nodes_of_block(block, nodes, 7)[:2]) for block in range(1, 2001))
     assert len(met) == 10 and max(abs(n - 200) for n in met.values()) < 80
+
+
+@given(NODES, SEEDS, st.data())
+def test_looks_over_drawn_sets_begin_when_every_machine_was_in_one(
+    nodes: list[str], seed: int, data: st.DataObject
+) -> None:
+    sizes = data.draw(st.lists(st.integers(1, len(nodes)), min_size=1, max_size=3))
+    study = over(sizes, draw=True)
+    first = looks_over_sets(study, len(nodes)).first
+
+    def used(blocks: int) -> set[str]:
+        sets = (nodes_of_block(block, nodes, seed)[: min(sizes)] for block in range(1, blocks + 1))
+        return {name for names in sets for name in names}
+
+    assert used(first) == set(nodes) != used(first - 1)
+    assert looks_over_sets(over(sizes, draw=False), len(nodes)) == GROWING
+
+
+def over(sizes: list[int], *, draw: bool) -> Study:
+    """A study with placements over so many machines each."""
+    study = small_study("box")
+    placements = tuple(
+        Placement(name=f"{size}x1x1-{at}", nodes=size, instances=1, tasks=1) for at, size in enumerate(sizes)
+    )
+    nodes = RealNodes(inventory="hosts.yaml", draw=draw)
+    (native,) = study.environments
+    return replace(
+        study,
+        environments=(replace(native, placements=tuple(p.name for p in placements)),),
+        placements=placements,
+        design=replace(study.design, nodes=nodes),
+    )

@@ -65,6 +65,13 @@ def test_a_closing_look_is_added_once_for_every_end(directory: ResultsDirectory)
     assert ResultsDirectory.open(directory.path).plan() == changed
 
 
+def test_the_first_look_is_kept(tmp_path: Path) -> None:
+    made = ResultsDirectory.create(tmp_path, "quick", study_yaml="name: quick\n")
+    plan = made.freeze(seed=7, arms=("a",), provenance={}, schedule=GrowingLooks(first=11))
+    assert ResultsDirectory.open(made.path).plan() == plan
+    assert made.close_looks(20).schedule == GrowingLooks(closing=(20,), first=11)
+
+
 def test_when_the_command_was_started_is_kept(tmp_path: Path) -> None:
     made = ResultsDirectory.create(tmp_path, "quick", study_yaml="name: quick\n")
     plan = made.freeze(seed=7, arms=("a",), provenance={}, started=1790000000.25)

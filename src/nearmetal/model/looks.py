@@ -19,7 +19,8 @@ def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], .
     """Return (n_j, share_j) of every look at no more than `blocks` blocks, without closing looks. n_j is a
     number of blocks, and share_j is a share of alpha.
 
-    GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, then .168 x .7^j.
+    GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, then .168 x .7^j. The first look at
+        `first` blocks or more has the shares of all looks before it, which are left out.
     ExpectedLooks: n = ceil(2N/3), N, then ceil(1.5 n_(j-1)); shares .2, .5, .12, then each .6 times the one
         before. For N < 3 the first two looks coincide, and their shares are added.
 
@@ -41,13 +42,19 @@ def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], .
     while (n := _grown(looks[-1][0])) <= blocks:
         looks.append((n, share))
         share *= ratio
-    return tuple(look for look in looks if look[0] <= blocks)
+    begin = schedule.first if isinstance(schedule, GrowingLooks) else 0
+    early = sum(share for n, share in looks if n < begin)
+    kept = [look for look in looks if look[0] >= begin]
+    if kept and early:
+        kept[0] = (kept[0][0], kept[0][1] + early)
+    return tuple(look for look in kept if look[0] <= blocks)
 
 
 def next_looks(schedule: Schedule, blocks: int, count: int) -> tuple[tuple[int, float], ...]:
     """Return (number of blocks, share of alpha) of the next `count` looks after `blocks` blocks, without
     closing looks."""
-    reach = max(schedule.expected if isinstance(schedule, ExpectedLooks) else FIRST_LOOK, blocks)
+    begin = schedule.expected if isinstance(schedule, ExpectedLooks) else max(FIRST_LOOK, schedule.first)
+    reach = max(begin, blocks)
     for _ in range(count + 1):
         reach = _grown(reach)
     return tuple(look for look in look_schedule(schedule, reach) if look[0] > blocks)[:count]

@@ -19,9 +19,12 @@ class GrowingLooks:
 
     closing: block numbers at which a time budget or a block limit ended the run, ascending. Each adds one
         closing look.
+    first: number of blocks after which every machine has been in a set, if sets of machines are drawn. There
+        is no look before, because its interval would not be about all machines.
     """
 
     closing: tuple[int, ...] = ()
+    first: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from .blocks import make_block, make_plan
 from .lengths import kalibera_jones_plan
-from .nodes import node_of
+from .nodes import looks_over_sets, node_of
 from .slices import (
     FIXED_FROM,
     LONGEST_BLOCK,
@@ -24,6 +24,7 @@ __all__ = [
     "block_length",
     "kalibera_jones_plan",
     "late_lengths",
+    "looks_over_sets",
     "make_block",
     "make_plan",
     "node_of",

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..model.plan import nodes_of_block
+from ..model.plan import GROWING, GrowingLooks, nodes_of_block
+from ..model.study import Study
 
 
 def node_of(block: int, attempt: int, nodes: Sequence[str], seed: int, usable: Collection[str]) -> str:
@@ -28,3 +29,15 @@ def node_of(block: int, attempt: int, nodes: Sequence[str], seed: int, usable: C
     order = nodes_of_block(block, nodes, seed)
     begin = (attempt - 1) % len(order)
     return next((node for node in order[begin:] + order[:begin] if node in usable), "")
+
+
+def looks_over_sets(study: Study, machines: int) -> GrowingLooks:
+    """Return when a run is analysed whose placements are over machines: if the machines of each block are
+    drawn, not before every machine has been in a set. See model.plan.nodes_of_block().
+
+    machines: number of machines of the run.
+    """
+    if study.design.nodes is None or not study.design.nodes.draw:
+        return GROWING
+    smallest = min(arm.placement.nodes for arm in study.arms())
+    return GrowingLooks(first=machines - smallest + 1)

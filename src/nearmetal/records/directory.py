@@ -145,7 +145,8 @@ class ResultsDirectory:
         plan = self.plan()
         if not isinstance(plan.schedule, GrowingLooks) or block < 1 or block in plan.schedule.closing:
             return plan
-        return self._rewrite(replace(plan, schedule=GrowingLooks(closing=(*plan.schedule.closing, block))))
+        closing = (*plan.schedule.closing, block)
+        return self._rewrite(replace(plan, schedule=replace(plan.schedule, closing=closing)))
 
     def give_up(self, block: int) -> PlanMeta:
         """Add a block whose workers were lost to the missing ones in plan.json, and return the plan. A result

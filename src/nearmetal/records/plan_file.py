@@ -48,8 +48,10 @@ class PlanMeta:
 def plan_form(plan: PlanMeta) -> dict[str, Any]:
     """Return the contents of plan.json."""
     match plan.schedule:
-        case GrowingLooks(closing=closing):
+        case GrowingLooks(closing=closing, first=first):
             schedule: dict[str, JsonValue] = {"name": _GROWING, "closing": list(closing)}
+            if first:
+                schedule["first"] = first
         case ExpectedLooks(expected=expected):
             schedule = {"name": _EXPECTED, "expected": expected}
         case _ as unknown:
@@ -67,7 +69,8 @@ def _schedule(data: Mapping[str, Any]) -> Schedule:
         return ExpectedLooks(expected=int(data["expected_blocks"]))
     found = data["schedule"]
     if found["name"] == _GROWING:
-        return GrowingLooks(closing=tuple(int(block) for block in found["closing"]))
+        closing = tuple(int(block) for block in found["closing"])
+        return GrowingLooks(closing=closing, first=int(found.get("first", 0)))
     if found["name"] == _EXPECTED:
         return ExpectedLooks(expected=int(found["expected"]))
     raise ValueError(f"schedule {found['name']!r}")

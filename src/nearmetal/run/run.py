@@ -19,7 +19,7 @@ from ..node.node import Node, open_node, sweep
 from ..node.progress import Progress
 from ..node.survey.available import usable_arms
 from ..node.survey.preflight import require_commands
-from ..plan import SlicePlanner
+from ..plan import SlicePlanner, looks_over_sets
 from ..records import COORDINATOR, Claims, ResultsDirectory, by_claim, last_attempts, last_holder
 from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
@@ -209,6 +209,7 @@ def fix_plan(
         rehearsal=rehearsed.records,
         slices=planner.slices(),
         work=rehearsed.work,
+        schedule=looks_over_sets(study, 0 if node.real is None else len(node.real.nodes)),
         started=started,
     )
     return node, recording

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..model.design import Estimand
 from ..model.environments.image import HOST
 from ..model.environments.placement import NodeKind
 from ..model.keys import did_you_mean
@@ -89,6 +90,8 @@ def check_real_nodes(
     if design.instance_counters:
         what = "no counters are read on machines that are reached by ssh"
         top.mistake(("design", "instance_counters"), what)
+    if design.estimand is Estimand.ALIKE:
+        top.mistake(("design", "estimand"), "results of placements over machines hold for these machines")
     for key, found in top.each("placements"):
         if placements[key] is not None and "link" in found.entries:
             found.mistake(("link",), "machines have links of their own", key=True)

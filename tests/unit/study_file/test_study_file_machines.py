@@ -80,6 +80,7 @@ def test_a_study_finds_the_file_of_its_machines_from_any_directory(
         ({"place": ", link: {rate: 1 Gbit/s}"}, "machines have links of their own"),
         ({"design": ", reach: ssh"}, "reached by an agent only"),
         ({"design": ", instance_counters: true"}, "no counters are read on machines"),
+        ({"design": ", estimand: nodes-like-these"}, "hold for these machines"),
         ({"more": "  start: {subject: start}\n"}, "only kernels, and programs without a directory"),
         ({"nodes": "{names: [n1]}"}, "inventory"),
         ({"nodes": "{inventory: h.yaml, nodes: 2}"}, "unknown key"),

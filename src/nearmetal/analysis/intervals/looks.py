@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -51,7 +51,8 @@ def own_schedule(schedule: Schedule, left_out: Collection[int]) -> Schedule:
     look must not depend on the data.
     """
     if isinstance(schedule, GrowingLooks) and schedule.closing and left_out:
-        return GrowingLooks(closing=tuple(block for block in schedule.closing if block not in left_out))
+        closing = tuple(block for block in schedule.closing if block not in left_out)
+        return replace(schedule, closing=closing)
     return schedule
 
 
@@ -67,7 +68,7 @@ def planned_looks(schedule: Schedule, numbers: Sequence[int]) -> tuple[PlannedLo
     if isinstance(schedule, GrowingLooks):
         for block in schedule.closing:
             n = bisect_right(numbers, block)
-            if n:
+            if n >= max(1, schedule.first):
                 found.setdefault(n, None)
     return tuple(PlannedLook(n=n, share=found[n]) for n in sorted(found))
 
