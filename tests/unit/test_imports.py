@@ -140,6 +140,7 @@ IN_FUNCTIONS = {
     "report/forms/summary.py": (2, RICH),
     "report/forms/terminal.py": (4, RICH),
     "report/forms/upgrade.py": (1, RICH),
+    "report/sheet.py": (1, ALTAIR),
     "run": (5, NUMPY),
     "samplers": (2, "zstandard: only samples are compressed"),
     "study_file": (23, YAML),

@@ -120,8 +120,8 @@ def test_the_summary_draws_the_curve_of_throughput_once(tmp_path: Path) -> None:
     page, _ = write_series(tmp_path, replace(series(2), parts=(own,)), [found], published(NAME))
     text = page.read_text().replace("\u00a0", " ")
     assert "<h4>throughput: bandwidth over bytes</h4>" in text
-    assert text.count("over bytes</h4>") == text.count('class="lines"') == 1
-    assert 'aria-label="over bytes. native/1x2: ' in text and "virtio/2x1, 4 MiB: " in text
+    assert text.count("over bytes</h4>") == text.count('class="chart lines"') == 1
+    assert "native/1x2, 4 MiB: " in text and "virtio/2x1, 4 MiB: " in text
 
 
 @pytest.mark.parametrize(

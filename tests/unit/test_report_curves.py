@@ -11,11 +11,15 @@ from tests.golden import sample_analysis as sample
 from nearmetal.model.change import replace
 from nearmetal.model.result import Analysis, Cell, Interval
 from nearmetal.model.study import Better
+from nearmetal.report.charts.chart import FILE
+from nearmetal.report.charts.drawing import svg
+from nearmetal.report.charts.lines import lines_charts
 from nearmetal.report.forms.figures import line_figures
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.page.curves import curves, figure_of, section, sentences
-from nearmetal.report.page.lines import html_of_lines
+from nearmetal.report.page.curves import curve_figures, curves, figure_of, sentences
+from nearmetal.report.page.whole import Context, page_html
+from nearmetal.report.seen import RecordIndex
 
 NATIVE = {16: 10e9, 32: 12e9, 64: 11e9}
 BOX = {16: 9e9, 32: 10e9, 64: 10.5e9}
@@ -60,10 +64,10 @@ def test_a_curve_and_its_best_point_on_each_side() -> None:
     assert sentences(SWEEP) == (SAID,)
     drawn = figure_of(curve)
     assert drawn is not None and SAID in drawn.caption and "bars are their intervals" in drawn.caption
-    (svg,) = (
-        s for s in ElementTree.fromstring(html_of_lines(drawn)).iter("svg") if "over nb" in str(s.attrib)
-    )
-    assert sum(p.find("title") is not None for p in svg.iter("path")) == 6
+    (chart,) = lines_charts(drawn)
+    texts = [e.get("aria-label", "") for e in ElementTree.fromstring(svg(chart, FILE)).iter()]
+    marks = [text for text in texts if text.startswith(("native/1x2, ", "box/1x2, "))]
+    assert len(marks) == 6 and marks[1] == "native/1x2, 32: 12.0 GFLOP/s [11.9 GFLOP/s … 12.1 GFLOP/s]"
 
 
 def test_further_arms_share_the_baseline() -> None:
@@ -71,7 +75,10 @@ def test_further_arms_share_the_baseline() -> None:
     (curve,) = curves(SWEEP + further)
     assert [p.side for p in curve.points].count("native/1x2") == 3 and len(curve.points) == 9
     drawn = figure_of(curve)
-    assert drawn is not None and drawn.sides == ("native/1x2", "box/1x2", "lxc/1x2")
+    assert drawn is not None
+    (chart,) = lines_charts(drawn)
+    points = [row["side"] for row in chart.data["points"]]
+    assert points == ["native/1x2"] * 3 + ["box/1x2"] * 3 + ["lxc/1x2"] * 3
 
 
 def test_no_best_is_told_where_none_is_sought() -> None:
@@ -83,7 +90,7 @@ def test_no_best_is_told_where_none_is_sought() -> None:
 def test_percentiles_and_few_points_are_no_curve(stem: str) -> None:
     assert curves(cells(stem, NATIVE, BOX, best=False)) == ()
     assert curves(cells("nb", {16: 1.0, 32: 2.0}, {16: 1.0, 32: 2.0}, best=True)) == ()
-    assert curves(sample.analysis().cells) == () and not section(sample.analysis().cells)
+    assert curves(sample.analysis().cells) == () and curve_figures(sample.analysis().cells) == ()
 
 
 def test_values_that_are_not_known_are_left_out() -> None:
@@ -93,7 +100,9 @@ def test_values_that_are_not_known_are_left_out() -> None:
     open_ends = replace(SWEEP[0], value=Interval(centre=9e9, low=0.0, high=float("inf")))
     (curve,) = curves([open_ends, *SWEEP[1:]])
     drawn = figure_of(curve)
-    assert drawn is not None and not {"inf", "nan"} & set(html_of_lines(drawn).split())
+    assert drawn is not None
+    (chart,) = lines_charts(drawn)
+    assert len(chart.data["points"]) == 6 and len(chart.data["ends"]) == 5
 
 
 def test_every_form_of_the_report_has_it() -> None:
@@ -102,4 +111,6 @@ def test_every_form_of_the_report_has_it() -> None:
     assert SAID in said
     assert "best in native/1x2 at 32" in markdown_text(study, swept())
     assert "curve-hpl-nb-vs-native-1x2" in {name for name, _ in line_figures(study, swept())}
-    assert 'id="curves"' in section(SWEEP)
+    context = Context(records=RecordIndex([]), provenance={}, differences=[], commands=[])
+    page = page_html(study, swept(), context)
+    assert 'id="curves"' in page and "native/1x2, 32: 12.0 GFLOP/s" in page

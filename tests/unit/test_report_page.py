@@ -8,6 +8,7 @@ import math
 import re
 from functools import cache
 from pathlib import Path
+from threading import Event
 
 import pytest
 from tests.golden import sample_analysis as sample
@@ -23,10 +24,13 @@ from nearmetal.model.result import Analysis, Unused, Verdict
 from nearmetal.model.study import Study
 from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.plan import make_plan
+from nearmetal.report.charts.cells import floor
+from nearmetal.report.charts.chart import Chart
+from nearmetal.report.charts.engine import drawing_thread
 from nearmetal.report.forms.markdown import markdown_text
-from nearmetal.report.page import sections
+from nearmetal.report.page import sections, whole
 from nearmetal.report.page.forest import forest
-from nearmetal.report.page.whole import Context, page_html
+from nearmetal.report.page.whole import Context, Drawings, page_html
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.tables.answer import answer
 from nearmetal.report.write import write_report
@@ -353,3 +357,17 @@ def test_tcp_trouble_is_shown_where_there_was_any() -> None:
     assert "instance.a: 10.99.0.2:1 to 10.99.0.3:2" in text and "10.99.0.9" not in text
     markdown = markdown_text(sample.study(), lossy)
     assert "## TCP trouble" in markdown and "## TCP trouble" not in markdown_text(sample.study(), plain)
+
+
+def test_charts_that_wait_are_not_drawn_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Chart] = []
+    monkeypatch.setattr(whole, "_drawing", drawn.append)
+    chart, busy = floor(sample.analysis().noise_floor), Event()
+    assert chart is not None
+    drawing_thread().submit(busy.wait)
+    with pytest.raises(KeyboardInterrupt), Drawings() as drawings:
+        drawings.figure(chart)
+        raise KeyboardInterrupt
+    busy.set()
+    drawing_thread().submit(int).result()
+    assert drawn == []

@@ -134,6 +134,40 @@ def test_intervals_are_below_the_figures_if_there_is_no_room_beside_them() -> No
     assert next(x for x in beside if x.startswith("wall ")).count("−1.0 … +1.0") == 3
 
 
+def test_intervals_lose_their_spaces_before_they_leave_the_line() -> None:
+    study, analysis = program({"wall": 0.0, "user": 0.1}, ["podman", "runc", "bubblewrap"])
+    rows = [line for line in text(study, analysis).splitlines() if line.startswith(("wall", "user"))]
+    needed = max(map(len, rows))
+    tight = text(study, analysis, needed - 1).splitlines()
+    assert next(x for x in tight if x.startswith("wall ")).count("−1.0…+1.0") == 3
+
+
+def test_a_range_of_values_is_as_precise_as_it_is_wide() -> None:
+    known = sample.analysis()
+    one = next(c for c in known.cells if c.workload == "stream-large")
+
+    def baseline(**values: float) -> str:
+        cells = tuple(
+            replace(one, metric=m, unit="B/s", baseline_value=replace(one.baseline_value, centre=v))
+            for m, v in values.items()
+        )
+        found = answer(sample.study(), replace(known, cells=cells))
+        assert found is not None
+        (row,) = found.rows
+        return row.baseline
+
+    assert baseline(copy=51.34e9, add=57.81e9) == "51 … 58 GB/s"
+    assert baseline(copy=0.3e9, add=57.81e9) == "300 MB/s … 57.8 GB/s"
+
+
+def test_where_no_time_is_known_the_next_step_says_why() -> None:
+    study, analysis = program({"wall": 0.0}, ["box"])
+    why = "a longer run will not help, a quieter machine may"
+    cells = [replace(c, verdict=Verdict.NONE, seconds_needed=None, reason=why) for c in analysis.cells]
+    shown = " ".join(text(study, replace(analysis, cells=tuple(cells))).split())
+    assert f"Next 1 figure of 1 undecided: {why}: nearmetal resume results/quick" in shown
+
+
 def test_a_command_that_is_suggested_is_whole() -> None:
     shown = summary_text(
         sample.study(),

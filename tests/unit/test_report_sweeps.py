@@ -20,11 +20,12 @@ from nearmetal.model.result import Cell, Interval
 from nearmetal.model.study import Better, Study
 from nearmetal.model.sweep import sweeps
 from nearmetal.plan import make_plan
-from nearmetal.report.charts.chart import FILE
+from nearmetal.report.charts.chart import FILE, Chart
+from nearmetal.report.charts.drawing import svg
+from nearmetal.report.charts.lines import lines_charts
 from nearmetal.report.forms.figures import line_figures
 from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.page.curves import swept_figures
-from nearmetal.report.page.lines import html_of_lines, svg_files
 from nearmetal.report.page.whole import Context, page_html
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
@@ -138,26 +139,31 @@ def test_a_curve_for_each_metric_over_each_key_with_every_environment_once() -> 
     )
 
 
-def test_the_figure_needs_no_script_and_says_its_values_in_words() -> None:
-    figure = swept_figures(study(), cells())[1]
-    page = html_of_lines(figure)
-    assert page.count("<svg") == 2 + 2 and "full speed" in page
-    root = ElementTree.fromstring(page)
-    panels = [svg for svg in root.iter("svg") if "over dirty rate" in svg.get("aria-label", "")]
-    assert len(panels) == 2 and "guest-precopy" in panels[0].get("aria-label", "")
-    marks = [p for p in panels[0].iter("path") if p.find("title") is not None]
-    assert len(marks) == 6
-    # A value without a limit is apart from the line: each line has the two points before it.
-    lines = [p for p in panels[0].iter("path") if "stroke-width:1.6" in p.get("style", "")]
-    assert [p.get("d", "").count("L") for p in lines if "L" in p.get("d", "")].count(1) >= 2
+def texts_and_marks(chart: Chart) -> tuple[list[str], list[str]]:
+    """The texts of a drawn chart, and what its marks say."""
+    drawing = list(ElementTree.fromstring(svg(chart, FILE)).iter())
+    marks = [e.get("aria-label", "") for e in drawing]
+    texts = [e.text or "" for e in drawing if e.tag.endswith("text")]
+    return texts, [mark for mark in marks if mark.startswith("guest-")]
 
 
-def test_files_of_the_figure_have_colours_and_a_legend_of_their_own() -> None:
-    for end, text in svg_files(swept_figures(study(), cells())[1], FILE):
-        root = ElementTree.fromstring(text)
-        assert end in ("-0", "-1") and "var(" not in text
-        words = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
-        assert words[:2] == ["guest-offline", "guest-precopy"]
+def test_a_chart_for_each_value_that_is_held_says_its_values_in_words() -> None:
+    charts = lines_charts(swept_figures(study(), cells())[1])
+    assert [c.title for c in charts] == [f"moved: total over dirty rate, memory {m} MiB" for m in (128, 256)]
+    texts, marks = texts_and_marks(charts[0])
+    assert len(marks) == 6 and marks[0].startswith("guest-offline, 1 MiB/s: ")
+    assert {"guest-offline", "guest-precopy", "1 MiB/s", "64 MiB/s", "full speed"} <= set(texts)
+    assert "dirty rate, log scale" in texts
+
+
+def test_a_value_without_a_limit_is_apart_from_the_line() -> None:
+    chart = lines_charts(swept_figures(study(), cells())[1])[0]
+    (apart,) = {row["x"] for row in chart.data["points"]} - {row["x"] for row in chart.data["lines"]}
+    assert [row["x"] for row in chart.data["lines"]] == [1 * MIB, 64 * MIB] * 2
+    assert isinstance(apart, float) and 2 * 64 * MIB < apart < 64 * 64 * MIB
+
+
+def test_files_of_the_curves_have_names_of_their_own() -> None:
     names = [name for name, _ in line_figures(study(), replace(sample.analysis(), cells=tuple(cells())))]
     assert "curve-moved-total-memory-0" in names and len(names) == len(set(names)) == 3 * (3 + 2)
 
@@ -305,7 +311,7 @@ def test_a_page_draws_the_curve_of_measured_sizes_once() -> None:
     analysis = analyse(own, plan, records)
     (figure,) = swept_figures(own, analysis.cells)
     (panel,) = figure.panels
-    assert panel.unit == "B/s" and figure.sides == ("native", "box") and "n 12" in figure.caption
+    assert panel.unit == "B/s" and tuple(panel.lines) == ("native", "box") and "n 12" in figure.caption
     for side, slower in (("native", 1), ("box", 2)):
         assert [at for at, _ in panel.lines[side]] == [8, 1024, 1 << 20]
         assert [v.centre for _, v in panel.lines[side]] == [
@@ -317,7 +323,7 @@ def test_a_page_draws_the_curve_of_measured_sizes_once() -> None:
     context = Context(records=index, provenance={}, differences=(), commands=())
     page = page_html(own, analysis, context).replace("\u00a0", " ")
     assert "<h4>mpi: bandwidth over bytes</h4>" in page
-    assert page.count("over bytes</h4>") == page.count('class="lines"') == 1
+    assert page.count("over bytes</h4>") == page.count('class="chart lines"') == 1
     assert swept_figures(own, [c for c in analysis.cells if c.workload != "mpi-8B"]) == ()
 
 

@@ -56,6 +56,8 @@ def helps() -> Iterator[tuple[str, str]]:
 def test_help(name: str, text: str) -> None:
     found = code_words(" ".join(text.split()))
     assert found == [], name
+    commands = text.partition("Commands:")[2].splitlines()
+    assert [row for row in commands if row.endswith("...")] == [], "no summary is cut"
 
 
 def test_keys_of_study_files_are_explained_in_them() -> None:

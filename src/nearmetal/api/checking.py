@@ -79,8 +79,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     if machine is not None:
         yield from _grouped(ENVIRONMENT, _backends(loaded, host, machine.tools))
         yield _kvm(host, machine.tools)
-    yield from _criu(host)
-    yield _dmtcp(host)
+    yield from _grouped("checkpoints", (*_criu(host), _dmtcp(host)))
     yield from _grouped("guests", _guest_devices())
     usable = [b for b in loaded.values() if not isinstance(b, NearmetalError)]
     attachments = check_attachments(host, machine.tools, usable) if machine is not None else {}
@@ -163,7 +162,7 @@ def _criu(host: Host) -> Iterator[Check]:
         return
     yield _unless(None, "criu", f"{found.version}, {found.argv[-1]}")
     for method in CHECKED_METHODS:
-        yield _unless(found.unable.get(method), f"method {method}")
+        yield _unless(found.unable.get(method), f"checkpoint {method}")
 
 
 def _dmtcp(host: Host) -> Check:
@@ -173,8 +172,8 @@ def _dmtcp(host: Host) -> Check:
 
     found = find_dmtcp(host)
     if isinstance(found, Unavailable):
-        return _unless(found, "method dmtcp")
-    return _unless(None, "method dmtcp", f"{found.version}, {found.directory}")
+        return _unless(found, "checkpoint dmtcp")
+    return _unless(None, "checkpoint dmtcp", f"{found.version}, {found.directory}")
 
 
 def _guest_devices() -> Iterator[Check]:

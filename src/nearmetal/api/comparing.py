@@ -18,6 +18,8 @@ from ..report.tables.upgrade import UPGRADED, SystemChange, Upgrade
 from .results import Results, analysed, newest_first, open_results
 from .studies import Note, ignore
 
+OTHER_BOOT = "name results of another boot"
+"""What to do about a run that is given twice."""
 _MAY_DIFFER = frozenset(
     (
         *("seed", "max_time", "max_blocks", "min_blocks", "expected_blocks", "target_width"),
@@ -125,7 +127,7 @@ def _check_different(before: Sequence[ResultsDirectory], after: Sequence[Results
                 what = f"{d.path} is given twice"
             else:
                 what = f"{d.path} is given on both sides: a results directory does not differ from itself"
-            raise UsageError(what, remedy="name results of another boot")
+            raise UsageError(what, remedy=OTHER_BOOT)
 
 
 def _margin(designs: Sequence[Design], given: float | None) -> tuple[float, bool]:

@@ -136,7 +136,7 @@ COMMANDS = (
     Command(
         "check",
         "machine:check",
-        "Check what can run here, by starting one instance of each kind.\n\n"
+        "Check what can run here, by starting one of each kind.\n\n"
         "Each line says what works, or why not and what to do. --all prints every detail.",
     ),
     Command(

@@ -9,13 +9,12 @@ from ..analysis.instances import InstanceFigures
 from ..model.published import Published
 from ..model.series import PER_NODE, Figure, Series
 from ..records.disk import failure, write_file
-from .charts.chart import Chart
+from .charts.chart import Chart, LinesFigure
 from .charts.instances import instances_charts, runs_of
 from .charts.series import overheads, packing, relative
 from .charts.steps import steps_charts
 from .forms.markdown import escape as markdown_escape
-from .page.curves import curves, figure_of, swept_figures
-from .page.lines import LinesFigure
+from .page.curves import curve_figures, swept_figures
 from .page.markup import join, tag
 from .page.rank_curves import rank_figures
 from .page.whole import Drawings, framed
@@ -36,16 +35,16 @@ def write_series(
     """
     page, markdown = series_files(directory)
     leaves = sheet(series, results, paper, _charts)
-    drawings = Drawings()
-    body = join(*(html_of(leaf, drawings.figure) for leaf in leaves))
-    html = framed(
-        study=series.name,
-        question=series.title,
-        head=tag("p", tight(answer_of(results)), class_="answer"),
-        body=body,
-        footer=f"seed {series.seed} · {plural(len(results), 'part')}{scale_text(series.scale)}",
-        drawings=drawings,
-    )
+    with Drawings() as drawings:
+        body = join(*(html_of(leaf, drawings.figure) for leaf in leaves))
+        html = framed(
+            study=series.name,
+            question=series.title,
+            head=tag("p", tight(answer_of(results)), class_="answer"),
+            body=body,
+            footer=f"seed {series.seed} · {plural(len(results), 'part')}{scale_text(series.scale)}",
+            drawings=drawings,
+        )
     text = "\n\n".join([f"# {markdown_escape(series.title)}", *map(markdown_of, leaves)]) + "\n"
     try:
         write_file(page, html.encode())
@@ -72,7 +71,7 @@ def _charts(
         Figure.PACKING: lambda: (packing(cells, packed, [b.figure for b in pairs]),),
         Figure.OVERHEADS: lambda: (overheads(cells, title),),
         Figure.RELATIVE: lambda: (relative(cells, title),),
-        Figure.CURVE: lambda: (*swept_figures(study, cells), *map(figure_of, curves(cells))),
+        Figure.CURVE: lambda: (*swept_figures(study, cells), *curve_figures(cells)),
         Figure.RANKS: lambda: rank_figures(study, cells),
         Figure.STEPS: lambda: steps_charts(study, records, title),
     }

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .charts.chart import Chart
+from .charts.chart import Chart, LinesFigure
 from .forms.markdown import escape as markdown_escape
-from .page.lines import LinesFigure, html_of_lines
 from .page.markup import Markup, folded, join, table, tag
 from .text import one_line, tight
 
@@ -74,7 +73,9 @@ def _html(block: Block, draw: Callable[[Chart], Markup]) -> Markup:
         case Chart():
             return draw(block)
         case LinesFigure():
-            return html_of_lines(block)
+            from .charts.lines import lines_charts  # it imports Altair, which text does not need
+
+            return tag("div", *map(draw, lines_charts(block)), class_="charts")
 
 
 def markdown_of(leaf: Leaf) -> str:

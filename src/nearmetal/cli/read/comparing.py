@@ -55,11 +55,16 @@ def compare(
     json: bool = Json,
     unnamed: list[Path] = typer.Argument(None, metavar="", hidden=True),
 ) -> int:
-    from ...api.comparing import compare as compared
+    from ...api import comparing
     from ...api.comparing_series import compare_series
 
     if unnamed or not before or not after:
-        raise UsageError("name the runs of both sides", remedy=_line(before, after, unnamed or []))
+        sides = unnamed or []
+        if len(sides) == 2 and sides[0].resolve() == sides[1].resolve():
+            raise UsageError(
+                f"{sides[0]} is given twice: it does not differ from itself", remedy=comparing.OTHER_BOOT
+            )
+        raise UsageError("name the runs of both sides", remedy=_line(before, after, sides))
 
     def quietly(directory: ResultsDirectory) -> Results:
         return analysed(directory, quiet=json)
@@ -71,7 +76,7 @@ def compare(
         if html is not None:
             raise UsageError("--html: a page shows one part", remedy="name the directories of one part")
         return _show_parts(parts, json=json, everything=everything, fail_on=fail_on)
-    u = compared(before, after, margin=wide, against=pairs, note=complain, analyse=quietly)
+    u = comparing.compare(before, after, margin=wide, against=pairs, note=complain, analyse=quietly)
     page = None if html is None else str(html)
     if html is not None:
         from ...report.page.upgrade import upgrade_page

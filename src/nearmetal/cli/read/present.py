@@ -12,6 +12,7 @@ from ...model.sweep import sweeps
 from ...report.forms.json_form import json_form
 from ...report.seen import RecordIndex
 from ...report.tables.answer import absent_environments
+from ...report.tables.cells import question_text
 from ...report.tables.inside import inside_of
 from ...report.tables.sweeps import convergence_sentences, sweeps_json
 from ...samplers import costs_in
@@ -112,8 +113,8 @@ def _print_everything(found: Results, page_follows: bool) -> None:
     from ...report.tables.swept import event_leaves
 
     directory, study = found.stored, found.study
-    arms = " against ".join(dict.fromkeys(e.backend for e in reversed(study.environments)))
-    print(f"{cpu_summary(directory.provenance)} · {arms} · seed {study.design.seed}")
+    print(question_text(study, found.analysis))
+    print(f"{cpu_summary(directory.provenance)} · seed {study.design.seed}")
     text = terminal_text(
         study,
         found.analysis,

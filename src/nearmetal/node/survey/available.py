@@ -67,7 +67,7 @@ def _reported(name: str, answer: Available | Unavailable, progress: Progress) ->
     """Report the result of a backend's check. Returns why the backend cannot be used, in one line; None if it
     can."""
     if isinstance(answer, Unavailable):
-        progress.note(f"{name} cannot run here: {answer.reason}. Next: {answer.remedy}")
+        progress.note(f"{name} cannot run here: {answer.reason.rstrip('.?')}. Next: {answer.remedy}")
         return f"{answer.reason}; {answer.remedy}"
     for text in answer.notes:
         progress.note(f"{name}: {text}")

@@ -14,6 +14,8 @@ from ...model.study import Arm, CommandWorkload, Study
 from ...workloads.applications.registry import application, choices
 from ..machine import Machine
 
+_SHARE = "to measure that, write oversubscribe: true for the placement in a study file"
+
 
 def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
     """Check that the machine has the CPUs and cores that each placement requests.
@@ -26,17 +28,18 @@ def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
         wanted = set(arm.placement.cpus)
         shared = arm.placement.oversubscribe
         if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
+            needs, has = (f" {sorted(c)}" if wanted else "" for c in (wanted, machine.cpus))
             raise UsageError(
-                f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs"
-                f"{f' {sorted(wanted)}' if wanted else ''}; this machine has {sorted(machine.cpus)}",
-                remedy="use fewer tasks: MPI ranks that share a CPU wait for each other by spinning; "
-                "or say oversubscribe: true",
+                f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs{needs}; "
+                f"this machine has {len(machine.cpus)}{has}",
+                remedy="use fewer ranks: MPI ranks that share a CPU wait for each other by spinning; "
+                f"{_SHARE}",
             )
         if arm.placement.all_instances > machine.cores and not shared:
             raise UsageError(
                 f"placement {arm.placement.name} has {arm.placement.all_instances} instances; "
                 f"this machine has {machine.cores} cores",
-                remedy="at most one instance for each core, or say oversubscribe: true",
+                remedy=f"use at most one instance for each core; {_SHARE}",
             )
 
 

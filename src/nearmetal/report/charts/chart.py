@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...model.record import JsonValue
-from ...model.result import Cell
+from ...model.result import Cell, Interval
 from ..text import one_line
 
 if TYPE_CHECKING:
@@ -84,6 +84,37 @@ class Chart:
     data: Mapping[str, Sequence[Row]]
     words: Mapping[str, str] = field(default_factory=dict)
     width: int = 360
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Lines of one metric over one number.
+
+    title: what is held, as a heading of the panel; may be empty.
+    over: the number, as the title of the axis.
+    lines: by side, values of the number in ascending order with the metric's value. The number may be
+        infinite: such a point is drawn apart.
+    text: the text of a value of the number.
+    """
+
+    title: str
+    over: str
+    unit: str
+    lines: Mapping[str, Sequence[tuple[float, Interval]]]
+    text: Callable[[float], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinesFigure:
+    """Panels with the same sides. Each becomes a chart.
+
+    name: part of the name of its files.
+    """
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
 
 
 def word(key: str) -> str:

@@ -111,7 +111,7 @@ def names_y(field: str, p: Palette, title: str = "") -> alt.Y:
 def value_axis(channel: type[alt.X] | type[alt.Y], field: str, title: str, *, log: bool) -> alt.X | alt.Y:
     """Return an axis of values that need not begin at zero."""
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=True)
-    axis = alt.Axis(tickCount=4, format="~g", grid=not log)
+    axis = alt.Axis(tickCount=4, format="~r", grid=not log)
     return channel(f"{field}:Q", title=title + (", log scale" if log else ""), scale=scale, axis=axis)
 
 

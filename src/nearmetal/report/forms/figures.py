@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import chain
 from pathlib import Path
 
 from ...model.record import TrialRecord
@@ -14,8 +13,8 @@ from ...records.disk import failure, write_file
 from ..charts.cells import charts_of, floor
 from ..charts.chart import FILE, Chart
 from ..charts.drawing import pdf_of, png_of, svg
-from ..page.curves import curves, figure_of, swept_figures
-from ..page.lines import svg_files
+from ..charts.lines import lines_charts
+from ..page.curves import curve_figures, swept_figures
 from ..seen import RecordIndex
 from ..text import slug
 
@@ -43,17 +42,16 @@ def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tu
     return tuple(out)
 
 
-def line_figures(study: Study, analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    """Return every curve as the text of an SVG file, with its file name, without the suffix.
+def line_figures(study: Study, analysis: Analysis) -> tuple[tuple[str, Chart], ...]:
+    """Return the chart of every curve with its file name, without the suffix.
 
     The names are 'curve-<workload>-<over>-vs-<baseline>', and 'curve-<workload>-<metric>-<swept key>' with a
     number for each panel.
     """
-    found = (figure for curve in curves(analysis.cells) if (figure := figure_of(curve)) is not None)
     return tuple(
-        (slug(f.name) + end, text)
-        for f in (*found, *swept_figures(study, analysis.cells))
-        for end, text in svg_files(f, FILE)
+        (slug(f.name) + (f"-{number}" if len(f.panels) > 1 else ""), chart)
+        for f in (*curve_figures(analysis.cells), *swept_figures(study, analysis.cells))
+        for number, chart in enumerate(lines_charts(f))
     )
 
 
@@ -71,10 +69,10 @@ def write_figures(
     Raises DiskFullError or RecordsError.
     """
     chosen, out = tuple(formats), []
-    drawn = ((name, svg(chart, FILE)) for name, chart in figures(analysis, records))
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in chain(drawn, line_figures(study, analysis)):
+        for name, chart in (*figures(analysis, records), *line_figures(study, analysis)):
+            text = svg(chart, FILE)
             for kind in chosen:
                 path = directory / f"{name}.{kind}"
                 write_file(path, _FORMATS[kind](text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -55,8 +56,8 @@ def summary_text(
     machine, when: on which machine and at what time the run was made.
     results_dir: results directory, for the command that continues the run.
     report: path of the HTML page.
-    width: columns of the terminal. If it is too narrow for intervals beside the figures, they are below them;
-        if the text then exceeds LINES, they are left out.
+    width: columns of the terminal. If it is too narrow for intervals beside the figures, even for intervals
+        without spaces, they are below the figures; if the text then exceeds LINES, they are left out.
     absent: environments that were not measured, with the reason.
     moves: where pre-copy stops converging.
     """
@@ -104,6 +105,7 @@ class _Ranges(Enum):
     """Where the table shows the intervals."""
 
     BESIDE = "beside the figures"
+    TIGHT = "beside the figures, without spaces in them"
     BELOW = "below the figures"
     ABSENT = "nowhere"
 
@@ -234,9 +236,11 @@ def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, ranges: _Ranges) -> list[
     """Return, for each row, the figures of one arm, their style, and the interval if it is below."""
     found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
     overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
+    if ranges is _Ranges.TIGHT:
+        found = [f and replace(f, interval=f.interval.replace(" … ", "…")) for f in found]
     wide = max((_columns(f.interval) for f in found if f is not None), default=0)
     if ranges is not _Ranges.BELOW:
-        beside = wide if ranges is _Ranges.BESIDE else None
+        beside = None if ranges is _Ranges.ABSENT else wide
         return [(*_figures_text(f, overheads, beside), "") for f in found]
     return [
         (_pad(text, wide), style, f.interval if f is not None else "")
@@ -304,7 +308,9 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
     ]
     command = resume_line(results_dir)
     if not known:
-        return f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} undecided", command
+        step = f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} undecided"
+        why = one_line((wanted or open_cells)[0].reason)
+        return f"{step}: {why}" if why else step, command
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
     undecided = plural(len(open_cells), "undecided figure")

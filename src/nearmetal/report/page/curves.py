@@ -13,11 +13,9 @@ from ...model.result import Cell, Interval
 from ...model.study import Better, Study
 from ...model.sweep import LEAST_POINTS, numbered
 from ...units import show
-from ..charts.chart import emulation_sentences
+from ..charts.chart import LinesFigure, Panel, emulation_sentences
 from ..tables.sweeps import SweptMetric, at_text, axis, swept_metrics
 from ..text import one_line
-from .lines import LinesFigure, Panel, html_of_lines
-from .markup import Markup, folded
 
 BEST = "best"
 """A workload with this metric has a best point on its curve."""
@@ -105,10 +103,9 @@ def sentences(cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(words for curve in curves(cells) if (words := curve.sentence()))
 
 
-def section(cells: Sequence[Cell]) -> Markup:
-    """Return the section of the page with the curves of metrics; empty if there are none."""
-    drawn = [figure for curve in curves(cells) if (figure := figure_of(curve)) is not None]
-    return folded("curves", "Curves", *map(html_of_lines, drawn)) if drawn else Markup("")
+def curve_figures(cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
+    """Return a figure of each curve with known values."""
+    return tuple(figure for curve in curves(cells) if (figure := figure_of(curve)) is not None)
 
 
 def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:

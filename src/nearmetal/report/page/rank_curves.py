@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from ...model.result import Cell, Interval
 from ...model.study import Arm, Study
 from ...model.sweep import LEAST_NUMBERS
-from ..charts.chart import emulation_sentences
+from ..charts.chart import LinesFigure, Panel, emulation_sentences
 from ..tables.beside import WHOLE
 from ..text import one_line, plural
-from .lines import LinesFigure, Panel
 
 
 def rank_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:

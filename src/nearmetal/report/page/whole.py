@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
+from typing import Self
 
 from ... import __version__
 from ...host.facts.provenance import cpu_summary
@@ -32,8 +33,9 @@ from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
 from ..tables.swept import event_leaves
 from ..text import one_line, plural, tight
-from . import curves, first, sections
+from . import first, sections
 from . import inside as inside_sections
+from .curves import curve_figures
 from .markup import Markup, escape, join, tag
 
 
@@ -59,11 +61,21 @@ class Context:
 class Drawings:
     """Collects what is ready only when the page is finished: charts, which a thread draws while the page is
     made, and contents of folds, which the page keeps compressed until they are opened.
+
+    After an exception, such as that of Ctrl-C, the charts that wait are not drawn: the end of the program
+    would wait for them.
     """
 
     def __init__(self) -> None:
         self._drawn: list[Future[Markup]] = []
         self._parts: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for drawing in self._drawn:
+            drawing.cancel()  # none that is drawn, or begun
 
     def figure(self, chart: Chart) -> Markup:
         """Return the figure of a chart, with title and caption, in which `finished` puts the drawing."""
@@ -100,7 +112,12 @@ def _drawing(chart: Chart) -> Markup:
 
 def page_html(study: Study, analysis: Analysis, context: Context) -> str:
     """Return the whole page."""
-    drawings, records = Drawings(), context.records
+    with Drawings() as drawings:
+        return _page(study, analysis, context, drawings)
+
+
+def _page(study: Study, analysis: Analysis, context: Context, drawings: Drawings) -> str:
+    records = context.records
     numbers = {(c.arm, c.workload, c.metric): i for i, c in enumerate(analysis.cells)}
     body = join(
         first.table(study, analysis, numbers),
@@ -108,7 +125,7 @@ def page_html(study: Study, analysis: Analysis, context: Context) -> str:
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.nodes(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),
-        curves.section(analysis.cells),
+        *_curves(analysis, drawings),
         sections.time_spent(study, analysis, records),
         *_instances(study, records, drawings),
         *(
@@ -139,6 +156,13 @@ def page_html(study: Study, analysis: Analysis, context: Context) -> str:
         footer=f"seed {analysis.seed} · {plural(analysis.blocks, 'round')} · {show_clock(analysis.elapsed)}",
         drawings=drawings,
     )
+
+
+def _curves(analysis: Analysis, drawings: Drawings) -> list[Markup]:
+    """Return the curves of metrics; nothing if there are none."""
+    drawn = curve_figures(analysis.cells)
+    leaf = Leaf(key="curves", title="Curves", blocks=drawn)
+    return [html_of(leaf, drawings.figure, fold=True)] if drawn else []
 
 
 def _steps(study: Study, analysis: Analysis, records: RecordIndex, drawings: Drawings) -> list[Markup]:

@@ -193,9 +193,11 @@ def _baseline(cells: Sequence[Cell]) -> str:
     units = {c.unit for c in cells}
     if not values or len(units) > 1:
         return ""
-    low, high = (one_line(show(v, cells[0].unit)) for v in (min(values), max(values)))
-    if low == high or len({c.metric for c in cells}) == 1:
-        return low
+    least, most = min(values), max(values)
+    if least == most or len({c.metric for c in cells}) == 1:
+        return one_line(show(least, cells[0].unit))
+    half_width = (most - least) / 2 if most < 2 * least else None
+    low, high = (one_line(show(v, cells[0].unit, half_width=half_width)) for v in (least, most))
     (number, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
     return f"{number} … {high}" if unit == other else f"{low} … {high}"
 

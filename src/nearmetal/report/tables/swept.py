@@ -9,8 +9,8 @@ from ...model.record import JsonValue
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show
+from ..charts.chart import LinesFigure
 from ..page.curves import swept_figures
-from ..page.lines import LinesFigure
 from ..seen import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
