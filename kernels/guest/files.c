@@ -205,11 +205,15 @@ int own_command(int argc, char **argv) {
         return drain_fifo(argv[1]);
     if (argc == 2 && strcmp(argv[0], "holdings") == 0)
         return print_holdings(argv[1]);
-    if (argc == 2 && strcmp(argv[0], "network") == 0)
-        return print_network(argv[1]);
+    if ((argc == 2 || argc == 3) && strcmp(argv[0], "network") == 0)
+        return print_network(argv[1], argv[2]);
     if (argc == 6 && strcmp(argv[0], "become") == 0)
         return become(argv[1], argv[2], argv[3], argv[4], argv[5]);
     if (argc == 3 && (strcmp(argv[0], "add-line") == 0 || strcmp(argv[0], "drop-line") == 0))
         return change_line(argv[1], argv[2], strcmp(argv[0], "add-line") == 0);
+    if (argc > 2 && strcmp(argv[0], "join") == 0)
+        return make_namespaces(argv[1], argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[0], "part") == 0)
+        return drop_namespaces(argc - 1, argv + 1);
     return -1;
 }

@@ -38,8 +38,9 @@ void make_network(const struct given *given);
 /* Sets the interface and its routes as text says, KEY=VALUE[,...]: rto_min (ms), congestion_control,
  * queue_length (packets), tso, gso, gro (0 or 1); gives up where the kernel refuses. */
 void tune(const char *interface, const char *text);
-/* How it stands, as JSON; a status. */
-int print_network(const char *interface);
+/* How it stands, as JSON; a status. namespace: path of its network namespace, NULL for that of this process.
+ */
+int print_network(const char *interface, const char *namespace);
 /* Waits for the interface of that MAC, and gives it the name. */
 void name_interface(const char *mac, const char *name);
 /* Runs commands for whoever holds the other end of the port; never returns. hello: sent first. */
@@ -48,8 +49,15 @@ _Noreturn void serve(const struct given *given, const char *hello);
  * too. */
 _Noreturn void serve_here(const char *hello);
 
+enum { NAMESPACES_MAX = 256 };
+/* Makes network namespaces in /run/netns, from NAME=INTERFACE,ADDRESS/PREFIX[,MTU] of each. The first one has
+ * a bridge that connects it to the others; tuning: see tune(), for the interfaces of the others. A status. */
+int make_namespaces(const char *tuning, int count, char **words);
+/* Removes them, as soon as nothing runs in them; a status. */
+int drop_namespaces(int count, char **names);
+
 /* Commands that the agent has in itself (put, get, fill, drain, holdings, network, become, add-line,
- * drop-line); -1: it is none of them. */
+ * drop-line, join, part); -1: it is none of them. */
 int own_command(int argc, char **argv);
 /* Of the ranks with this mark (NAME=value) in their environment; a status. */
 int print_holdings(const char *mark);

@@ -11,6 +11,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,7 +239,10 @@ static struct metrics read_metrics(const char *interface) {
     return out;
 }
 
-int print_network(const char *interface) {
+int print_network(const char *interface, const char *namespace) {
+    int place = namespace != NULL ? open(namespace, O_RDONLY | O_CLOEXEC) : -1;
+    if (namespace != NULL && (place < 0 || setns(place, CLONE_NEWNET) != 0))
+        return fail_report("%s: %s", namespace, strerror(errno)), 1;
     struct ifreq mtu = {.ifr_flags = 0}, queue;
     struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -14,7 +14,7 @@ from tests.nested.machine import outer_image
 
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.guests.guest import GuestInstance
-from nearmetal.environments.guests.initramfs import initramfs
+from nearmetal.environments.guests.initramfs import USUAL, initramfs
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host import LocalHost
@@ -56,13 +56,19 @@ def kernel() -> tuple[Path, Path]:
     return found
 
 
-def base(tools: Tools, directory: Path, root: Path | None = None, *, generic: bool = False) -> GuestBase:
+def base(
+    tools: Tools,
+    directory: Path,
+    root: Path | None = None,
+    *,
+    generic: bool = False,
+    further: tuple[str, ...] = (),
+) -> GuestBase:
     """directory: for the initramfs; root: a file with a root file system, None for the machine's own;
-    generic: a kernel with drivers of real cards."""
+    generic: a kernel with drivers of real cards; further: modules."""
     vmlinuz, modules = generic_kernel() if generic else kernel()
-    return GuestBase(
-        kernel=vmlinuz, initramfs=initramfs(directory, modules, tools), root=root, cache=directory
-    )
+    archive = initramfs(directory, modules, tools, (*USUAL, *further))
+    return GuestBase(kernel=vmlinuz, initramfs=archive, root=root, cache=directory)
 
 
 def request(

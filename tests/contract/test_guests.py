@@ -19,6 +19,7 @@ import pytest
 from tests.contract import guests
 from tests.contract.answers import checked
 from tests.contract.guests import HOST, NEEDED, SMALL, booted, request
+from tests.contract.test_network_attachments import CLIENT, PYTHON, SERVER
 from tests.patience import one_fits, until
 
 from nearmetal.environments import Available, Enclosed, InstanceRequest, RemoteInstance, Tools
@@ -42,7 +43,9 @@ from nearmetal.model.environments.guest import (
     MachineType,
     StartFrom,
 )
+from nearmetal.model.environments.network import NetworkSettings, Offloads, Seat
 from nearmetal.model.study import Attachment, Environment, Limits
+from nearmetal.node.guests import check_networks
 
 pytestmark = [pytest.mark.beside, *NEEDED]
 
@@ -58,7 +61,8 @@ def guest(tools: Tools, place: Path) -> Iterator[GuestInstance]:
     bind = place / "bind"
     bind.mkdir()
     (bind / "given").write_text("from outside\n")
-    with booted(tools, request("a", guests.base(tools, place), place, binds=(bind,))) as instance:
+    base = guests.base(tools, place, further=("veth", "bridge"))
+    with booted(tools, request("a", base, place, binds=(bind,))) as instance:
         yield instance
 
 
@@ -268,7 +272,7 @@ def test_a_container_stands_inside_it_on_the_same_kernel(
     assert run(guest, "sh", "-c", count).stdout == "0\n" and guest.trouble() == ""
     for wrong, told_why in (
         ({"limits": Limits(cpu_quota=0.5)}, "no control groups"),
-        ({"attachment": Attachment.VETH_BRIDGE}, "no network is built inside a guest"),
+        ({"attachment": Attachment.VETH_BRIDGE}, "needs an address on a network"),
     ):
         refused = inner(place, f"w{len(told_why)}", **wrong)
         with (
@@ -276,6 +280,36 @@ def test_a_container_stands_inside_it_on_the_same_kernel(
             backend.start_inside(guest, tools, refused, alone=True),
         ):
             pass
+
+
+@pytest.mark.more
+def test_containers_in_one_guest_are_joined_by_veth_and_a_bridge(
+    guest: GuestInstance, tools: Tools, place: Path
+) -> None:
+    network = NetworkSettings(mtu=1400, rto_min=4e-3, queue_length=77, offloads=Offloads(tso=False))
+    ends = {"hub": "br0,10.99.0.1/24,1400", "m": "eth0,10.99.0.2/24,1400", "n": "eth0,10.99.0.3/24,1400"}
+    listening = f"{PYTHON} -c '{SERVER}' 10.99.0.3 >/tmp/said 2>&1 & until grep -q g /tmp/said; do :; done"
+    with guest.joined(ends, network), contextlib.ExitStack() as stack:
+        boxes = []
+        for name, end in list(ends.items())[1:]:
+            asked = inner(place, name, attachment=Attachment.VETH_BRIDGE, network=network)
+            address = end.split(",")[1].partition("/")[0]
+            seat = Seat(netns=f"/run/netns/{name}", address=address, interface="eth0", port="")
+            asked = replace(asked, seat=seat)
+            box = stack.enter_context(Namespaces().start_inside(guest, tools, asked, alone=False))
+            ((_, found),) = check_networks(asked.environment, (box,), (box,), place).items()
+            assert (found["driver"], found["mtu"], found["rto_min"]) == ("veth", 1400, 0.004)
+            assert box.around is guest and box.inner_line.startswith(f"nm{name} = {tools / 'nm-box'} enter ")
+            boxes.append(box)
+        first, second = boxes
+        assert run(second, "sh", "-c", listening).ok
+        said = run(first, PYTHON, "-c", CLIENT, "10.99.0.3")
+        assert said.stdout == "PING\n", said.stderr
+        assert not run(guest, PYTHON, "-c", CLIENT, "10.99.0.3").ok, "the guest itself is not among them"
+        with pytest.raises(RunError, match="File exists"), guest.joined({"m": ends["m"]}, network):
+            pass
+    assert not run(guest, "ls", "/run/netns").stdout
+    assert run(guest, "ls", "/sys/class/net").stdout.split() == ["lo"]
 
 
 def small_image(tools: Tools, place: Path) -> Path:

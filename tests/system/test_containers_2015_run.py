@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,27 @@ def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
         links = [n["link"] for n in network.values() if "link" in n]
         assert bool(links) is p["emulated"], p["part"]
         assert all(k["measured"]["round_trip"] > 2 * k["delay"] for k in links)
+
+
+@pytest.mark.apart
+def test_bare_nodes_choose_the_classes_and_links_before_anything_is_packed(here: Path) -> None:
+    argv = (*RUN, "--only", "sizes,q1", "--time", "10m", "--max-blocks", "1", "--json")
+    done = nearmetal(*argv, cwd=here, timeout=3000)
+    assert done.returncode == 0, done.stderr
+    form: dict[str, Any] = json.loads(done.stdout)
+    sizes, packing = form["parts"]
+    (said,) = [note for note in packing["notes"] if note.startswith("Classes and links: Chosen")]
+    assert said in done.stderr or said.partition(": ")[2] in done.stderr
+    study = (here / packing["result"]["results_dir"] / "study.yaml").read_text()
+    chosen = dict(re.findall(r"(\w+) class (\w)", said))
+    assert chosen.keys() == {"cg", "ep", "ft", "is", "lu", "mg"} and set(chosen.values()) <= {"W", "A"}
+    for kernel, size in chosen.items():
+        assert re.search(rf"kernel: {kernel}\s+class: {size}\b", study), (kernel, size, study)
+    asked = {c["what"]: c for c in packing["claims"]}
+    overhead = asked["8 containers on each machine against as many bare machines"]
+    far = re.findall(r"(\w+) class \w \([^()]*, not near\)", said)
+    assert all(f"{kernel} computes for" in overhead["reason"] for kernel in far)
+    assert sizes["result"]["blocks"] == packing["result"]["blocks"] == 1
 
 
 def test_study_in_parts_resumes_and_reports_its_progress(here: Path) -> None:

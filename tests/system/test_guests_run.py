@@ -81,6 +81,46 @@ def test_two_guests_are_measured_and_labelled(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
+CONTAINERS = """\
+name: containers
+environments:
+  native: {backend: native, placements: [1x2]}
+  vm: {backend: qemu, attachment: none, placements: [1x2], guest: {memory: 384 MiB, boot_timeout: 30 min}}
+  boxes:
+    backend: namespaces
+    inside: vm
+    attachment: veth-bridge
+    network: {mtu: 1400, rto_min: 4 ms}
+    placements: [2x1]
+placements:
+  1x2: {instances: 1, tasks: 2}
+  2x1: {instances: 2, tasks: 1}
+workloads:
+  pingpong: {kernel: pingpong}
+  copies: {command: [sh, -c, 'echo task'], per_task: true, verify: {regex: '^task$'}}
+design: {baseline: native, margin: 3 %, slices: 2, seed: 1}
+"""
+
+
+@pytest.mark.apart
+def test_ranks_in_two_containers_of_one_guest_reach_each_other_over_its_bridge(tmp_path: Path) -> None:
+    assert kernel()
+    (tmp_path / "s.yaml").write_text(CONTAINERS)
+    done = nearmetal("run", "s.yaml", "--max-blocks", "1", "--json", cwd=tmp_path, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    lines = {line["arm"]: line for line in trial_lines(tmp_path) if not line["aa"]}
+    boxes = lines["boxes/2x1"]
+    assert boxes["status"] == lines["vm/1x2"]["status"] == "ok", boxes
+    assert [(p["host"], p["cpus"]) for p in boxes["places"]] == [("nm2-0", [0]), ("nm2-1", [1])]
+    assert boxes["transport"]["seen"] == "TCP connections between ranks"
+    seen = boxes["facts"]["network.nm2-1"]
+    assert {"mtu": 1400, "rto_min": 0.004, "driver": "veth"}.items() <= seen.items()
+    assert {r["workload"] for r in boxes["rows"]} == {"pingpong", "copies"}
+    network = json.loads((next(tmp_path.glob("results/*")) / "provenance.json").read_text())["network"]
+    assert network == {}, "none of it was on the machine"
+    assert left_behind(tmp_path) == []
+
+
 def test_kvm_that_is_required_and_runs_no_guest_ends_with_exit_code_3(tmp_path: Path) -> None:
     checks = json.loads(nearmetal("check", "--json", cwd=tmp_path, timeout=600).stdout)["checks"]
     qemu = next(c for c in checks if c["what"].startswith("qemu"))

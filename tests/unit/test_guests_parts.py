@@ -27,8 +27,8 @@ from nearmetal.environments.guests.guest import (
 from nearmetal.environments.guests.initramfs import USUAL, initramfs, kernel_version, modules_of
 from nearmetal.environments.guests.kvm import KvmAnswer, kvm_answer
 from nearmetal.environments.guests.needs import (
-    congestion_drivers,
     device_helps,
+    network_drivers,
     of_one_machine,
     require_device,
     require_drivers,
@@ -264,7 +264,15 @@ def test_a_guest_is_told_what_its_network_is_to_have() -> None:
     line = command_line(own, TOOLS, **given, place=USER_PLACE)  # type: ignore[arg-type]
     assert f" nm.tune={words}" in line and "nm.net=eth0,10.0.2.15/24,1500,0.0.0.0/0:10.0.2.2" in line
     assert "nm.tune" not in command_line(own, TOOLS, **given)  # type: ignore[arg-type]
-    assert congestion_drivers("reno") == () and congestion_drivers("bbr") == ("tcp_bbr",)
+
+
+def test_modules_for_networks_of_a_guest_and_inside_it() -> None:
+    plain = NetworkSettings()
+    assert network_drivers(plain, ()) == network_drivers(replace(plain, congestion_control="reno"), ()) == ()
+    bbr = replace(plain, congestion_control="bbr")
+    boxes = [replace(environment(Attachment.VETH_BRIDGE), network=n) for n in (plain, bbr)]
+    assert network_drivers(bbr, boxes) == ("tcp_bbr", "veth", "bridge")
+    assert network_drivers(plain, [environment(Attachment.NONE)]) == ()
 
 
 def test_a_card_leads_to_a_tap_to_a_router_of_qemus_own_or_nowhere() -> None:
@@ -535,6 +543,8 @@ def test_a_kernel_without_a_driver_is_refused_before_it_boots(tmp_path: Path) ->
     ):
         with pytest.raises(UnavailableError, match=told):
             require_drivers(tmp_path, settings, shared_root=shared, network=True)
+    with pytest.raises(UnavailableError, match="no driver veth, bridge"):
+        require_drivers(tmp_path, plain, shared_root=False, network=False, further=("veth", "bridge"))
 
 
 def test_an_image_of_another_architecture_or_of_one_machine_is_told(tmp_path: Path) -> None:

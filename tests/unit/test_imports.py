@@ -120,7 +120,7 @@ IN_FUNCTIONS = {
     "cli/read/results.py": (1, NUMPY),
     "cli/measure/run_block.py": (1, MEASURING),
     "cli/measure/runs.py": (13, HELP),
-    "cli/series": (11, f"{MEASURING}; {NUMPY}; {ALTAIR}"),
+    "cli/series": (14, f"{MEASURING}; {NUMPY}; {ALTAIR}"),
     "cli/measure/trying.py": (1, MEASURING),
     "cli/measure/weigh.py": (4, HELP),
     "cli/view.py": (6, f"{NUMPY}; {RICH}"),

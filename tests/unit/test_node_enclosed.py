@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +19,21 @@ from nearmetal.errors import UnavailableError
 from nearmetal.lifecycle import Method
 from nearmetal.meters.inside import sources_of
 from nearmetal.model.environments.guest import Accelerator, GuestSettings
+from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.plan import TrialSpec
-from nearmetal.model.study import Arm, Attachment, Design, Environment, Placement, Study
+from nearmetal.model.study import Arm, Attachment, Design, Environment, Pinning, Placement, Study
 from nearmetal.node.arms import starting
 from nearmetal.node.arms.running_arm import RunningArm, arm_around
 from nearmetal.node.arms.start_group import Group
 from nearmetal.node.arms.starting import Surroundings, guest_around
+from nearmetal.node.inner_networks import inner_network, joined_in
+from nearmetal.node.node import Node
 from nearmetal.node.survey import accelerator, emulation
+from nearmetal.node.survey.attachments import wanted_by
 from nearmetal.node.trial import Trial
 
 PLACES = (Placement(name="1x1", instances=1, tasks=1), Placement(name="1x2", instances=1, tasks=2))
+SEVERAL = Placement(name="2x1", instances=2, tasks=1)
 VM = Environment(name="vm", backend="qemu", attachment=Attachment.VETH_BRIDGE, placements=("1x1", "1x2"))
 BOX = Environment(name="box", backend="namespaces", inside="vm", placements=("1x1", "1x2"))
 
@@ -55,6 +61,56 @@ def test_enclosed_instance_runs_in_the_guest_with_its_placement() -> None:
     vms = [running(trial_of(VM, p)) for p in PLACES]
     again = running(trial_of(VM, PLACES[1], aa=True))
     assert arm_around(trial_of(BOX, PLACES[1]), [again, *vms]) is vms[1]
+
+
+def test_several_instances_run_in_the_one_guest_with_their_ranks() -> None:
+    vms = [running(trial_of(VM, p)) for p in (PLACES[0], SEVERAL, PLACES[1])]
+    assert arm_around(trial_of(BOX, SEVERAL), vms) is vms[2]
+    unbound = replace(SEVERAL, pinning=Pinning.NONE)
+    assert arm_around(trial_of(BOX, unbound), vms) is None
+
+
+def test_instances_in_one_guest_have_its_cpus_and_a_network_inside_it() -> None:
+    seated = replace(BOX, attachment=Attachment.VETH_BRIDGE, network=NetworkSettings(mtu=1400))
+    arm = Arm(environment=seated, placement=SEVERAL)
+    network = inner_network(arm, "nearmetal-0a1b2c-3")
+    assert network is not None and wanted_by(arm) is None, "none of it is on the machine"
+    assert [s.netns for s in network.seats] == [f"/run/netns/nearmetal-0a1b2c-3-{name}" for name in "ab"]
+    assert network.hub_command(["mpirun"])[:2] == ["nsenter", "--net=/run/netns/nearmetal-0a1b2c-3-hub"]
+    asked: list[Any] = []
+
+    class Guest:
+        @contextmanager
+        def joined(self, *words: object) -> Iterator[None]:
+            asked.append(words)
+            yield
+
+    guest: Any = Guest()
+    with joined_in(guest, network):
+        assert asked == [
+            (
+                {
+                    "nearmetal-0a1b2c-3-hub": "br0,10.99.0.1/24,1400",
+                    "nearmetal-0a1b2c-3-a": "eth0,10.99.0.2/24,1400",
+                    "nearmetal-0a1b2c-3-b": "eth0,10.99.0.3/24,1400",
+                },
+                network.settings,
+            )
+        ]
+    with pytest.raises(UnavailableError, match="no network can be built"), joined_in(None, network):
+        pass
+    assert inner_network(trial_of(BOX, SEVERAL).arm, "l") is None, "it has no address"
+    assert inner_network(replace(arm, environment=replace(seated, inside=None)), "l") is None
+    machine = SimpleNamespace(cpus=(4, 6))
+    node: Any = SimpleNamespace(
+        real=None,
+        machine=machine,
+        backends={"namespaces": SimpleNamespace(capabilities=SimpleNamespace(virtual=False))},
+    )
+    node.instance_cpus = partial(Node.instance_cpus, node)
+    node.machine_cpus = partial(Node.machine_cpus, node)
+    assert Node.cpus(node, arm) == ((0,), (1,)), "as their guest numbers them"
+    assert Node.machine_cpus(node, arm, 0) == (4, 6)
 
 
 def test_counters_of_a_guest_shared_by_two_arms_belong_to_neither() -> None:
@@ -94,6 +150,7 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
         bases={"vm": "base"},
         machine=SimpleNamespace(host=None),
         software_of=lambda _: SimpleNamespace(tools="tools"),
+        machine_cpus=lambda *_: (1, 2),
     )
     box = trial_of(BOX, PLACES[0], node=node)
     with guest_around(box, Surroundings()) as around:
@@ -104,7 +161,7 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
     assert events == ["gone"]
     (one,) = asked
     assert (one.label, one.environment.name, one.environment.attachment) == ("guest", "vm", Attachment.NONE)
-    assert one.binds == () and one.seat is None and str(one.base) == "base"
+    assert one.binds == () and one.seat is None and str(one.base) == "base" and one.cpus == (1, 2)
     with guest_around(trial_of(VM, PLACES[0], node=node), Surroundings()) as none:
         assert none.guest is None and len(asked) == 1, "it is one itself"
 

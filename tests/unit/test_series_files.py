@@ -232,6 +232,24 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
         (
             "series.yaml",
             "notes: [Two",
+            "sizes_from: cpi\n    notes: [Two",
+            'series.yaml:17:17  parts.net.sizes_from: no part before this one is called "cpi"',
+        ),
+        (
+            "series.yaml",
+            "share: 60 %",
+            "sizes_from: net\n    share: 60 %",
+            'series.yaml:11:17  parts.cpu.sizes_from: no part before this one is called "net"',
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
+            "sizes_from: cpu\n    notes: [Two",
+            "series.yaml:17:17  parts.net.sizes_from: the shares are those of profiles; write profile: true",
+        ),
+        (
+            "series.yaml",
+            "notes: [Two",
             "not_asked: {jobs: {remedy: by hand}}\n    notes: [Two",
             "series.yaml:17:23  parts.net.not_asked.jobs.reason: missing",
         ),

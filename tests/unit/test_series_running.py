@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,22 +14,23 @@ from tests.unit.test_series_files import offer, read, written
 from nearmetal.api import images
 from nearmetal.cli.measure.runs import _not_of_parts
 from nearmetal.cli.options import RunOptions
-from nearmetal.cli.series import planning, running
+from nearmetal.cli.series import planning, running, sizes
 from nearmetal.cli.series.results import frozen_series, waiting_parts
 from nearmetal.cli.series.running import create
 from nearmetal.cli.view import View
-from nearmetal.errors import BusyError, ExitCode, RunError, UsageError
+from nearmetal.errors import BusyError, ExitCode, RecordsError, RunError, UsageError
 from nearmetal.images.build import build_seconds
 from nearmetal.images.store import ImageStore
 from nearmetal.model.design import Mode
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import ImageDefinition
 from nearmetal.model.series import Figure, Omission, Part, Series, omission_lines
-from nearmetal.model.study import Study
+from nearmetal.model.study import KernelWorkload, Study
 from nearmetal.node.machine import Machine
 from nearmetal.node.progress import Silent
 from nearmetal.plan.narrowing import narrow
 from nearmetal.records import ResultsDirectory, SeriesDirectory
+from nearmetal.report.tables import profile
 from nearmetal.run.estimate import RunEstimate
 from nearmetal.run.run import Order, Outcome
 from nearmetal.run.series import next_part, offer_planned, planned_times
@@ -341,3 +343,44 @@ def test_where_not_every_part_can_have_a_round_those_that_need_least_run_first(t
     assert next_part([dear, cheap], 100.0, least) == (cheap, 30.0)
     begun = least | {dear.key: replace(least[dear.key], done=3, rehearsal_seconds=0.0)}
     assert next_part([dear, cheap], 60.0, begun) == (cheap, 30.0)  # a begun part needs a round too
+    sized = replace(cheap, sizes_from=dear.key)
+    assert next_part([dear, sized], 100.0, least)[0] is dear, "it chooses the sizes of the other one"
+    assert next_part([sized], 100.0, least)[0] is sized
+
+
+def test_a_part_gets_the_sizes_that_another_one_chose_before_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series, made = begun_series(tmp_path, monkeypatch)
+    source, part = series.parts
+    part = replace(part, key="q1", sizes_from=source.key)
+    series = replace(series, paper="containers-2015", parts=(source, part))
+    assert source.study is not None and part.study is not None
+    cg = [KernelWorkload(name=f"cg-{c}", kernel="cg", params={"class": c}) for c in "SW"]
+    candidates = replace(source.study, workloads=tuple(cg))
+    asked = replace(part.study, workloads=(replace(cg[0], name="cg"),))
+    assert sizes.sized(made, series, replace(part, sizes_from=""), asked) is asked and not made.choices()
+    assert sizes.sized(made, series, part, asked) is asked
+    assert "as in its file: part cpu has no results" in made.choices()["q1"]
+    there: dict[str, object] = {source.key: object()}
+    monkeypatch.setattr(SeriesDirectory, "part", lambda _self, of: there.get(of.key))
+    results = SimpleNamespace(study=candidates, trials=())
+    monkeypatch.setattr(sizes, "analysed", lambda _found: results)
+    shares = {("native/1x1", "cg-S"): 0.1, ("native/1x1", "cg-W"): 0.5}
+    monkeypatch.setattr(profile, "computation_shares", lambda _arms, _records: shares)
+    chosen = sizes.sized(made, series, part, asked)
+    assert [(w.name, w.params["class"]) for w in chosen.kernels] == [("cg", "W")]
+    assert "cg class W (50 %, in the paper 54.7 %)" in made.choices()["q1"]
+    assert "q1: Chosen by the share" in capsys.readouterr().err
+    monkeypatch.setattr(profile, "computation_shares", lambda _arms, _records: {})
+    assert sizes.sized(made, series, part, asked) is asked
+    there["q1"] = object()
+    assert sizes.sized(made, series, part, asked) is asked, "it has begun, with its sizes frozen"
+    del there["q1"]
+
+    def torn(_found: object) -> None:
+        raise RecordsError("torn")
+
+    monkeypatch.setattr(sizes, "analysed", torn)
+    assert sizes.sized(made, series, part, asked) is asked
+    assert "part cpu cannot be read: torn" in made.choices()["q1"]

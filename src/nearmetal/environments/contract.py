@@ -14,7 +14,7 @@ from ..host.guest_line import Clocks
 from ..host.processes.ranks import RankHolds
 from ..model.capabilities import Capabilities
 from ..model.environments.environment import BackendSettings
-from ..model.environments.network import Seat
+from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Environment
 
@@ -234,6 +234,19 @@ class RemoteInstance(Protocol):
     @property
     def threads(self) -> tuple[int, ...]:
         """Thread IDs, on the machine, of its CPUs; empty if they are not known."""
+
+
+@runtime_checkable
+class HoldsNetworks(Protocol):
+    """Extra interface of virtual machines inside which nearmetal joins instances by veth and a bridge."""
+
+    def joined(self, ends: Mapping[str, str], network: NetworkSettings) -> AbstractContextManager[None]:
+        """Make network namespaces inside until exit. The first one has the bridge.
+
+        ends: for each namespace, by its name in /run/netns, 'INTERFACE,ADDRESS/PREFIX[,MTU]'.
+        network: further settings of the interfaces, except that of the bridge.
+        Raises RunError, for example if the kernel has no bridge.
+        """
 
 
 @runtime_checkable

@@ -45,11 +45,16 @@ class ProgramInstance:
 
     @property
     def agent_line(self) -> str:
-        words = [w.replace("%", "%25").replace(" ", "%20") for w in self.enter]
-        return " ".join([self.hostname, "=", *words])
+        return agent_line(self.hostname, self.enter)
 
     def command(self, argv: Sequence[str]) -> list[str]:
         return [*self.enter, *argv]
+
+
+def agent_line(hostname: str, enter: Sequence[str]) -> str:
+    """Return the line of an agent's map for an instance that is entered by these words."""
+    words = [w.replace("%", "%25").replace(" ", "%20") for w in enter]
+    return " ".join([hostname, "=", *words])
 
 
 def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ class Part:
     share: fraction of the total time.
     places: for each environment of the paper, by the paper's name ('container'), the arm that corresponds to
         it.
+    sizes_from: key of the part whose results choose its classes and links; '' if none does.
     absent: why this part has no study on this machine; '' if it has one.
     left_out: what this machine cannot run.
     """
@@ -87,6 +88,7 @@ class Part:
     share: float
     study: Study | None
     places: Mapping[str, str]
+    sizes_from: str = ""
     absent: str = ""
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = (Figure.OVERHEADS,)

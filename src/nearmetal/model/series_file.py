@@ -173,6 +173,13 @@ class PartEntry:
     ranks: RankChoice | None = key_or(
         None, one_of(RankChoice), "for this part, instead of narrow: ranks", "every"
     )
+    sizes_from: str = key_or(
+        "",
+        NAME,
+        "an earlier part, which measures the baseline alone with several classes and links: those for which"
+        " its share of computation is nearest that in the published table are used when this part begins",
+        "sizes",
+    )
     not_asked: tuple[NotAsked, ...] = key_or(
         (),
         Named(NotAsked),

@@ -4,7 +4,7 @@ an image."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from ..environments import Backend, GuestBase
 from ..environments.contract import Accelerated
 from ..environments.guests.initramfs import USUAL, WANTED, initramfs, kernel_version
 from ..environments.guests.needs import (
-    congestion_drivers,
     find_virtiofsd,
+    network_drivers,
     of_one_machine,
     require_device,
     require_drivers,
@@ -56,8 +56,9 @@ def guest_bases(
     """
     require_room(machine.host, study, backends)
     own = {i.name: i for i in study.images}
+    inside = {e.name: [i for i in study.environments if i.inside == e.name] for e in study.environments}
     return {
-        e.name: _base(machine, e, software[e.image], own, stack, progress)
+        e.name: _base(machine, e, inside[e.name], software[e.image], own, stack, progress)
         for e in study.environments
         if e.backend in backends and backends[e.backend].capabilities.virtual
     }
@@ -97,6 +98,7 @@ def base_record(base: GuestBase) -> dict[str, JsonValue]:
 def _base(
     machine: Machine,
     environment: Environment,
+    inside: Sequence[Environment],
     software: Software,
     own: Mapping[str, ImageDefinition],
     stack: ExitStack,
@@ -114,13 +116,13 @@ def _base(
         root = in_form(machine.host, software.image, Form.EROFS, progress=progress.phase)
     elif find_virtiofsd(machine.host) is None:
         root = root_of_own_suite(machine, environment.name, stack, progress)
-    congestion = environment.network.congestion_control or ""
+    further = network_drivers(environment.network, inside)
     require_drivers(
         modules,
         settings,
         shared_root=root is None,
         network=environment.attachment.interfaced,
-        congestion_control=congestion,
+        further=further,
     )
     if settings.nic is Nic.VHOST and environment.attachment.interfaced:
         require_vhost()
@@ -132,7 +134,7 @@ def _base(
             cache_directory(),
             modules,
             software.tools,
-            (*(USUAL if settings.vfio is None else WANTED), *congestion_drivers(congestion)),
+            (*(USUAL if settings.vfio is None else WANTED), *further),
         ),
         root=root,
         cache=cache_directory(),

@@ -26,9 +26,10 @@ from ..network.build import Network, build_networks
 from ..network.plan import NetworkRequest
 from .arms.instances import Instances
 from .arms.kept_groups import KeptGroups, kept_groups
-from .arms.seats import prepare_seats
+from .arms.seats import prepare_seats, slot
 from .bases import guest_bases
 from .cpus import cpus_of_instance, cpus_of_ranks, cpus_over_nodes, vcpus_of
+from .inner_networks import inner_network
 from .links import Links, node_links
 from .machine import Machine
 from .progress import Progress
@@ -98,8 +99,14 @@ class Node:
         ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
         if not self.backends[arm.environment.backend].capabilities.virtual and arm.environment.inside is None:
             return ranks
-        own = [self.instance_cpus(arm, i) for i in range(arm.placement.all_instances)]
+        own = [self.machine_cpus(arm, i) for i in range(arm.placement.all_instances)]
         return vcpus_of(arm, own, ranks)
+
+    def machine_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
+        """Return the CPUs of this machine that the machine of one instance of an arm has: its own guest, or
+        the guest that holds all instances of the arm."""
+        numbers = [number] if arm.environment.inside is None else range(arm.placement.all_instances)
+        return tuple(sorted({cpu for n in numbers for cpu in self.instance_cpus(arm, n)}))
 
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
         """Return the CPUs of one instance of an arm, as its machine numbers them: the CPUs of its ranks."""
@@ -110,8 +117,10 @@ class Node:
         return cpus_of_instance(arm.placement, self.machine.cpus, number)
 
     def network_of(self, arm: str, *, aa: bool) -> Network | None:
-        """Return the network that was built for an arm, or for its A/A arm; None if the arm uses the
-        machine's network."""
+        """Return the network of an arm, or of its A/A arm; None if the arm uses the network of its machine.
+        Inside a guest it is built once the guest runs."""
+        if (own := self.arms.get(arm)) is not None and own.environment.inside is not None:
+            return inner_network(own, f"{self.label}-{slot(self.arms, arm, aa)}")
         networks = self.networks if self.real is None else self.real.networks
         return networks.get((arm, aa))
 

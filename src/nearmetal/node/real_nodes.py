@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ..environments import Backend, Enclosed, Instance, InstanceRequest, Tools
 from ..environments.guests.guest import GuestInstance, members
@@ -111,7 +111,6 @@ class NodeInstance(GuestInstance):
     copies: the user's own files that were copied to it.
     """
 
-    networked: ClassVar[bool] = True
     there: SshHost
     copies: Copies
 

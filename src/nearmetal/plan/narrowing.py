@@ -95,9 +95,11 @@ def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer)
     left = _with_attachments(left, offer, left_out)
     left = _with_workloads(left, rules, offer, left_out)
     left = _with_placements(left, rules, entry.ranks or rules.ranks, offer, left_out)
+    alone = not study.comparisons()  # a study of the baseline alone
+    left = left if alone else _compared(left)
     new_names = _names(study, rules, offer)
     lacking = left_out[len(entry.not_asked) :]
-    absent = _absent(left, [new_names.get(n, n) for n in entry.needs], lacking)
+    absent = _absent(left, [new_names.get(n, n) for n in entry.needs], lacking, alone=alone)
     arms = () if absent else tuple(a.name for a in left.arms())
     places = {word: _place(named, arms, new_names) for word, named in entry.places.items()}
     return Part(
@@ -109,6 +111,7 @@ def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer)
         absent=absent,
         notes=entry.notes,
         figures=entry.figures,
+        sizes_from=entry.sizes_from,
         left_out=tuple(left_out),
     )
 
@@ -223,7 +226,7 @@ def _joined(own: BackendSettings | None, here: BackendSettings | None) -> Backen
 def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission]) -> Study:
     kept: list[Environment] = []
     for e in study.environments:
-        why = offer.lacking.get(e.attachment)
+        why = offer.lacking.get(e.attachment) if e.inside is None else None  # else its guest builds it
         if why is not None:
             left_out.append(replace(why, what=e.name))
         elif e.attachment is Attachment.SRIOV and offer.cards:
@@ -275,7 +278,7 @@ def _with_placements(
         for e in study.environments
         if (own := tuple(n for n in e.placements if n in names))
     )
-    return _compared(replace(study, environments=environments, placements=tuple(fitting)))
+    return replace(study, environments=environments, placements=tuple(fitting))
 
 
 def _on(place: Placement, rules: Narrowing, offer: MachineOffer) -> Placement | None:
@@ -309,11 +312,14 @@ def _compared(study: Study) -> Study:
     )
 
 
-def _absent(study: Study, needs: Iterable[str], left_out: Sequence[Omission]) -> str:
-    """Return why a part cannot be measured; '' if it can."""
+def _absent(study: Study, needs: Iterable[str], left_out: Sequence[Omission], *, alone: bool) -> str:
+    """Return why a part cannot be measured; '' if it can.
+
+    alone: whether its files compare nothing with the baseline.
+    """
     left = {e.name for e in study.environments}
     missing = [name for name in needs if name not in left]
-    if study.environments and study.comparisons() and not missing:
+    if study.environments and (alone or study.comparisons()) and not missing:
         return ""
     why = [o for o in left_out if o.what in missing]
     why = why or [o for o in left_out if o.what == _EVERY] or list(left_out)

@@ -17,6 +17,7 @@ from .disk import failure, sync_directory, write_file
 from .json_files import json_bytes, json_object, new_directory, require_schema, safe_name
 
 SERIES, STUDIES, ENDS, TABLE = "series.json", "studies", "ends.jsonl", "published.toml"
+SIZES = "sizes.jsonl"
 _SCHEMA = 1
 
 
@@ -101,6 +102,7 @@ class SeriesDirectory:
                         share=float(p["share"]),
                         study=None if p["absent"] else load(self.path / STUDIES / f"{p['key']}.yaml"),
                         places={str(k): str(v) for k, v in p["places"].items()},
+                        sizes_from=str(p.get("sizes_from", "")),
                         absent=str(p["absent"]),
                         notes=tuple(map(str, p["notes"])),
                         figures=_figures(p),
@@ -127,16 +129,33 @@ class SeriesDirectory:
 
         Raises DiskFullError and RecordsError.
         """
+        self._append(ENDS, key, why)
+
+    def ends(self) -> dict[str, str]:
+        """Return the last recorded reason why each part stopped, by key. An incomplete line is skipped."""
+        return self._last(ENDS)
+
+    def choose(self, key: str, what: str) -> None:
+        """Record which sizes were chosen for a part, before it begins.
+
+        Raises DiskFullError and RecordsError.
+        """
+        self._append(SIZES, key, what)
+
+    def choices(self) -> dict[str, str]:
+        """Return the sizes that were chosen, as text, by the key of the part."""
+        return self._last(SIZES)
+
+    def _append(self, name: str, key: str, why: str) -> None:
         line = json.dumps({"part": key, "why": why, "at": time.time()}, ensure_ascii=False) + "\n"
         try:
-            with (self.path / ENDS).open("ab") as file:
+            with (self.path / name).open("ab") as file:
                 file.write(line.encode())
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
 
-    def ends(self) -> dict[str, str]:
-        """Return the last recorded reason why each part stopped, by key. An incomplete line is skipped."""
-        file = self.path / ENDS
+    def _last(self, name: str) -> dict[str, str]:
+        file = self.path / name
         out: dict[str, str] = {}
         for line in file.read_bytes().splitlines() if file.exists() else ():
             try:

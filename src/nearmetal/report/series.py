@@ -366,7 +366,6 @@ def _others(pairs: Sequence[PrintedComparison], marks: Mapping[str, str]) -> Gri
         title="What the paper found, and what was found here",
         heads=("what", "paper", "where", "here", "the paper's is", "what differs"),
         rows=tuple(
-            (b.figure.what, b.printed, b.figure.source, ours(b), b.figure.likeness.value, b.figure.differs)
-            for b in pairs
+            (b.figure.what, b.printed, b.figure.source, ours(b), b.likeness, b.figure.differs) for b in pairs
         ),
     )

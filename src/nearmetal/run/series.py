@@ -229,17 +229,19 @@ def next_part(waiting: Sequence[Part], left: float, least: Mapping[str, RunEstim
 
     Every waiting part is first given the time of its rehearsal and of one round. The time that is left after
     that is divided by the shares. If there is not enough time for a round in every part, the parts that need
-    least run first. Time that a part does not use is left to the others.
+    least run first. A part never runs before the one that chooses its sizes. Time that a part does not use is
+    left to the others.
 
     waiting: the parts that have not run yet.
     least: the estimates of their shortest runs, by key.
     """
     needed = {p.key: least[p.key].least_seconds for p in waiting}
     spare = left - sum(needed.values())
+    ready = [p for p in waiting if p.sizes_from not in needed]
     if spare < 0:
-        part = min(waiting, key=lambda p: needed[p.key])
+        part = min(ready, key=lambda p: needed[p.key])
         return part, max(1.0, min(left, needed[part.key]))
-    part = waiting[0]
+    part = ready[0]
     return part, needed[part.key] + spare * part.share / sum(p.share for p in waiting)
 
 

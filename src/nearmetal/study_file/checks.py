@@ -37,11 +37,14 @@ def usable(section: Environment, place: Placement) -> bool:
     """Return whether the instances of an environment on a placement can reach each other.
 
     On the host's own network they would all have the same address, and without a network they have none.
-    Each emulated node has a network of its own, and can hold one instance of a bare backend. A machine that
-    is reached by ssh has one instance (check_placement).
+    One guest holds all instances inside it, so it is on one node. Each emulated node has a network of its
+    own, and can hold one instance of a bare backend. A machine that is reached by ssh has one instance
+    (check_placement).
     """
     if place.real:
         return usable_on_machines(section)
+    if place.nodes > 1 and section.inside is not None:
+        return False
     if place.nodes > 1:
         bare = is_bare(section.backend) and place.instances == 1 and section.attachment is Attachment.HOST
         return bare or section.attachment.across_nodes(section.network.mode)
@@ -166,8 +169,8 @@ def check_environment(
                 f"attachment {section.attachment}; "
             )
             what += (
-                "one guest holds one instance"
-                if section.inside is not None
+                "one guest holds them all, so it has one node"
+                if section.inside is not None and place.nodes > 1
                 else f"{section.backend} is the machine itself, which is one instance, on each emulated node "
                 f"by attachment: {Attachment.HOST}"
                 if is_bare(section.backend)

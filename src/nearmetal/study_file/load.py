@@ -22,7 +22,7 @@ from .checks import (
 )
 from .design import check_arms, check_design, read_design
 from .environments.images import check_images, read_images
-from .environments.inside import check_inside
+from .environments.inside import check_inside, check_reach
 from .environments.own_settings import check_own, move_keys, settings_for
 from .environments.storage import check_storage_references
 from .problems import Problems, read_text
@@ -94,6 +94,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
             check_beside(environment, found, design.mode, catalog)
         check_design(design, design_entry, environments, workloads, catalog)
         check_real_nodes(design, top, placements, environments, workloads)
+        check_reach(design, top, environments)
     frame = _frame_of(top, head.name if head else "", placements, environments, design)
     known = tuple(w for w in workloads.values() if w is not None)
     if frame is not None:

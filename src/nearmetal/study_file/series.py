@@ -68,9 +68,10 @@ def load_series(
                 studies[entry.name] = load_text(text, name_of(file), lenient, seed=seed)
             except StudyError as e:
                 found += e.problems
-        for entry in head.parts:
+        for number, entry in enumerate(head.parts):
             if entry.name in studies:
                 _check_part(entry, studies[entry.name], top, catalog)
+            _check_sizes(entry, [e.name for e in head.parts[:number]], studies, head, top)
         _check_head(head, top)
         _check_names(studies, top)
         _check_rules(head, studies, top, catalog)
@@ -168,6 +169,24 @@ def _check_part(entry: PartEntry, study: Study, top: Located, catalog: Catalog) 
         at = ("parts", entry.name, "figures")
         what = f'the chart {Figure.PACKING} shows places called "1{PER_NODE}", "2{PER_NODE}"; there are none'
         top.mistake(at, what)
+
+
+def _check_sizes(
+    entry: PartEntry, earlier: Sequence[str], studies: Mapping[str, Study], head: SeriesFile, top: Located
+) -> None:
+    """Check that a part takes its sizes from an earlier one that can choose them."""
+    source = entry.sizes_from
+    if not source:
+        return
+    what = ""
+    if source not in earlier:
+        what = f'no part before this one is called "{source}"{did_you_mean(source, earlier)}'
+    elif not head.published:
+        what = "the published table says how long the baseline computes, and the series has none"
+    elif source in studies and not studies[source].design.profile:
+        what = f"the shares are those of profiles; write profile: true into the design of {source}"
+    if what:
+        top.mistake(("parts", entry.name, "sizes_from"), what)
 
 
 def _no_figure(figure: Figure, study: Study, catalog: Catalog) -> str:

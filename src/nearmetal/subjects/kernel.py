@@ -14,7 +14,7 @@ from ..meters.groups import MeteredArm, timed_slices
 from ..model.design import REHEARSED_SLICES
 from ..model.record import slice_phase, verify_phase
 from ..model.study import Arm, Design, KernelWorkload, Transport
-from ..node.arms.running_arm import RunningGuard
+from ..node.arms.running_arm import RunningArm, RunningGuard
 from ..node.guests import carry_fifos, into_guests, out_of_guests, trouble
 from ..node.trial import Trial
 from ..workloads.kernels.registry import argument, slice_work
@@ -206,8 +206,8 @@ class Kernels(Subject):
 
         with RankJob(trial.directory, place.ranks, trial.log, gone) as job:
             if arm.guests:
-                into_guests(arm.guests, trial.directory)
-                job.keep(carry_fifos(_fifos(arm.guests, trial.directory, place.tasks)))
+                into_guests(arm.machines, trial.directory)
+                job.keep(carry_fifos(_fifos(arm, trial.directory)))
             job.launch(node.machine.host, Launch(argv=launch.argv, env=launch.launch.env, transport={}))
             yield KernelJob(metered, kernels, job, launch.profiles)
 
@@ -273,14 +273,11 @@ def _sound(jobs: Mapping[str, KernelJob]) -> list[KernelJob]:
     return [job for job in jobs.values() if job.trial.sound]
 
 
-def _fifos(
-    guests: Sequence[RemoteInstance], directory: Path, tasks: int
-) -> Iterator[tuple[RemoteInstance, Path, bool]]:
-    """Return the FIFOs of a job, to and from the guests of its ranks.
-
-    tasks: ranks of each guest.
-    """
-    for number, guest in enumerate(guests):
+def _fifos(arm: RunningArm, directory: Path) -> Iterator[tuple[RemoteInstance, Path, bool]]:
+    """Return the FIFOs of a job, to and from the guests of its ranks."""
+    tasks = arm.placement.tasks
+    for number, guest in enumerate(arm.guests):
         for rank in range(number * tasks, (number + 1) * tasks):
             yield guest, directory / f"token.{rank}", True
-        yield guest, directory / "out", False
+    for machine in arm.machines:
+        yield machine, directory / "out", False

@@ -6,6 +6,7 @@ import pytest
 
 from nearmetal.errors import StudyError
 from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.study import Attachment
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.study_file.catalog import Catalog
 
@@ -15,7 +16,11 @@ environments:
   native: {{backend: native, placements: [1x1]}}
   vm: {{backend: qemu, image: own, attachment: none, placements: [1x1], guest: {{memory: 512 MiB}}}}
   box: {{backend: namespaces, inside: vm, placements: [1x1]{more}}}
-placements: {{1x1: {{instances: 1, tasks: 1}}, 2x1: {{instances: 2, tasks: 1}}}}
+placements:
+  1x1: {{instances: 1, tasks: 1}}
+  1x2: {{instances: 1, tasks: 2}}
+  2x1: {{instances: 2, tasks: 1}}
+  nodes: {{nodes: 2, instances: 1, tasks: 1}}
 workloads: {{ep: {{kernel: ep, class: S}}}}
 design: {{baseline: native, seed: 1}}
 """
@@ -34,7 +39,11 @@ def test_instance_inside_a_guest_inherits_image_and_guest() -> None:
 
 
 MISTAKES = (
-    (", attachment: veth-bridge", "attachment: no network is built inside a guest"),
+    (", attachment: macvlan", "attachment: inside a guest, write one of veth-bridge, host"),
+    (
+        ", attachment: veth-bridge, network: {rate: 1 Gbit/s}",
+        "network: inside a guest, a network has no rate",
+    ),
     (", image: other", 'image: its image is that of the guest, "own"'),
     (", limits: {cpu: 50 %}", "limits: a guest has no control groups"),
     (", share: [ipc]", "share: it shares no namespace with its guest"),
@@ -55,7 +64,12 @@ WRONG = (
     ("inside: vm", "inside: box", 'inside: unknown environment "box"'),
     ("inside: vm", "inside: native", 'inside: "native" has no virtual machines'),
     ("backend: namespaces", "backend: lxc", "backend: lxc cannot run inside a guest; write namespaces"),
-    ("vm, placements: [1x1]", "vm, placements: [2x1]", "one guest holds one instance"),
+    ("vm, placements: [1x1]", "vm, placements: [2x1]", "by attachment host; write attachment: veth-bridge"),
+    (
+        "vm, placements: [1x1]",
+        "vm, attachment: veth-bridge, placements: [nodes]",
+        "one guest holds them all, so it has one node",
+    ),
 )
 
 
@@ -64,6 +78,19 @@ def test_inside_must_name_another_environment_with_guests(old: str, new: str, to
     with pytest.raises(StudyError) as found:
         load_text(STUDY.format(more="").replace(old, new), "s.yaml", CATALOG)
     assert told in str(found.value), str(found.value)
+
+
+def test_several_containers_in_one_guest_have_a_network() -> None:
+    text = STUDY.format(more=", attachment: veth-bridge, network: {mtu: 1400, rto_min: 2 ms}")
+    text = text.replace("placements: [1x1]", "placements: [1x2]").replace(
+        "vm, placements: [1x2]", "vm, placements: [2x1]"
+    )
+    study = load_text(text, "s.yaml", CATALOG)
+    box = study.environments[2]
+    assert (box.inside, box.attachment, box.placements) == ("vm", Attachment.VETH_BRIDGE, ("2x1",))
+    assert load_text(dump_study(study, CATALOG), "s.yaml", CATALOG) == study
+    with pytest.raises(StudyError, match="the containers in a guest are reached by an agent only"):
+        load_text(text.replace("seed: 1", "seed: 1, reach: ssh"), "s.yaml", CATALOG)
 
 
 def test_a_kernel_is_a_file_or_an_image() -> None:

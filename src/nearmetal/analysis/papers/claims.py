@@ -125,12 +125,24 @@ def unlike(claim: PaperClaim, shares: Mapping[str, float | None]) -> dict[str, s
     for workload, (low, high) in claim.conditions.computation.items():
         if workload not in (*claim.workloads, *claim.above) or workload not in shares:
             continue
-        own, there = shares[workload], " to ".join(f"{100 * v:.3g}" for v in dict.fromkeys((low, high)))
+        own = shares[workload]
         if own is None:
             out[workload] = f"{workload} was not profiled"
-        elif not low - NEAR <= own <= high + NEAR:
-            out[workload] = f"{workload} computes for {100 * own:.2g} % of its time, in the paper {there} %"
+        elif why := far_words(own, low, high):
+            out[workload] = f"{workload} {why}"
     return out
+
+
+def share_words(low: float, high: float) -> str:
+    """Return a share, or a range of shares, as text."""
+    return " to ".join(f"{100 * v:.3g}" for v in dict.fromkeys((low, high))) + " %"
+
+
+def far_words(own: float, low: float, high: float) -> str:
+    """Return how our share of computation differs from that of a paper; '' if they are near each other."""
+    if low - NEAR <= own <= high + NEAR:
+        return ""
+    return f"computes for {100 * own:.3g} % of its time, in the paper {share_words(low, high)}"
 
 
 def hold(

@@ -45,9 +45,11 @@ def part_results(
     """
     from ...report.series import PartResult
 
-    ends = directory.ends()
+    ends, choices = directory.ends(), directory.choices()
     out = []
     for part in series.parts:
+        if part.key in choices:
+            part = replace(part, notes=(*part.notes, choices[part.key]))
         why = part.absent or ends.get(part.key, "not begun")
         nothing = PartResult(part=part, directory=None, study=None, analysis=None, records=(), why=why)
         found = directory.part(part)

@@ -29,6 +29,7 @@ from ..plan_text import estimated, foreseen
 from ..view import View, analysed
 from .planning import RequestedSeries, alone, checked_series, reason, show_series
 from .results import frozen_series, tell, waiting_parts
+from .sizes import sized
 
 if TYPE_CHECKING:
     from ...node.machine import Machine
@@ -163,6 +164,7 @@ def run_parts(
         try:
             begin += _built(part.study, json=options.json)
             started = time.monotonic()
+            study = sized(directory, series, part, study)
             outcome = start(part, study, directory, directory.part(part), left)
         except (BusyError, DiskFullError):
             raise

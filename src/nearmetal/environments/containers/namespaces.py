@@ -20,7 +20,7 @@ from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import connection_options
-from ..guests.guest import GuestInstance
+from ..guests.guest import EnclosedInstance, GuestInstance
 from ..guests.in_guest import started_in_guest
 from ..instance import (
     CONTROLLERS,
@@ -82,7 +82,7 @@ class Namespaces(criu_of.RestoresByCriu):
 
     def start_inside(
         self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
-    ) -> AbstractContextManager[GuestInstance]:
+    ) -> AbstractContextManager[EnclosedInstance]:
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 

@@ -8,11 +8,11 @@ import json
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import ClassVar
 
 from ...errors import RunError
 from ...host import Host, Process, cpio
@@ -33,7 +33,7 @@ from ...model.record import JsonValue
 from ...model.scope import EXITS, VCPU, Scope
 from ...model.study import Attachment
 from ..contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
-from ..program import ProgramInstance, read_log
+from ..program import ProgramInstance, agent_line, read_log
 
 COPY_TIMEOUT = 120.0
 DYING_SECONDS = 3.0
@@ -60,11 +60,8 @@ class GuestInstance(ProgramInstance):
     scratch: directory for the output of FIFO relays.
     threads: thread IDs of its CPUs on the machine.
     rules: the file for nm-box guest --only; None if commands get all variables.
-    networked: whether nearmetal makes networks for the instances inside.
-    inner: words in front of a command of the guest's agent that runs in this instance of the guest.
     """
 
-    networked: ClassVar[bool] = False
     host: Host
     tools: Tools
     socket: Path
@@ -73,7 +70,16 @@ class GuestInstance(ProgramInstance):
     ahead: Clocks
     threads: tuple[int, ...] = ()
     rules: Path | None = None
-    inner: tuple[str, ...] = ()
+
+    @contextmanager
+    def joined(self, ends: Mapping[str, str], network: NetworkSettings) -> Iterator[None]:
+        """See contract.HoldsNetworks."""
+        try:
+            self._run(["nm-guest", "join", tuning(network), *(f"{name}={net}" for name, net in ends.items())])
+            yield
+        finally:
+            with contextlib.suppress(RunError):  # the guest may have ended
+                self._run(["nm-guest", "part", *ends])
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -117,8 +123,12 @@ class GuestInstance(ProgramInstance):
         return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
 
     def network(self, interface: str) -> dict[str, JsonValue]:
-        program = self.tools / "nm-guest" if self.inner else "nm-guest"
-        return dict(json.loads(self._run([*self.inner, program, "network", interface])))
+        return dict(json.loads(self._run(["nm-guest", "network", interface, *self._namespace])))
+
+    @property
+    def _namespace(self) -> tuple[str, ...]:
+        """The path of its network namespace in the guest; empty for that of the agent."""
+        return ()
 
     def trouble(self) -> str:
         if self.process.poll() is None and answers(self.socket):
@@ -141,6 +151,29 @@ class GuestInstance(ProgramInstance):
             failure = describe_failure(" ".join(argv[:2]), done.status, done.stderr.decode(errors="replace"))
             raise RunError(f"{self.label}: {failure}")
         return done.stdout
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnclosedInstance(GuestInstance):
+    """An instance that runs in a guest, or on a machine that is reached by ssh.
+
+    around: that guest or machine.
+    first: process ID of its first process there.
+    inner: words in front of a command of the agent that runs in this instance.
+    """
+
+    around: GuestInstance
+    first: int
+    inner: tuple[str, ...]
+
+    @property
+    def _namespace(self) -> tuple[str, ...]:
+        return (f"/proc/{self.first}/ns/net",)
+
+    @property
+    def inner_line(self) -> str:
+        """Its line in the map of an agent that runs in the guest; see contract.Instance.agent_line."""
+        return agent_line(self.hostname, self.inner)
 
 
 def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:

@@ -19,8 +19,8 @@ from ...host import REPORT_FD, Launched
 from ...host.processes import labelled as processes
 from ...model.environments.image import HOST
 from ..contract import InstanceRequest, Tools
-from ..instance import BOX_REPORTS, box_argv, box_phases, seconds
-from .guest import GuestInstance
+from ..instance import BOX_REPORTS, box_argv, box_phases, require_seat, seconds
+from .guest import EnclosedInstance, GuestInstance
 
 IN_GUEST_TIMEOUT = 120.0
 """Seconds after which a start has failed. In an emulated guest, it normally takes tenths of a second."""
@@ -32,15 +32,15 @@ STDOUT = 1
 @contextmanager
 def started_in_guest(
     guest: GuestInstance, tools: Tools, request: InstanceRequest, options: Sequence[str], *, alone: bool
-) -> Iterator[GuestInstance]:
-    """Start an instance inside a guest until exit.
+) -> Iterator[EnclosedInstance]:
+    """Start an instance inside a guest until exit. The network namespace of its seat is one of the guest's.
 
     options: options of nm-box start that select its namespaces.
     alone: whether nothing else runs in the guest, so that the machine's counters of the guest belong to this
         instance.
     Raises UnavailableError for limits, which would need a control group, and RunError.
     """
-    _require_fitting(request, networked=guest.networked)
+    _require_fitting(request)
     begin = time.monotonic_ns()
     # The tools are in every guest; other directories of the machine may not be.
     guest.copy_in([b for b in request.binds if b.resolve() != tools.directory.resolve()])
@@ -60,7 +60,8 @@ def started_in_guest(
     with _ended(launched):
         facts = launched.facts
         enter = (tools / "nm-box", "enter", "--pid", str(facts["pid"]), "--label", request.label, "--")
-        yield GuestInstance(
+        yield EnclosedInstance(
+            around=guest,
             label=request.label,
             hostname=request.hostname,
             pid=launched.process.pid,
@@ -80,19 +81,19 @@ def started_in_guest(
             ahead=guest.ahead,
             threads=guest.threads if alone else (),
             rules=guest.rules,
+            first=facts["pid"],
             inner=enter,
         )
 
 
-def _require_fitting(request: InstanceRequest, *, networked: bool) -> None:
+def _require_fitting(request: InstanceRequest) -> None:
     limits = request.environment.limits
     if (limits.cpu_quota, limits.cpu_shares, limits.memory) != (None, None, None):
         raise request.refused(
             "a guest has no control groups that could limit it",
             "limit the guest, or take limits out of the environment",
         )
-    if not networked and (request.seat is not None or request.environment.attachment.seated):
-        raise request.refused("no network is built inside a guest", "attachment: none, or host")
+    require_seat(request)
 
 
 @contextmanager

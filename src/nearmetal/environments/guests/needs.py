@@ -4,11 +4,14 @@ architecture that is not tied to one machine, a device that may be passed throug
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UnavailableError
 from ...host import Host, text_of
+from ...model.environments.environment import Environment
 from ...model.environments.guest import GuestSettings, Nic
+from ...model.environments.network import NetworkSettings
 from ..contract import Unavailable
 from .initramfs import module_name
 
@@ -46,21 +49,29 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def drivers_of(
-    settings: GuestSettings, *, shared_root: bool, network: bool, congestion_control: str = ""
+    settings: GuestSettings, *, shared_root: bool, network: bool, further: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the drivers that a guest needs.
 
     shared_root: whether its root is the machine's.
     network: whether it has a network card.
+    further: those of network_drivers().
     """
     root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
     card = (_CARDS[settings.nic],) if network else ()
-    return ("virtio_console", "overlay", *root, *card, *congestion_drivers(congestion_control))
+    return ("virtio_console", "overlay", *root, *card, *further)
 
 
-def congestion_drivers(name: str) -> tuple[str, ...]:
-    """Return the module of a TCP congestion control. reno is built into every kernel."""
-    return () if name in ("", "reno") else (f"tcp_{name}",)
+def network_drivers(own: NetworkSettings, inside: Sequence[Environment]) -> tuple[str, ...]:
+    """Return the modules for the TCP congestion controls of a guest and of the instances inside it, and for
+    networks inside it. reno is built into every kernel.
+
+    own: settings of the guest's own network.
+    """
+    joined = any(e.attachment.seated for e in inside)
+    controls = (n.congestion_control for n in (own, *(e.network for e in inside)))
+    tcp = dict.fromkeys(f"tcp_{name}" for name in controls if name not in (None, "reno"))
+    return (*tcp, *(("veth", "bridge") if joined else ()))
 
 
 def require_drivers(
@@ -69,7 +80,7 @@ def require_drivers(
     *,
     shared_root: bool,
     network: bool,
-    congestion_control: str = "",
+    further: Sequence[str] = (),
 ) -> None:
     """Check that a kernel has the drivers that such a guest needs.
 
@@ -77,9 +88,7 @@ def require_drivers(
 
     Raises UnavailableError if it lacks one.
     """
-    wanted = drivers_of(
-        settings, shared_root=shared_root, network=network, congestion_control=congestion_control
-    )
+    wanted = drivers_of(settings, shared_root=shared_root, network=network, further=further)
     missing = missing_drivers(modules, wanted) if modules else ()
     if missing:
         raise UnavailableError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...environments import Instance, RemoteInstance
+from ...environments.guests.guest import EnclosedInstance
 from ...environments.storage import Volume
 from ...errors import NearmetalError
 from ...host.runtime import shared_memory_directory
@@ -75,6 +76,26 @@ class RunningArm:
         return guests_among(self.instances)
 
     @property
+    def machines(self) -> tuple[RemoteInstance, ...]:
+        """One instance of each virtual machine. Those in the same one share its files."""
+        return self.guests if self.guest_around is None else self.guests[:1]
+
+    @property
+    def guest_around(self) -> Instance | None:
+        """The virtual machine that holds all instances; None if they run in none."""
+        first = self.instances[0]
+        inside = self.environment.inside is not None
+        return first.around if inside and isinstance(first, EnclosedInstance) else None
+
+    @property
+    def inner_lines(self) -> list[str]:
+        """The lines of the instances in the map of an agent that runs in the virtual machine around them;
+        empty if there is none."""
+        if self.guest_around is None:
+            return []
+        return [i.inner_line for i in self.instances if isinstance(i, EnclosedInstance)]
+
+    @property
     def hostnames(self) -> tuple[str, ...]:
         """The host names of the instances, as reported by their ranks."""
         return tuple(i.hostname for i in self.instances)
@@ -102,21 +123,27 @@ class RunningGuard(Guard):
 def arm_around(trial: Trial, arms: Iterable[RunningArm]) -> RunningArm | None:
     """Return the arm in whose virtual machine the instances of a trial run.
 
-    This is an arm of the same block whose environment is that virtual machine, on the same placement. Both
-    arms then run on one kernel, booted once. None if the trial needs no virtual machine, or has to boot its
-    own.
+    This is an arm of the same block whose environment is that virtual machine, as one instance with the
+    ranks of the trial. Both arms then run on one kernel, booted once. None if the trial needs no virtual
+    machine, or has to boot its own.
     """
     return next(
         (
             a
             for a in arms
             if a.environment.name == trial.arm.environment.inside
-            and a.placement.name == trial.arm.placement.name
+            and _holds(a.placement, trial.arm.placement)
             and not a.trial.spec.aa
             and a.trial.sound
         ),
         None,
     )
+
+
+def _holds(place: Placement, other: Placement) -> bool:
+    """Return whether the virtual machine of one placement has the CPUs for the instances of another one."""
+    alike = (place.ranks, place.cpus, place.pinning) == (other.ranks, other.cpus, other.pinning)
+    return place.all_instances == 1 and (alike or place.name == other.name)
 
 
 @contextmanager

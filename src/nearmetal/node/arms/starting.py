@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from ...model.environments.guest import GuestSettings
 from ...model.environments.network import Seat
 from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
+from ..inner_networks import joined_in
 from ..real_nodes import started_on
 from ..storage import bound, make_inside, volumes
 from ..survey.preflight import seen_directories
@@ -53,6 +54,7 @@ def started_instances(
         with_layers(backend, requests) as requests,
         volumes(node, arm.environment, backend, requests) as own_volumes,
         guest_around(trial, surroundings) as around,
+        _network_in(trial, around),
         started(
             _starts(trial, around, bound(requests, own_volumes)), together=together, time_stop=time_stop
         ) as group,
@@ -113,8 +115,15 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
         raise UnavailableError(
             f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
         )
-    inside = partial(backend.start_inside, around.guest, tools, alone=around.alone)
+    alone = around.alone and len(requests) == 1
+    inside = partial(backend.start_inside, around.guest, tools, alone=alone)
     return [partial(inside, request) for request in requests]
+
+
+def _network_in(trial: Trial, around: Surroundings) -> AbstractContextManager[None]:
+    """Build the network of the instances of a trial in the guest that holds them, if they have one there."""
+    network = trial.network if trial.arm.environment.inside is not None else None
+    return nullcontext() if network is None else joined_in(around.guest, network)
 
 
 @contextmanager
@@ -122,7 +131,7 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
     """Yield the virtual machine that the instances of a trial run inside.
 
     If the arm needs one and none is running for it, one is booted for this trial only, without a network. It
-    is stopped on exit.
+    has the CPUs of all instances, and is stopped on exit.
     """
     arm, node = trial.arm, trial.node
     name = arm.environment.inside
@@ -134,6 +143,8 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
     request = replace(
         _request(trial, 0, name="guest"),
         environment=replace(environment, attachment=lone),
+        cpus=node.machine_cpus(arm, 0),
+        seat=None,
         binds=(),
         base=node.bases[name],
     )

@@ -46,7 +46,8 @@ _FOR_ROOT = AttachmentCheck(
 def wanted_by(arm: Arm) -> NetworkRequest | None:
     """Return the network that an arm needs on this machine; None if it needs none of its own."""
     e = arm.environment
-    if arm.placement.real or not (e.attachment.seated or arm.placement.emulated):
+    elsewhere = arm.placement.real or e.inside is not None
+    if elsewhere or not (e.attachment.seated or arm.placement.emulated):
         return None
     return NetworkRequest(
         attachment=e.attachment,

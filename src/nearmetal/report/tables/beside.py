@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from ...analysis.papers.claims import Held, far_words
 from ...analysis.published import rate_loss, speed_gain
 from ...model.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
@@ -20,6 +21,8 @@ from ..text import one_line
 from .cells import bounded, has_interval
 from .profile import ProfileLine, profile_lines
 
+COMPUTATION, COMMUNICATION = "computation", "communication"
+"""Names of phases in the published table."""
 WHOLE = ("rate", "bandwidth", "wall")
 """Metrics that represent a whole kernel."""
 
@@ -51,11 +54,18 @@ class PrintedComparison:
 
     found: our values; empty if nothing was measured.
     lacking: why there are none.
+    far: why our values cannot be held against the printed one; '' if they can.
     """
 
     figure: PublishedFigure
     found: tuple[OwnValue, ...]
     lacking: str = ""
+    far: str = ""
+
+    @property
+    def likeness(self) -> str:
+        """How well the printed figure can be compared with ours."""
+        return _likeness(self.figure, self.far)
 
     @property
     def printed(self) -> str:
@@ -78,7 +88,7 @@ class PrintedComparison:
             "published": {"low": f.low, "high": f.high, "unit": f.unit, "text": self.printed},
             "where": f.source,
             "quantity": f.quantity.value,
-            "likeness": f.likeness.value,
+            "likeness": self.likeness,
             "differs": f.differs,
             "workloads": list(f.workloads),
             "class": f.size,
@@ -120,7 +130,28 @@ def beside(
         return tuple(PrintedComparison(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
     ran = {w.name: w.ran for w in study.workloads if w.ran}
     lines = profile_lines(tuple(dict.fromkeys(places.values())), records)
-    return tuple(_one(f, places, ran, analysis, lines) for f in figures)
+    computing = _printed_computing(figures)
+    return tuple(_one(f, places, ran, analysis, lines, computing) for f in figures)
+
+
+def _printed_computing(figures: Sequence[PublishedFigure]) -> dict[tuple[str, str], float]:
+    """Return the printed share of computation in computation and communication, by workload and arm."""
+    times = {(f.workloads[0], f.arm, f.phase): f.low for f in figures if f.quantity is Quantity.TIME}
+    return {
+        (workload, arm): seconds / (seconds + messages)
+        for (workload, arm, phase), seconds in times.items()
+        if phase == COMPUTATION and (messages := times.get((workload, arm, COMMUNICATION))) is not None
+    }
+
+
+def _far(own: ProfileLine, there: float | None) -> str:
+    """Return how our share of computation differs from that of the paper; '' if they are near each other, or
+    if one of them is not known."""
+    return "" if there is None or own.computing is None else far_words(own.computing, there, there)
+
+
+def _likeness(f: PublishedFigure, far: str) -> str:
+    return f"{Held.IMPOSSIBLE}: {far}" if far else f.likeness.value
 
 
 def _one(
@@ -129,6 +160,7 @@ def _one(
     ran: Mapping[str, str],
     analysis: Analysis,
     lines: Sequence[ProfileLine],
+    computing: Mapping[tuple[str, str], float],
 ) -> PrintedComparison:
     if f.quantity is Quantity.GAIN and not f.arm:
         return PrintedComparison(figure=f, found=(), lacking=f"needs more than one boot state: {f.differs}")
@@ -139,13 +171,14 @@ def _one(
         )
     wanted = {name for name, what in ran.items() if what in f.workloads}
     if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
-        found = tuple(_phase(f, line) for line in lines if line.arm == arm and line.workload in wanted)
-        return PrintedComparison(
-            figure=f, found=found[:1], lacking="" if found else "not measured: no profile"
-        )
+        own = next((line for line in lines if line.arm == arm and line.workload in wanted), None)
+        if own is None:
+            return PrintedComparison(figure=f, found=(), lacking="not measured: no profile")
+        far = _far(own, computing.get((f.workloads[0], f.arm)))
+        return PrintedComparison(figure=f, found=(_phase(f, own),), far=far)
     if f.quantity in (Quantity.WALL, Quantity.VALUE):
-        own = _values(analysis, arm, wanted, f.metric or "wall")
-        found = tuple(_value(f, values, unit) for values, unit in own)
+        values = _values(analysis, arm, wanted, f.metric or "wall")
+        found = tuple(_value(f, interval, unit) for interval, unit in values)
         return PrintedComparison(figure=f, found=found, lacking="" if found else "not measured yet")
     metrics = (f.metric,) if f.metric else WHOLE
     cells = [c for c in analysis.cells if c.arm == arm and c.workload in wanted and c.metric in metrics]
@@ -201,7 +234,7 @@ def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:
 
 def phases(line: ProfileLine) -> dict[str, float]:
     """Return seconds by the names in the published table."""
-    return {"computation": line.compute, "communication": line.communication, "start of MPI": line.init}
+    return {COMPUTATION: line.compute, COMMUNICATION: line.communication, "start of MPI": line.init}
 
 
 def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
@@ -227,6 +260,7 @@ def times_grid(
     times: at least one.
     """
     printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
+    computing = _printed_computing([b.figure for b in times])
     for b in times:
         f = b.figure
         printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = b.printed
@@ -247,13 +281,13 @@ def times_grid(
             cells.append(", ".join(held[q] for q in (Quantity.TIME_SHARE, Quantity.TIME) if q in held))
         cells.append(f"{line.messages:,.0f}")
         cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
+        cells.append(_likeness(times[0].figure, _far(line, computing.get((workload.kernel, place)))))
         rows.append(tuple(cells))
-    heads = [h for phase in ("computation", "communication", "start of MPI") for h in (phase, "paper")]
+    heads = [h for phase in (COMPUTATION, COMMUNICATION, "start of MPI") for h in (phase, "paper")]
     source = times[0].figure
     return Grid(
-        title=f"Where the time of a process went, and the paper's {source.source} "
-        f"({source.likeness}; {source.differs})",
-        heads=("benchmark, environment", *heads, "messages of all ranks", "paper's class"),
+        title=f"Where the time of a process went, and the paper's {source.source} ({source.differs})",
+        heads=("benchmark, environment", *heads, "messages of all ranks", "paper's class", "likeness"),
         rows=tuple(rows),
         numbers=True,
     )

@@ -22,7 +22,7 @@ from ..text import one_line
 from .beside import WHOLE
 from .cells import has_interval
 from .papers import claim_text
-from .profile import profile_lines
+from .profile import computation_shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +127,8 @@ def _one(
 def _computation(arm: str, ran: Mapping[str, str], records: RecordIndex) -> dict[str, float | None]:
     """Return the share of computation in computation and communication of an arm, by what it ran; None
     without a profile."""
-    out: dict[str, float | None] = dict.fromkeys(ran.values())
-    for line in profile_lines((arm,), records):
-        inside = line.compute + line.communication
-        if line.workload in ran and inside > 0:
-            out[ran[line.workload]] = line.compute / inside
-    return out
+    found = computation_shares((arm,), records)
+    return {**dict.fromkeys(ran.values()), **{ran[w]: v for (_, w), v in found.items() if w in ran}}
 
 
 def _reason(names: Container[str], analysis: Analysis | None) -> str:

@@ -46,10 +46,15 @@ class ProfileLine:
     bytes: float
     slowest_call: str
 
+    @property
+    def computing(self) -> float | None:
+        """Share of computation in computation and communication; None if there was neither."""
+        inside = self.compute + self.communication
+        return self.compute / inside if inside > 0 else None
+
     def cells(self) -> tuple[str, ...]:
         """Return the cells in the order of HEADS."""
-        inside = self.compute + self.communication
-        share = f" ({100 * self.communication / inside:.3g} %)" if inside > 0 else ""
+        share = f" ({100 * (1 - self.computing):.3g} %)" if self.computing is not None else ""
         return (
             f"{workload_title(self.workload)}, {self.arm}",
             f"{self.trials:,}",
@@ -73,6 +78,15 @@ def profile_lines(arms: Sequence[str], records: RecordIndex) -> tuple[ProfileLin
         for arm, found in trials.items()
         if any(p.get(workload) for p in found)
     )
+
+
+def computation_shares(arms: Sequence[str], records: RecordIndex) -> dict[tuple[str, str], float]:
+    """Return the share of computation in computation and communication, by arm and workload."""
+    return {
+        (line.arm, line.workload): share
+        for line in profile_lines(arms, records)
+        if (share := line.computing) is not None
+    }
 
 
 def _line(workload: str, arm: str, trials: Sequence[Ranks]) -> ProfileLine:

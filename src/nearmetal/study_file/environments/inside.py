@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...model.keys import did_you_mean
-from ...model.study import Attachment, Environment, Limits, StorageKind
+from ...model.study import Attachment, Design, Environment, Limits, Reach, StorageKind
 from ..tree import Located
 from .backends import backends_that, capabilities_of
+
+_NOT_BUILT = {"rate", "devices", "mode"}
+"""Settings of networks that nearmetal does not make inside guests."""
 
 
 def check_inside(top: Located, environments: Mapping[str, Environment | None]) -> None:
@@ -24,6 +27,14 @@ def check_inside(top: Located, environments: Mapping[str, Environment | None]) -
         for key, what in found.items():
             if not entry.unread(key):
                 entry.mistake((key,), what)
+
+
+def check_reach(design: Design, top: Located, environments: Mapping[str, Environment | None]) -> None:
+    """Check that mpirun can reach the instances inside guests."""
+    read = [e for e in environments.values() if e is not None]
+    several = any(e.inside is not None and e.attachment.seated for e in read)
+    if design.reach is Reach.SSH and several:
+        top.mistake(("design", "reach"), "the containers in a guest are reached by an agent only")
 
 
 def _misfits(
@@ -48,9 +59,11 @@ def _misfits(
 
 def _not_inside(section: Environment, around: Environment, *, has_image: bool) -> Iterator[tuple[str, str]]:
     """Yield the keys that an instance in a guest cannot have, with the reason."""
-    if section.attachment.seated:
-        lone = ", ".join((Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE))
-        yield "attachment", f"no network is built inside a guest; write one of {lone}"
+    if section.attachment.seated and section.attachment is not Attachment.VETH_BRIDGE:
+        lone = (Attachment.VETH_BRIDGE, Attachment.HOST, Attachment.LOOPBACK, Attachment.NONE)
+        yield "attachment", f"inside a guest, write one of {', '.join(lone)}"
+    if unable := sorted(set(section.network.requested()) & _NOT_BUILT):
+        yield "network", f"inside a guest, a network has no {' and no '.join(unable)}"
     if has_image and section.image != around.image:
         yield "image", f'its image is that of the guest, "{around.image}"; leave it out'
     if section.limits != Limits():

@@ -50,8 +50,8 @@ def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...
         own = [p for p in places if p is not None]
         try:
             with _gate(trial.directory / "start") as gate:
-                into_guests(arm.guests, trial.directory, own)
-                for process in carry_fifos(_fifos(arm.guests, gate.directory)):
+                into_guests(arm.machines, trial.directory, own)
+                for process in carry_fifos(_fifos(arm.machines, gate.directory)):
                     gate.callback(process.kill)
                 copies = [
                     gate.enter_context(_copy(metered, workload, r, gate.directory, places[r])) for r in ranks

@@ -94,7 +94,7 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
     forget_reports(trial.directory, arm.placement.ranks)
     own = () if program.directory is None else (program.directory,)
-    into_guests(arm.guests, trial.directory, own)
+    into_guests(arm.machines, trial.directory, own)
     done = arm.node.machine.host.run(
         words.argv,
         timeout=program.time_limit,

@@ -77,13 +77,15 @@ def mpi_launch(
 
 def _words(arm: RunningArm, launch: Launch) -> list[str]:
     """Return the command line to run on the machine. mpirun runs in the only instance, in the hub of the
-    network, or on this machine if the instances are on others."""
+    network, which may be inside a guest, or on this machine if the instances are on others."""
     node, software, network = arm.node, arm.software, arm.trial.network
     if len(arm.instances) > 1 and node.real is not None:
         argv = launch.argv if network is None else network.hub_command(launch.argv)
         return [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label, "--", *argv]
     if len(arm.instances) == 1 or network is None:
         return arm.instances[0].command(launch.argv)
+    if (guest := arm.guest_around) is not None:
+        return guest.command(network.hub_command(launch.argv))
     enter = [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label]
     for group in cgroups.unique(node.launcher_groups):
         enter += ["--cgroup", str(group)]
@@ -129,7 +131,8 @@ def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob
 
 def _agent_map(arm: RunningArm) -> str:
     path = arm.trial.directory / "agents"
-    path.write_text("".join(f"{from_tree(arm.software, i.agent_line)}\n" for i in arm.instances))
+    lines = arm.inner_lines or [from_tree(arm.software, i.agent_line) for i in arm.instances]
+    path.write_text("".join(f"{line}\n" for line in lines))
     return str(path)
 
 

@@ -1,0 +1,103 @@
+"""Chooses the classes of kernels, and the links of emulated nodes, by what the baseline alone does: how large
+a share of its time it computes. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...model.change import replace
+from ...model.published import Published
+from ...model.study import Arm, KernelWorkload, Placement, Study
+from .claims import NEAR, share_words
+
+Shares = Mapping[tuple[str, str], float]
+"""Share of computation in computation and communication, by name of the arm and of the workload."""
+Printed = Mapping[str, tuple[float, float]]
+"""The same in a paper, as a range of fractions, by kernel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The chosen sizes.
+
+    arm: the arm that was measured with the chosen links.
+    chosen: the workload with the chosen class, by kernel.
+    shares: its share of computation, by kernel.
+    """
+
+    arm: Arm
+    chosen: Mapping[str, KernelWorkload]
+    shares: Mapping[str, float]
+
+    def words(self, printed: Printed) -> str:
+        """Return the choice as a sentence."""
+        each = [self._kernel(kernel, printed[kernel]) for kernel in self.chosen]
+        where = "" if not self.arm.placement.emulated else f", and links of {_link(self.arm.placement)}"
+        return (
+            "Chosen by the share of its time for which the baseline alone computes, before anything else was "
+            f"measured: {'; '.join(each)}{where}."
+        )
+
+    def _kernel(self, kernel: str, there: tuple[float, float]) -> str:
+        own, w = self.shares[kernel], self.chosen[kernel]
+        near = "" if distance(own, there) <= NEAR else ", not near"
+        size = f" class {w.params['class']}" if "class" in w.params else ""
+        return f"{kernel}{size} ({100 * own:.3g} %, in the paper {share_words(*there)}{near})"
+
+
+def printed_shares(paper: Published | None, part: str) -> dict[str, tuple[float, float]]:
+    """Return the shares of computation under which a paper makes its claims on a part, by kernel."""
+    claims = () if paper is None else paper.claims
+    return {k: v for c in claims if c.part == part for k, v in c.conditions.computation.items()}
+
+
+def distance(share: float, there: tuple[float, float]) -> float:
+    """Return by how much a share is outside a range; 0 within it."""
+    return max(there[0] - share, share - there[1], 0.0)
+
+
+def choose(study: Study, shares: Shares, printed: Printed) -> Sizes | None:
+    """Return the class of each kernel, and the one arm with their links, for which the shares are near those
+    in a paper for most kernels; of several such arms, that with the least distance in total.
+
+    study: measured the candidates: arms of one environment, with workloads for several classes of a kernel.
+    Returns None if no kernel of the paper was measured.
+    """
+    found = [s for arm in study.arms() if (s := _on(arm, study.kernels, shares, printed)).chosen]
+    return min(found, key=lambda s: _misfit(s, printed), default=None)
+
+
+def _on(arm: Arm, kernels: Iterable[KernelWorkload], shares: Shares, printed: Printed) -> Sizes:
+    chosen: dict[str, KernelWorkload] = {}
+    best: dict[str, float] = {}
+    for w in kernels:
+        share, there = shares.get((arm.name, w.name)), printed.get(w.kernel)
+        if share is None or there is None:
+            continue
+        if w.kernel not in best or distance(share, there) < distance(best[w.kernel], there):
+            chosen[w.kernel], best[w.kernel] = w, share
+    return Sizes(arm=arm, chosen=chosen, shares=best)
+
+
+def _misfit(sizes: Sizes, printed: Printed) -> tuple[int, float]:
+    apart = [distance(share, printed[kernel]) for kernel, share in sizes.shares.items()]
+    return -sum(d <= NEAR for d in apart), sum(apart)
+
+
+def with_sizes(study: Study, sizes: Sizes) -> Study:
+    """Return a study with the chosen classes, and with the chosen links between its emulated nodes."""
+    workloads = tuple(
+        replace(sizes.chosen[w.kernel], name=w.name)
+        if isinstance(w, KernelWorkload) and w.kernel in sizes.chosen
+        else w
+        for w in study.workloads
+    )
+    link = sizes.arm.placement.link
+    linked = sizes.arm.placement.emulated
+    placements = tuple(replace(p, link=link) if linked and p.emulated else p for p in study.placements)
+    return replace(study, workloads=workloads, placements=placements)
+
+
+def _link(place: Placement) -> str:
+    return f"{8e-9 * place.link.rate:.3g} Gbit/s and {1e6 * place.link.delay:.3g} us"

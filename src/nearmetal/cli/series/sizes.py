@@ -1,0 +1,48 @@
+"""Gives a part the sizes that an earlier part chooses for it from what the baseline alone does."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ...api.series import paper_of
+from ...errors import NearmetalError
+from ...model.series import Part, Series
+from ...model.study import Study
+from ..view import analysed
+from .planning import reason
+
+if TYPE_CHECKING:
+    from ...records import SeriesDirectory
+
+
+def sized(directory: SeriesDirectory, series: Series, part: Part, study: Study) -> Study:
+    """Return the study of a part with its chosen sizes. The choice is recorded once, before the part begins;
+    the frozen study of its results then has the sizes.
+
+    study: the study of the part, which is returned if the part takes its sizes from no other one, or if there
+        is nothing to choose from.
+    """
+    if not part.sizes_from or directory.part(part) is not None:
+        return study
+    from ...analysis.papers.sizes import choose, printed_shares, with_sizes
+    from ...report.seen import RecordIndex
+    from ...report.tables.profile import computation_shares
+
+    source = next((p for p in series.parts if p.key == part.sizes_from), None)
+    found = None if source is None else directory.part(source)
+    words = f"Not chosen, so as in its file: part {part.sizes_from} has no results."
+    if found is not None:
+        try:
+            own = analysed(found)
+            printed = printed_shares(paper_of(directory, series.paper), part.key)
+            shares = computation_shares([a.name for a in own.study.arms()], RecordIndex(own.trials))
+            chosen = choose(own.study, shares, printed)
+            words = f"Not chosen, so as in its file: part {part.sizes_from} has no profile."
+            if chosen is not None:
+                study, words = with_sizes(study, chosen), chosen.words(printed)
+        except NearmetalError as e:
+            words = f"Not chosen, so as in its file: part {part.sizes_from} cannot be read: {reason(e)}."
+    directory.choose(part.key, f"Classes and links: {words}")
+    print(f"{part.key}: {words}", file=sys.stderr)
+    return study
