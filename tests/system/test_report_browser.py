@@ -370,6 +370,10 @@ def test_page_prints_in_light_colours_with_open_cells_only(
         drawn(page, "details.cell[open]")
         page.emulate_media(media="print")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        page.set_viewport_size({"width": 718, "height": 1047})  # A4 within Chromium's margins
+        figure = page.locator("figure.forest svg.wide").bounding_box()
+        assert figure and figure["y"] + figure["height"] < 1047, "the whole figure is on the first sheet"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 718
         assert (
             page.locator("details.cell").nth(0).is_hidden()
             and page.locator("details.cell").nth(3).is_visible()

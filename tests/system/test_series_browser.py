@@ -37,7 +37,7 @@ def test_the_summary_draws_fits_and_is_legible(
 ) -> None:
     with single.opened(browser, summary, width=width, scheme=scheme) as page:
         assert page.locator("main section").count() == 11, "overview, nine parts, the paper"
-        assert single.drawn(page, "main") == 9
+        assert single.drawn(page, "main") == 15
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [f for f in page.evaluate(single.CONTRAST) if f[0] < 4.5] == []
         claims = page.locator("#part-q2 table", has_text="at most 13.04").first

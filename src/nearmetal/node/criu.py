@@ -54,7 +54,7 @@ def _unable(host: Host, argv: Sequence[str]) -> Mapping[Method, Unavailable]:
         found[Method.CRIU_PRECOPY] = Unavailable(
             reason="the kernel does not track writes to memory by soft-dirty bits, and CRIU tracks them by "
             "nothing else (PAGEMAP_SCAN included)",
-            remedy="a kernel with CONFIG_MEM_SOFT_DIRTY",
+            remedy="boot a kernel with CONFIG_MEM_SOFT_DIRTY",
         )
     if not host.run([*argv, "check", "--feature", "uffd-noncoop"], timeout=_SECONDS).ok:
         found[Method.CRIU_LAZY] = Unavailable(
