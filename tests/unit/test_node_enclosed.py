@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from nearmetal.environments import Enclosed, InstanceRequest
+from nearmetal.environments import Enclosed, InstanceRequest, Tools
+from nearmetal.environments.guests.guest import EnclosedInstance, GuestInstance
 from nearmetal.environments.guests.kvm import KvmAnswer
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import UnavailableError
+from nearmetal.launchers import Launch
 from nearmetal.lifecycle import Method
 from nearmetal.meters.inside import sources_of
 from nearmetal.model.environments.guest import Accelerator, GuestSettings
@@ -31,6 +33,7 @@ from nearmetal.node.node import Node
 from nearmetal.node.survey import accelerator, emulation
 from nearmetal.node.survey.attachments import wanted_by
 from nearmetal.node.trial import Trial
+from nearmetal.subjects.launches import mpi_job
 
 PLACES = (Placement(name="1x1", instances=1, tasks=1), Placement(name="1x2", instances=1, tasks=2))
 SEVERAL = Placement(name="2x1", instances=2, tasks=1)
@@ -111,6 +114,45 @@ def test_instances_in_one_guest_have_its_cpus_and_a_network_inside_it() -> None:
     node.machine_cpus = partial(Node.machine_cpus, node)
     assert Node.cpus(node, arm) == ((0,), (1,)), "as their guest numbers them"
     assert Node.machine_cpus(node, arm, 0) == (4, 6)
+
+
+def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -> None:
+    nothing: Any = None
+    common: dict[str, Any] = {
+        **dict.fromkeys(("host", "process", "ahead"), nothing),
+        **{"pid": 1, "phases": {}, "cgroups": {}, "tools": Tools(Path("/t"))},
+        **{"socket": Path("/s"), "scratch": Path("/x")},
+    }
+    guest = GuestInstance(label="g", hostname="vm", enter=("guest", "/s", "--"), **common)
+    boxes = [
+        EnclosedInstance(
+            label=name,
+            hostname=name,
+            enter=(*guest.enter, "enter", name),
+            around=guest,
+            first=7,
+            inner=("enter", name),
+            **common,
+        )
+        for name in ("a", "b")
+    ]
+    seated = replace(BOX, attachment=Attachment.VETH_BRIDGE)
+    network = inner_network(Arm(environment=seated, placement=SEVERAL), "n")
+    node: Any = SimpleNamespace(
+        instances={box.label: box for box in boxes}, network_of=lambda *_, **__: network, real=None
+    )
+    node.software_of = lambda _: None
+    group = Group(instances=tuple(boxes), seconds=(0.0, 0.0), steps={})
+    arm = replace(running(trial_of(seated, SEVERAL, node=node)), group=group)
+    assert arm.guest_around is guest and arm.guests == tuple(boxes)
+    assert arm.machines == (boxes[0],), "both see the files of the guest"
+    assert arm.inner_lines == ["a = enter a", "b = enter b"]
+    launch = Launch(argv=("mpirun", "x"), env={}, transport={})
+    words = ["guest", "/s", "--", "nsenter", "--net=/run/netns/n-hub", "--", "mpirun", "x"]
+    assert mpi_job._words(arm, launch) == words
+    apart = replace(arm, trial=trial_of(replace(seated, inside=None), SEVERAL, node=node))
+    assert apart.guest_around is None and apart.inner_lines == []
+    assert apart.machines == tuple(boxes), "on machines that are reached by ssh, each has its own files"
 
 
 def test_counters_of_a_guest_shared_by_two_arms_belong_to_neither() -> None:

@@ -87,12 +87,12 @@ def _misfit(sizes: Sizes, printed: Printed) -> tuple[int, float]:
 
 def with_sizes(study: Study, sizes: Sizes) -> Study:
     """Return a study with the chosen classes, and with the chosen links between its emulated nodes."""
-    workloads = tuple(
-        replace(sizes.chosen[w.kernel], name=w.name)
-        if isinstance(w, KernelWorkload) and w.kernel in sizes.chosen
-        else w
-        for w in study.workloads
-    )
+    sized = {
+        w.name: replace(sizes.chosen[w.kernel], name=w.name)
+        for w in study.kernels
+        if w.kernel in sizes.chosen
+    }
+    workloads = tuple(sized.get(w.name, w) for w in study.workloads)
     link = sizes.arm.placement.link
     linked = sizes.arm.placement.emulated
     placements = tuple(replace(p, link=link) if linked and p.emulated else p for p in study.placements)

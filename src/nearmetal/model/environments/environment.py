@@ -288,7 +288,7 @@ class Environment:
     inside: str | None = key_or(
         None,
         NAME,
-        "an environment of virtual machines: its one instance, a container of backend namespaces, runs in a"
+        "an environment of virtual machines: the instances, containers of backend namespaces, run in one"
         " guest of that environment, on the guest's kernel and in its image",
         "vm",
     )
