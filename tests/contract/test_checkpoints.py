@@ -27,11 +27,12 @@ from nearmetal.environments import (
     Tools,
     Unavailable,
 )
-from nearmetal.environments.criu import await_ends, holding, start_dump
+from nearmetal.environments.containers.podman import Podman, Store
+from nearmetal.environments.criu import await_ends, holding, script, start_dump
 from nearmetal.environments.criu_images import statistics_of
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError
-from nearmetal.host import LocalHost
+from nearmetal.host import Completed, LocalHost
 from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
@@ -156,6 +157,7 @@ def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
         if "mnt" in backend.capabilities.own:
             inside = ["sh", "-c", "echo kept > /etc/nearmetal-kept && mkdir /tmp/kept"]
             assert HOST.run(instance.command(inside), timeout=600).ok
+        masked = HOST.run(instance.command(MASKED), timeout=600).stdout
         rig.checkpoint(instance)
         found = statistics_of(rig.images)
         assert found.freezing > 0 and found.frozen > 0 and found.written >= MEMORY
@@ -171,6 +173,7 @@ def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
         done = HOST.run(instance.command(["sh", "-c", "exit 7"]), timeout=600)
         assert done.returncode == 7
         allowed = HOST.run(instance.command(["cat", "/proc/self/status"]), timeout=600).stdout
+        assert HOST.run(instance.command(MASKED), timeout=600).stdout == masked
         assert f"Cpus_allowed_list:\t{rig.request.cpus[0]}\n" in allowed
         if "mnt" in backend.capabilities.own:
             kept = HOST.run(instance.command(["cat", "/etc/nearmetal-kept"]), timeout=600)
@@ -194,6 +197,7 @@ def test_a_command_with_a_caller_is_not_lost_unsaid(rig: Rig) -> None:
                 time.sleep(0.005)
             with pytest.raises(RunError, match="no checkpoint: "):
                 rig.checkpoint(instance)
+            rig.backend.thaw(HOST, rig.tools, rig.request, instance)
             rig.wait_beyond(rig.read()[0])
             caller.kill()
 
@@ -219,10 +223,45 @@ def test_what_cannot_be_checkpointed_is_refused_with_a_remedy(rig: Rig) -> None:
         assert isinstance(answer, Unavailable) and answer.reason and answer.remedy
 
 
+@pytest.mark.apart
+def test_podman_exports_a_checkpoint_but_imports_none_without_an_image(
+    tools: Tools, criu: Criu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the backend refuses: its containers have a root directory (--rootfs) instead of an image."""
+    answer = checked("podman", tools)
+    if isinstance(answer, Unavailable):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{answer.reason}; {answer.remedy}")
+    monkeypatch.setenv("PATH", f"{script(criu.argv, tmp_path).parent}:{os.environ['PATH']}")
+    programs = [path for path in ("/bin", "/lib", "/lib64", "/usr") if Path(path).exists()]
+    with scratch_directory(f"nearmetal-test{os.getpid()}-p") as state:
+        store = Store(directory=state, short=state, rootless=False)
+        store.prepare(state.name)
+        for path in (*programs, "/dev", "/etc", "/proc", "/run", "/sys", "/tmp"):
+            (state / f"root{path}").mkdir(parents=True)
+
+        def podman(*words: str) -> Completed:
+            given = [f"{name}={value}" for name, value in store.environment().items()]
+            return HOST.run(["env", *given, *store.command(*words)], timeout=600)
+
+        seen = [word for path in programs for word in ("--volume", f"{path}:{path}:ro")]
+        run = ["run", "--detach", "--name", "c", "--network", "none", *seen, "--rootfs", str(state / "root")]
+        try:
+            assert podman(*run, "/bin/sleep", "600").ok
+            exported = podman("container", "checkpoint", "--export", str(tmp_path / "c.tar.gz"), "c")
+            assert exported.ok, exported.stderr
+            assert podman("rm", "--force", "c").ok
+            imported = podman("container", "restore", "--import", str(tmp_path / "c.tar.gz"))
+            assert not imported.ok and "repository name" in imported.stderr
+        finally:
+            podman("rm", "--force", "--all")
+    assert Podman.stays.reason.startswith("Podman exports a checkpoint, but imports none of a container ")
+    assert Podman.stays.remedy.startswith("backend runc")
+
+
 KILLED_TOOL = """
 import pickle, sys, time
 from nearmetal.environments.registry import get_backend
-from nearmetal.host import LocalHost
+from nearmetal.host import Completed, LocalHost
 rig = pickle.loads(sys.stdin.buffer.read())
 name, tools, criu, request, images = rig
 restoring = get_backend(name).restoring(LocalHost(), tools, criu, request)
@@ -260,6 +299,8 @@ def test_a_restored_instance_dies_with_the_tool(rig: Rig) -> None:
 
 
 KERNEL = "ep:class=S"
+MASKED = ["sh", "-c", "ls -A /proc/acpi /proc/scsi /sys/firmware; touch /proc/acpi/x /sys/firmware/x"]
+"""Lists directories that runc masks. A program must not find more in them after a restore."""
 
 
 @contextmanager
@@ -286,4 +327,5 @@ def test_a_rank_with_perf_events_is_refused_and_goes_on(rig: Rig) -> None:
         assert before.used["task_clock"]
         with pytest.raises(RunError, match="no checkpoint: "):
             rig.checkpoint(instance)
+        rig.backend.thaw(HOST, rig.tools, rig.request, instance)
         assert job.slice(0, 1).used["task_clock"]

@@ -76,6 +76,9 @@ def test_a_prefix_says_the_kind_and_each_has_one() -> None:
     for kind in KINDS:
         text = "7" if kind == "pid" else "name"
         assert find_external(FakeHost(), f"{kind}:{text}").name == f"{kind}:{text}"
+    with pytest.raises(UsageError, match="by Podman itself") as found:
+        find_external(FakeHost(), "podman:web")
+    assert found.value.remedy.startswith("podman container checkpoint --export FILE web; ")
     assert find_external(FakeHost(), "4711").name == "pid:4711"
     assert find_external(FakeHost(), "./a b/qmp.sock").name == "qmp:a b/qmp.sock"
 

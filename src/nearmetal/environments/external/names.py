@@ -52,8 +52,15 @@ def find_external(host: Host, text: str) -> External:
     program that is installed.
     Raises UsageError if there is none, or more than one.
     """
-    if text.partition(":")[0] in _MAKE:
+    kind, _, name = text.partition(":")
+    if kind in _MAKE:
         return named(text)
+    if kind == "podman" and name:
+        raise UsageError(
+            f"{text!r}: a container of Podman is moved by Podman itself",
+            remedy=f"podman container checkpoint --export FILE {name}; where its image is: podman container "
+            "restore --import FILE",
+        )
     if text.isdigit():
         return _process(text)
     if "/" in text or Path(text).is_socket():
