@@ -329,21 +329,45 @@ def test_a_study_that_asks_for_a_width_gets_short_blocks_where_blocks_differ(
     assert (plan.block_seconds() > before) == (width is None)
 
 
+def slower(block: list[TrialRecord], factor: float) -> list[TrialRecord]:
+    """The block with other values of the environment that is compared."""
+    return [
+        replace(r, rows=tuple(replace(row, values=tuple(factor * v for v in row.values)) for row in r.rows))
+        if r.arm == "box/1x1"
+        else r
+        for r in block
+    ]
+
+
+def slices_after_the_first_look(blocks: list[list[TrialRecord]]) -> tuple[dict[str, int], float]:
+    """And the factor by which the number of slices has changed."""
+    plan = SlicePlanner(study(width=0.001), rehearsal(LOUD), 1.2 + 2 * REHEARSED_SLICES * EACH, 400.0)
+    before = plan.slices()
+    for block in blocks:
+        before = plan.slices()
+        plan.saw(before, block, 1.2 + sum(before.values()) * EACH)
+    return plan.slices(), plan.slices()["loud"] / before["loud"]
+
+
 def test_the_length_does_not_follow_from_differences_between_environments() -> None:
-    found = []
-    for factor in (1.0, 5.0):
-        rng = random.Random(7)
-        plan = SlicePlanner(study(width=0.001), rehearsal(LOUD), 1.2 + 2 * REHEARSED_SLICES * EACH, 200.0)
-        for _ in range(FIXED_FROM):
-            block = [
-                replace(
-                    r,
-                    rows=tuple(replace(row, values=tuple(factor * v for v in row.values)) for row in r.rows),
-                )
-                if r.arm == "box/1x1"
-                else r
-                for r in noisy_block(rng, 0.05, 0.01)
-            ]
-            plan.saw(plan.slices(), block, 1.2 + sum(plan.slices().values()) * EACH)
-        found.append(plan.slices())
-    assert found[0] == found[1]
+    rng = random.Random(7)
+    blocks = [noisy_block(rng, 0.006, 0.03) for _ in range(FIXED_FROM)]
+    alike, factor = slices_after_the_first_look(blocks)
+    assert SHORTER_THEN * 1.05 < factor < LONGER_THEN * 0.95, "a limit would hide a difference"
+    assert slices_after_the_first_look([slower(b, 5.0) for b in blocks])[0] == alike
+
+
+def test_blocks_without_one_of_the_arms_tell_nothing_of_the_noise_between_blocks() -> None:
+    """The mean of the arms is another there: that is no noise."""
+    rng = random.Random(7)
+    blocks = [slower(noisy_block(rng, 0.0, 0.03, 100), 1.2) for _ in range(FIXED_FROM)]
+    _, whole = slices_after_the_first_look(blocks)
+    blocks[3] = [r for r in blocks[3] if not r.aa]
+    _, lacking = slices_after_the_first_look(blocks)
+    assert whole > 1.2 and lacking > 1.2
+
+
+def test_noise_of_slices_alone_asks_for_longer_blocks() -> None:
+    rng = random.Random(3)
+    _, factor = slices_after_the_first_look([noisy_block(rng, 0.0, 0.03, 100) for _ in range(FIXED_FROM)])
+    assert factor > 1.2
