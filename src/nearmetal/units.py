@@ -361,11 +361,11 @@ def _decimals(half_width: float) -> int:
 def _percent(share: float, half_width: float | None) -> str:
     """Return a share in percent: '+1.1', '−0.2', '0.0'.
 
-    It has one decimal, more if the interval is narrow, none if it is wide.
+    It has one decimal, up to three if the interval is narrow, none if it is wide.
     """
     decimals = 1
     if _known(half_width):
-        decimals = 0 if half_width >= 0.1 else max(1, _decimals(half_width * 100))
+        decimals = 0 if half_width >= 0.1 else min(max(1, _decimals(half_width * 100)), 3)
     text = f"{abs(share) * 100:.{decimals}f}"
     sign = "" if float(text) == 0 else MINUS if share < 0 else "+"
     return f"{sign}{text}"

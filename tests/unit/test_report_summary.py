@@ -99,6 +99,17 @@ def test_usage_does_not_decide_what_is_said_of_an_environment() -> None:
     assert [part.partition(" ")[0] for part in found.arms[0].parts] == ["wall", "but"]
 
 
+def test_fewer_bytes_are_called_less_not_faster() -> None:
+    study, analysis = program({"wall": 0.2, "size": 0.0, "events": 0.0}, ["box"])
+    cells = [
+        replace(c, unit=unit, verdict=Verdict.FASTER, overhead=-0.9, low=-0.91, high=-0.89) if unit else c
+        for c, unit in zip(analysis.cells, ("", "B", "op/s"), strict=True)
+    ]
+    found = answer(study, replace(analysis, cells=tuple(cells)))
+    assert found is not None
+    assert found.arms[0].parts[:3] == ("wall +20.0 %", "size −90.0 % (less)", "events −90.0 % (faster)")
+
+
 def test_the_sentence_names_the_metrics_of_a_row_that_differ() -> None:
     usage = dict.fromkeys(("user", "max_rss", "read", "written"), 0.0)
     found = answer(*program({"wall": 0.0, "system": 0.3, **usage}, ["box"]))

@@ -270,6 +270,7 @@ def test_overhead_and_interval_are_of_one_form() -> None:
     assert show_effect(58, 56, 60) == "×59 [57 … 61]"
     assert show_effect(1.05, 0.8, 1.3) == "×2.0 [1.8 … 2.3]"
     assert show_effect(0.01234, 0.01226, 0.01242) == "+1.234 % [+1.226 … +1.242]"
+    assert show_overhead(-0.99915287, half_width=1e-7) == f"{MINUS}99.915 %"
 
 
 @given(st.floats(-0.9, 50), st.floats(0, 20), st.floats(0, 20))

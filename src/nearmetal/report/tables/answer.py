@@ -298,25 +298,28 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, ...]:
-    """Return the slower rows, then the faster rows, each with the largest effect first."""
+    """Return the slower rows, then the faster rows, each with the largest effect first. The faster ones are
+    called so where the word of the environment is another."""
     slower, faster = (
-        _largest_first(
-            (_largest(cells, verdict), _label_of(label, cells, verdict))
-            for label, cells in _with_verdict(rows, arm, verdict)
+        sorted(
+            (
+                (_largest(cells, verdict), _label_of(label, cells, verdict))
+                for label, cells in _with_verdict(rows, arm, verdict)
+            ),
+            key=lambda pair: -abs(pair[0].overhead),
         )
         for verdict in (Verdict.SLOWER, Verdict.FASTER)
     )
-    if word is not Verdict.FASTER:
-        faster = tuple(f"{text} (faster)" for text in faster)
-    if word is Verdict.EQUIVALENT:
-        slower = tuple(f"but {text}" for text in slower)
-    return (*slower, *faster)
+    but = "but " if word is Verdict.EQUIVALENT else ""
+    texts = [but + _effect(c, label) for c, label in slower]
+    for c, label in faster:
+        better = "less" if c.unit == "B" else "faster"
+        texts.append(_effect(c, label) + (f" ({better})" if word is not Verdict.FASTER else ""))
+    return tuple(texts)
 
 
-def _largest_first(cells: Iterable[tuple[Cell, str]]) -> tuple[str, ...]:
-    """Return labels with their overheads, the largest first."""
-    ordered = sorted(cells, key=lambda pair: -abs(pair[0].overhead))
-    return tuple(f"{label} {show_overhead(c.overhead, half_width=half_width(c))}" for c, label in ordered)
+def _effect(cell: Cell, label: str) -> str:
+    return f"{label} {show_overhead(cell.overhead, half_width=half_width(cell))}"
 
 
 def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...]:
