@@ -120,7 +120,7 @@ def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -
     nothing: Any = None
     common: dict[str, Any] = {
         **dict.fromkeys(("host", "process", "ahead"), nothing),
-        **{"pid": 1, "phases": {}, "cgroups": {}, "tools": Tools(Path("/t"))},
+        **{"pid": 1, "phases": {}, "cgroups": {}, "tools": Tools(directory=Path("/t"))},
         **{"socket": Path("/s"), "scratch": Path("/x")},
     }
     guest = GuestInstance(label="g", hostname="vm", enter=("guest", "/s", "--"), **common)
