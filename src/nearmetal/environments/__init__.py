@@ -28,6 +28,8 @@ from .contract import (
     Unavailable,
 )
 from .moving import (
+    MEMORY_FILES,
+    BeginsEarly,
     Checkpoints,
     Criu,
     Dump,
@@ -46,10 +48,12 @@ __all__ = [
     "CONTAINER_ATTACHMENTS",
     "GUEST_ATTACHMENTS",
     "KERNEL",
+    "MEMORY_FILES",
     "OWN_ALL",
     "Accounted",
     "Available",
     "Backend",
+    "BeginsEarly",
     "Capabilities",
     "Checkpoints",
     "Criu",
