@@ -107,7 +107,7 @@ def test_dmtcp_writes_whole_jobs_and_nothing_else(name: str) -> None:
     for subject in (Migrate, CheckpointRestore):
         assert (subject.unable(by_dmtcp, backend) is None) == isinstance(backend, HoldsConnections)
         alone = subject.unable(replace(by_dmtcp, of=None), backend)
-        assert alone is not None and (not subject.methods(backend) or "no method dmtcp; use " in alone)
+        assert alone is not None and (not subject.methods(backend) or " has only the method" in alone)
     assert replace(by_dmtcp, of=None).misfit == ("method", "dmtcp writes whole MPI jobs only; of: job")
     assert by_dmtcp.misfit is None
 
