@@ -32,7 +32,7 @@ from nearmetal.environments.criu import await_ends, holding, script, start_dump
 from nearmetal.environments.criu_images import statistics_of
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError
-from nearmetal.host import Completed, LocalHost
+from nearmetal.host import Completed, LocalHost, cgroups
 from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
@@ -244,7 +244,8 @@ def test_podman_exports_a_checkpoint_but_imports_none_without_an_image(
             return HOST.run(["env", *given, *store.command(*words)], timeout=600)
 
         seen = [word for path in programs for word in ("--volume", f"{path}:{path}:ro")]
-        run = ["run", "--detach", "--name", "c", "--network", "none", *seen, "--rootfs", str(state / "root")]
+        run = ["run", "--detach", "--name", "c", "--network", "none", "--cgroup-parent", f"/{state.name}"]
+        run += [*seen, "--rootfs", str(state / "root")]
         try:
             assert podman(*run, "/bin/sleep", "600").ok
             exported = podman("container", "checkpoint", "--export", str(tmp_path / "c.tar.gz"), "c")
@@ -254,6 +255,7 @@ def test_podman_exports_a_checkpoint_but_imports_none_without_an_image(
             assert not imported.ok and "repository name" in imported.stderr
         finally:
             podman("rm", "--force", "--all")
+            cgroups.remove(cgroups.of_every_hierarchy(state.name))
     assert Podman.stays.reason.startswith("Podman exports a checkpoint, but imports none of a container ")
     assert Podman.stays.remedy.startswith("backend runc")
 
@@ -261,7 +263,7 @@ def test_podman_exports_a_checkpoint_but_imports_none_without_an_image(
 KILLED_TOOL = """
 import pickle, sys, time
 from nearmetal.environments.registry import get_backend
-from nearmetal.host import Completed, LocalHost
+from nearmetal.host import Completed, LocalHost, cgroups
 rig = pickle.loads(sys.stdin.buffer.read())
 name, tools, criu, request, images = rig
 restoring = get_backend(name).restoring(LocalHost(), tools, criu, request)

@@ -126,22 +126,23 @@ class Case:
             remove(item)
 
 
-def killed_at(phase: Phase) -> Callable[[Phase], None]:
+def killed_at(phase: str) -> Callable[[Phase], None]:
     def notify(now: Phase) -> None:
-        if now is phase:
+        if now.value == phase:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return notify
 
 
 def main(name: str, method: str, label: str, directory: str, phase: str, argv: str) -> None:
+    (Path(directory) / "tool").write_text(str(os.getpid()))
     criu = Criu(argv=tuple(json.loads(argv)), version="")
     with scratch_directory(f"{label}-images") as root:
         case = Case(
             name=name, method=Method(method), criu=criu, label=label, directory=Path(directory), root=root
         )
         case.make()
-        case.event(killed_at(Phase(phase))).run()
+        case.event(killed_at(phase)).run()
 
 
 if __name__ == "__main__":

@@ -173,20 +173,24 @@ def test_memory_in_an_image_is_wrong(case: Case) -> None:
     assert "pages of the program's memory are wrong" in fate(case, wrong) and wrong.done
 
 
+def once_at(moment: str, command: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have CRIU run a command once, when it calls its scripts at a moment. Return a file that exists then."""
+    script, configuration, done = directory / "act", directory / "criu.conf", directory / "done"
+    now = f'[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || [ -e {done} ]'
+    script.write_text(f"#!/bin/sh\n{now} || {{ : >{done}; {command}; }}\n")
+    script.chmod(0o755)
+    configuration.write_text(f"action-script {script}\n")
+    monkeypatch.setenv("CRIU_CONFIG_FILE", str(configuration))
+    return done
+
+
 @every
 @pytest.mark.parametrize(
     "moment", ["pre-dump", "post-dump", "pre-restore", "post-restore", "pre-resume", "post-resume"]
 )
 def test_criu_is_killed(case: Case, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By itself, at a moment at which it calls a script."""
-    script, configuration, done = tmp_path / "act", tmp_path / "criu.conf", tmp_path / "killed"
-    script.write_text(
-        f'#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || [ -e {done} ] || '
-        f"{{ : >{done}; kill -9 $PPID; }}\n"
-    )
-    script.chmod(0o755)
-    configuration.write_text(f"action-script {script}\n")
-    monkeypatch.setenv("CRIU_CONFIG_FILE", str(configuration))
+    done = once_at(moment, "kill -9 $PPID", tmp_path, monkeypatch)
     said = fate(case, lambda _: None)
     assert done.exists()
     lazy = case.method is Method.CRIU_LAZY
@@ -281,24 +285,48 @@ def test_its_pid_is_taken(case: Case) -> None:
     assert said.endswith(NOWHERE) if alone else said == ""
 
 
+@by(Method.CRIU)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_tool_ends_while_the_source_is_frozen(
+    criu: Criu, case: Case, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in a frozen control group of version 1 does not end when it is killed."""
+    label = f"{case.label}-ended"
+    done = once_at("pre-dump", f"kill -{number} $(cat {tmp_path}/tool); sleep 30", tmp_path, monkeypatch)
+    ended = run_as_a_tool(criu, case, label, "never")
+    assert ended.returncode == -number and done.exists(), ended.stderr
+    if number is signal.SIGINT:
+        assert find(label) == ()
+    assert_cleaned(criu, case, label)
+
+
 @every
 @pytest.mark.parametrize("phase", list(Phase))
 def test_the_tool_is_killed(criu: Criu, case: Case, phase: Phase) -> None:
     """After nearmetal clean, nothing runs and nothing is left."""
     label = f"{case.label}-killed"
-    argv = [sys.executable, "-m", "tests.system.checkpoint_case", case.name, case.method.value, label]
-    done = subprocess.run(
-        [*argv, str(case.directory), phase.value, json.dumps(criu.argv)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    done = run_as_a_tool(criu, case, label, phase.value)
     left_out = {Phase.FREEZE} if case.method is Method.CRIU_LAZY else set()
     if case.name == "lxc":  # it is not prepared beside its source
         left_out = {Phase.CONNECT}
     expected = 0 if phase in left_out else -signal.SIGKILL
     assert done.returncode == expected, done.stderr
+    assert_cleaned(criu, case, label)
+
+
+def run_as_a_tool(criu: Criu, case: Case, label: str, phase: str) -> subprocess.CompletedProcess[str]:
+    """Run the event in a process of its own, with another label. It is killed at the begin of a phase."""
+    argv = [sys.executable, "-m", "tests.system.checkpoint_case", case.name, case.method.value, label]
+    return subprocess.run(
+        [*argv, str(case.directory), phase, json.dumps(criu.argv)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def assert_cleaned(criu: Criu, case: Case, label: str) -> None:
     killed = Case(
         name=case.name,
         method=case.method,

@@ -28,6 +28,7 @@ from tests.system.moving_case import (
     state,
     there,
 )
+from tests.system.test_moving import NAME, root, started_lxc, started_runc
 from tests.system.test_quick import left_behind, nearmetal
 
 from nearmetal.api import move_plans, moving, moving_hosts
@@ -36,7 +37,7 @@ from nearmetal.host import namespaces
 from nearmetal.lifecycle import Method
 
 pytestmark = [pytest.mark.apart, pytest.mark.no_run, ROOT]
-__all__ = ["criu", "program", "state", "there"]
+__all__ = ["criu", "program", "root", "state", "there"]
 AT_DUMP, AT_RESTORE = ("pre-dump", "post-dump"), ("pre-restore", "post-restore", "pre-resume", "post-resume")
 METHODS = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_LAZY)
 
@@ -295,3 +296,42 @@ def test_images_are_restored_once_at_a_time(
     go.touch()
     assert first.wait() == 0
     program.goes_on()
+
+
+FREEZE_AND_KILL = """#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = pre-dump ] || exit 0
+groups=/proc/$CRTOOLS_INIT_PID/cgroup
+version1=/sys/fs/cgroup/freezer$(sed -n 's/^[0-9]*:freezer://p' $groups)/freezer.state
+version2=/sys/fs/cgroup$(sed -n 's/^0:://p' $groups)/cgroup.freeze
+if [ -e $version1 ]; then echo FROZEN >$version1; else echo 1 >$version2; fi
+kill -9 $PPID
+"""
+
+
+@pytest.mark.parametrize("kind", ["runc", "lxc"])
+def test_a_container_goes_on_whose_criu_is_killed_while_it_is_frozen(
+    kind: str, root: Path, tmp_path: Path, criu: None, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which({"runc": "runc", "lxc": "lxc-checkpoint"}[kind]) is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{kind} is not installed")
+    out, script, configuration = root / "data" / "out", tmp_path / "act", tmp_path / "criu.conf"
+    script.write_text(FREEZE_AND_KILL)
+    script.chmod(0o755)
+    configuration.write_text(f"action-script {script}\n")
+    monkeypatch.setenv("CRIU_CONFIG_FILE", str(configuration))
+
+    def count() -> int:
+        return len(out.read_text().split()) if out.exists() else 0
+
+    name = (started_runc if kind == "runc" else started_lxc)(root)
+    try:
+        until(lambda: count() > 2, "the program")
+        with pytest.raises(RunError, match="no checkpoint of "):
+            moving.checkpoint(name, tmp_path / "i", moving.How())
+        before = count()
+        until(lambda: count() > before + 2, "the program to go on")
+    finally:
+        if kind == "runc":
+            subprocess.run(["runc", "delete", "--force", NAME], check=False)
+        else:
+            subprocess.run(["lxc-stop", "-P", str(root.parents[1]), "-n", NAME, "-k"], check=False)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from nearmetal.environments import HoldsConnections, InstanceRequest, Migrates, Unavailable
-from nearmetal.environments.criu_connections import connection_options, write_configuration
+from nearmetal.environments.criu_connections import (
+    connection_options,
+    freezing_options,
+    write_configuration,
+)
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, RankSteps, longest_gap, read_steps, steps_within
 from nearmetal.model.change import replace
@@ -101,7 +107,7 @@ def test_dmtcp_writes_whole_jobs_and_nothing_else(name: str) -> None:
     for subject in (Migrate, CheckpointRestore):
         assert (subject.unable(by_dmtcp, backend) is None) == isinstance(backend, HoldsConnections)
         alone = subject.unable(replace(by_dmtcp, of=None), backend)
-        assert alone is not None and (not subject.methods(backend) or "no method dmtcp; use " in alone)
+        assert alone is not None and (not subject.methods(backend) or " has only the method" in alone)
     assert replace(by_dmtcp, of=None).misfit == ("method", "dmtcp writes whole MPI jobs only; of: job")
     assert by_dmtcp.misfit is None
 
@@ -172,3 +178,28 @@ def test_the_connections_of_an_instance_are_held_and_its_seat_is_opened_in_time(
     assert "post-restore" in (text := (tmp_path / "connect").read_text()) and "'/run/netns/a b' port3" in text
     write_configuration(("--tcp-established", "--ghost-limit", "256M"), tmp_path / "c")
     assert (tmp_path / "c").read_text() == "tcp-established\nghost-limit 256M\n"
+
+
+@pytest.mark.parametrize(
+    ("control", "before", "events", "action", "after"),
+    [
+        ("freezer.state", "THAWED", "", "pre-dump", "FROZEN"),
+        ("freezer.state", "THAWED", "", "post-dump", "THAWED"),
+        ("cgroup.freeze", "0", "populated 1\nfrozen 1\n", "pre-dump", "1"),
+        ("cgroup.freeze", "0", "populated 1\nfrozen 0\n", "pre-dump", "0"),
+    ],
+)
+def test_a_group_is_frozen_before_criu_looks_or_left_to_it(
+    tmp_path: Path, control: str, before: str, events: str, action: str, after: str
+) -> None:
+    (group := tmp_path / "a b").mkdir()
+    (group / control).write_text(before)
+    (group / "cgroup.events").write_text(events)
+    option, script = freezing_options(group / control, tmp_path)
+    assert option == "--action-script"
+    subprocess.run([script], env={**os.environ, "CRTOOLS_SCRIPT_ACTION": action}, check=True)
+    assert (group / control).read_text().strip() == after
+
+
+def test_a_group_without_a_freezer_is_left_to_criu(tmp_path: Path) -> None:
+    assert freezing_options(None, tmp_path) == () and not list(tmp_path.iterdir())

@@ -185,7 +185,7 @@ def test_moves_are_of_256_mib_by_the_methods_of_each_backend() -> None:
         "guest-postcopy",
     ]
     reasons = {o.what: o.reason for o in own.left_out}
-    assert "native has no method precopy" in reasons["process-precopy"]
+    assert "native has only the methods criu" in reasons["process-precopy"]
     assert own.places["KVM"] == "guest-offline/1x1" and own.places["BLCR"] == "process-criu/1x1"
 
 

@@ -86,5 +86,5 @@ def test_lazy_pages_need_a_network_of_the_instance_s_own(name: str, monkeypatch:
 def test_a_method_that_the_backend_does_not_name_is_refused_with_those_that_it_does() -> None:
     event = EventSubject(name="w", facts=CHECKPOINT, method=Method.POSTCOPY)
     assert CheckpointRestore.unable(event, get_backend("native")) == (
-        "native has no method postcopy; use criu, criu-lazy, criu-pageserver, criu-precopy"
+        "native has only the methods criu, criu-lazy, criu-pageserver, criu-precopy"
     )

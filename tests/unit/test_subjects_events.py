@@ -37,12 +37,12 @@ def test_who_cannot_move_an_instance_says_so() -> None:
     moved = EventSubject(name="m", facts=MIGRATE, method=Method.POSTCOPY)
     assert moved.count_in(DESIGN) == moved.count_in(PLAIN) == MIGRATE.usual == 2
     assert Migrate.unable(moved, Qemu()) is None
-    assert (Migrate.unable(moved, Native()) or "").startswith("native has no method postcopy; use criu")
+    assert (Migrate.unable(moved, Native()) or "").startswith("native has only the methods criu")
     podman = Migrate.unable(moved, get_backend("podman")) or ""
     assert podman.startswith("its instances (podman) cannot be moved while they run: Podman exports ")
     assert podman.endswith("; use backend runc, which Podman runs")
     other = Migrate.unable(replace(moved, method=Method.CRIU), Qemu())
-    assert other == "qemu has no method criu; use precopy, offline, postcopy, multifd"
+    assert other == "qemu has only the methods precopy, offline, postcopy, multifd"
 
 
 def test_the_proportional_set_of_a_process() -> None:

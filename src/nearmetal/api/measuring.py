@@ -297,6 +297,7 @@ def measured(
     from ..run.run import start_run
 
     machine, study = machine_for(study, progress, require_kvm=require_kvm)
+    order = replace(order, text=study_text(study))  # with the emulators, which reports name
     return start_run(machine, bounded(study, max_blocks), order, progress)
 
 

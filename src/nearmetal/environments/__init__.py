@@ -29,6 +29,8 @@ from .contract import (
     Unavailable,
 )
 from .moving import (
+    MEMORY_FILES,
+    BeginsEarly,
     Checkpoints,
     Criu,
     Dump,
@@ -47,10 +49,12 @@ __all__ = [
     "CONTAINER_ATTACHMENTS",
     "GUEST_ATTACHMENTS",
     "KERNEL",
+    "MEMORY_FILES",
     "OWN_ALL",
     "Accounted",
     "Available",
     "Backend",
+    "BeginsEarly",
     "Capabilities",
     "Checkpoints",
     "Criu",

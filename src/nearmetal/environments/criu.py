@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
-from ..host import Host, Process
+from ..host import Host, Process, cgroups
 from ..host.processes import labelled as processes
 from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
@@ -31,7 +31,9 @@ ADDRESS = "127.0.0.1"
 """Where the processes of CRIU on both sides of a checkpoint meet."""
 SECONDS = 300.0
 """Seconds after which a checkpoint or a restore has failed."""
-WHOLE = ("--file-locks", "--link-remap", "--manage-cgroups=ignore")
+NO_GROUPS = "--manage-cgroups=ignore"
+"""CRIU neither writes nor makes control groups, which takes 15 ms of the standstill."""
+WHOLE = ("--file-locks", "--link-remap", NO_GROUPS)
 FRESH = frozenset({"/tmp", "/run", "/dev/shm"})
 """Where nm-box mounts a tmpfs of the instance's own; its content is part of the checkpoint."""
 DUMP_LOG, RESTORE_LOG, PID_FILE = "dump.log", "restore.log", "restored.pid"
@@ -42,6 +44,7 @@ MOST_ROUNDS = 5
 SMALL = 8 << 20
 """Bytes written in a round of pre-copy, below which the rest is written while the instance stands still."""
 _END_SECONDS = 10.0
+_RESTORE_OUTPUT = "restore.err"
 _WITHOUT_CRIU = 0.5
 """Seconds between two looks for the CRIU that restores."""
 _LOOK_AGAIN = 0.001
@@ -81,15 +84,22 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
     return [*criu.argv, "restore", *words, *WHOLE, *more]
 
 
-def script(argv: Sequence[str], directory: Path) -> Path:
+def script(
+    argv: Sequence[str], directory: Path, *, more: Sequence[str] = (), hold: Path | None = None
+) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
     argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
         container program: it could not be found by its label afterwards, since its title takes the place of
         its environment.
+    more: options after those of the container program.
+    hold: FIFO from which a line is read before CRIU restores. A container program written in Go passes the
+        first socket to its child, that of the request to restore, as descriptor 3 ("criu swrk 3").
     """
     file = directory / "criu"
-    file.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
+    held = "" if hold is None else f'[ "$2" != 3 ] || read -r line <{shlex.quote(str(hold))} || exit 1\n'
+    words = " ".join((shlex.join(argv), '"$@"', *map(shlex.quote, more)))
+    file.write_text(f"#!/bin/sh\n{held}exec {words}\n")
     file.chmod(0o755)
     return file
 
@@ -344,8 +354,10 @@ class RestoresByCriu:
         return words
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See moving.Checkpoints. An interrupted CRIU lets the processes go on by itself."""
-        del host, tools, request, instance
+        """See moving.Checkpoints. CRIU lets processes go on by itself, but container programs have it freeze
+        their control group."""
+        del host, tools
+        cgroups.thaw(instance.pid, request.place)
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """See moving.HoldsConnections."""
@@ -379,6 +391,13 @@ def _criu_runs(pid: int, images: Path) -> bool:
     return any(processes.opened(below, str(images / RESTORE_LOG)) for below in processes.tree(pid))
 
 
+def start_restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images: Path) -> Process:
+    """Start a program that restores an instance."""
+    output = images / _RESTORE_OUTPUT
+    environment = {processes.LABEL_VARIABLE: request.label}
+    return host.start(argv, stdout=output, stderr=output, env=environment, cwd=Path("/"))
+
+
 @contextmanager
 def restoring_from(
     host: Host,
@@ -386,22 +405,22 @@ def restoring_from(
     argv: Sequence[str],
     images: Path,
     *,
+    begun: Callable[[], Process] | None = None,
     apart: bool = False,
     pid_of: Callable[[int], int | None] | None = None,
 ) -> Iterator[int]:
     """Run a program that restores an instance and stays, as the parent of its first process, until exit.
 
     images: directory with its log and the file with the PID of the first process.
+    begun: lets the program go on, if it has been started, and returns it.
     apart: whether that PID is one in a namespace of its own.
     pid_of: returns that PID, given that of the program, as soon as everything is restored; None for the PID
         in the file.
     Yields the PID on the machine. Raises RunError.
     """
     check_images(images)
-    log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / "restore.err"
-    process: Process = host.start(
-        argv, stdout=output, stderr=output, env={processes.LABEL_VARIABLE: request.label}, cwd=Path("/")
-    )
+    log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / _RESTORE_OUTPUT
+    process = start_restoring(host, request, argv, images) if begun is None else begun()
     pid: int | None = None
     try:
         now = time.monotonic()

@@ -1,5 +1,5 @@
-"""Options of CRIU for the network of an instance, with TCP connections (InstanceRequest.connections) or
-without."""
+"""Options of CRIU that need scripts or files: for the network of an instance, with TCP connections
+(InstanceRequest.connections) or without, and for the freezer of a container."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ while they are moved, and those of a job on the loopback interface are all in th
 CONNECTIONS = (*UNLOCKED, "--tcp-established", "--ghost-limit", "256M")
 """Of instances with connections. The memory that ranks share is in files that they have removed, of more than
 CRIU's limit of 1 MiB."""
+
+_FREEZE = """#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = pre-dump ] && cd {group} && echo {frozen} >{file} || exit 0
+tries=0
+until grep -qx {whole} {state}; do
+    [ $((tries += 1)) -le 50 ] || {{ echo {thawed} >{file}; exit 0; }}
+    sleep 0.001
+done
+"""
 
 
 def connection_options(
@@ -38,6 +47,26 @@ def connection_options(
     file.write_text(f'#!/bin/sh\ncase "$CRTOOLS_SCRIPT_ACTION" in\n{cases}esac\n')
     file.chmod(0o755)
     return (*CONNECTIONS, "--action-script", str(file))
+
+
+def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
+    """Return the options of a dump for which a container program lets CRIU freeze a control group.
+
+    CRIU looks only 100 ms later whether the group is frozen. It does not wait for a group that is frozen
+    already, which the processes of an instance are after 1 to 3 ms, and thaws it once it holds all processes.
+    If the dump fails, the group stays frozen until it is thawed (moving.Checkpoints.thaw).
+    freezer: of cgroups.freezer().
+    directory: for a script.
+    """
+    if freezer is None:
+        return ()
+    words = {"frozen": "FROZEN", "thawed": "THAWED", "state": freezer.name, "whole": "FROZEN"}
+    if freezer.name == "cgroup.freeze":
+        words = {"frozen": "1", "thawed": "0", "state": "cgroup.events", "whole": "'frozen 1'"}
+    file = directory / "freeze"
+    file.write_text(_FREEZE.format(group=shlex.quote(str(freezer.parent)), file=freezer.name, **words))
+    file.chmod(0o755)
+    return ("--action-script", str(file))
 
 
 def write_configuration(options: Sequence[str], file: Path) -> None:

@@ -53,6 +53,21 @@ class Dump:
 Restore = Callable[[Path], AbstractContextManager[Instance]]
 """Restores an instance from a directory with images until exit. Nothing may run of the one that was
 checkpointed, unless its memory is fetched. Raises RunError."""
+MEMORY_FILES = "pages-*.img"
+"""The files of a checkpoint that contain memory."""
+
+
+@runtime_checkable
+class BeginsEarly(Protocol):
+    """Extra interface of a Restore that begins while the memory is copied, so that the instance stands still
+    for a shorter time."""
+
+    def begin(self, images: Path) -> None:
+        """Start the program that restores. It waits until it is called with the same directory.
+
+        images: contains all files except MEMORY_FILES; the layer is complete.
+        Raises RunError.
+        """
 
 
 @runtime_checkable

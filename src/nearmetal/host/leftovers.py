@@ -150,6 +150,7 @@ def _end(pid: int, label: str) -> None:
         try:
             if label in _group_names(pid) or pid in processes.labelled(lambda other: other == label):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
+                cgroups.thaw(pid, label)
                 if not wait_readable(fd, 5):
                     raise RunError(f"process {pid} of {label} does not end")
         finally:

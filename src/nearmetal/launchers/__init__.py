@@ -4,12 +4,13 @@ transport. The only commands that this package runs are those that find the inst
 It does not know how an instance is started, or what the ranks run.
 """
 
-from .installed import InstalledMpi, find_mpi, mpi_of_compiler, programs_of
+from .installed import MPI_PACKAGES, InstalledMpi, find_mpi, mpi_of_compiler, programs_of
 from .job import JOB_VARIABLE, HostSlots, Launch, MpiJob, everywhere
 from .places import PlacementDiffers, verify_places
 
 __all__ = [
     "JOB_VARIABLE",
+    "MPI_PACKAGES",
     "HostSlots",
     "InstalledMpi",
     "Launch",

@@ -15,7 +15,7 @@ from .job import Launch, MpiJob
 
 VERSION_SECONDS = 60.0
 _COMPILER = re.compile(r"(Open MPI|MPICH version) (\d+)\.(\d+)(?:\.(\d+))?")
-PACKAGES = {
+MPI_PACKAGES = {
     Mpi.OPENMPI: "apt-get install openmpi-bin libopenmpi-dev",
     Mpi.MPICH: "apt-get install mpich libmpich-dev",
 }
@@ -111,5 +111,5 @@ def find_mpi(host: Host, wanted: Mpi | None) -> InstalledMpi:
                 return InstalledMpi(kind=kind, version=version, mpirun=path, mpicc=mpicc)
     if wanted is None:
         what = "no MPI: mpirun is missing, or neither Open MPI's nor MPICH's"
-        raise UnavailableError(what, remedy=PACKAGES[Mpi.OPENMPI])
-    raise UnavailableError(f"no mpirun of {wanted} here", remedy=PACKAGES[wanted])
+        raise UnavailableError(what, remedy=MPI_PACKAGES[Mpi.OPENMPI])
+    raise UnavailableError(f"no mpirun of {wanted} here", remedy=MPI_PACKAGES[wanted])

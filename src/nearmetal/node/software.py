@@ -14,7 +14,7 @@ from ..environments.tree import in_tree
 from ..errors import UnavailableError
 from ..host import Completed, Host
 from ..images import Image, in_use, require_image
-from ..launchers import InstalledMpi, mpi_of_compiler, programs_of
+from ..launchers import MPI_PACKAGES, InstalledMpi, mpi_of_compiler, programs_of
 from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Environment, Mpi, Study
@@ -187,7 +187,7 @@ def compiled_software(
         raise _lacking(image, "no MPI: mpirun is missing, or neither Open MPI's nor MPICH's")
     kind, version = found
     if wanted is not None and kind is not wanted:
-        raise _lacking(image, f"no mpirun of {wanted} here")
+        raise _lacking(image, f"no mpirun of {wanted} here", wanted)
     mpi = InstalledMpi(kind=kind, version=version, mpirun=mpirun, mpicc=mpicc)
     return Software(image=image, tools=Tools(directory=built.directory), built=built, mpi=mpi)
 
@@ -223,8 +223,7 @@ def from_tree(software: Software, agent_line: str) -> str:
     return f"{name} = {box} enter --pid {os.getpid()} -- {words}"
 
 
-def _lacking(image: Image, what: str) -> UnavailableError:
-    return UnavailableError(
-        f"image {image.name}: {what}",
-        remedy="build it anew with gcc libc6-dev make cmake libopenmpi-dev openmpi-bin among its packages",
-    )
+def _lacking(image: Image, what: str, wanted: Mpi | None = None) -> UnavailableError:
+    packages = MPI_PACKAGES[wanted or Mpi.OPENMPI].removeprefix("apt-get install ")
+    remedy = f"build it anew with gcc libc6-dev make cmake {packages} among its packages"
+    return UnavailableError(f"image {image.name}: {what}", remedy=remedy)

@@ -109,8 +109,14 @@ def check_study(
     asked = study.with_arms(arms)
     study, unable = without_unable(asked, backends, machine.host)
     left = {e.name for e in study.environments}
+    reasons: dict[str, list[str]] = {}
     for name, why in unable.items():
-        progress.note(f"{name} {why}" if name in left else f"{name} is left out: {why}")
+        if name in left:
+            progress.note(f"{name} {why}")
+        else:
+            reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        progress.note(f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} left out: {why}")
     absent |= {a.name: unable[a.environment.name] for a in asked.arms() if a.environment.name not in left}
     return study, backends, absent
 

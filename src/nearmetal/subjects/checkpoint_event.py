@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import (
+    MEMORY_FILES,
     Backend,
+    BeginsEarly,
     Checkpoints,
     Criu,
     Dump,
@@ -147,7 +149,7 @@ class _Course:
             target = self._target()
             restore = self._prepare(target) if target.beside else None
             images, stopped = self._write()
-            self._copy(target)
+            self._copy(target, restore)
             if self._dumping is not None:
                 stopped -= self._finish_dump(self._dumping)
             if e.method.fetches_later:
@@ -212,6 +214,7 @@ class _Course:
         """Write the instance to files. Return them, and when it had ended; with lazy pages, been stopped."""
         e = self._event
         previous = self._write_rounds() if e.method is Method.CRIU_PRECOPY else None
+        self._here.callback(self._thaw)
         images = made(e.images / "last")
         dump = Dump(images=images, previous=previous, tracked=previous is not None)
         if e.method is Method.CRIU_LAZY:
@@ -264,7 +267,8 @@ class _Course:
         def write(dump: Dump) -> None:
             with self._phase(Phase.CONNECT):
                 self._start_dump(dump).finish()
-                self._copy_files(dump.images)
+                for memory in (False, True):
+                    self._copy_files(dump.images, memory=memory)
 
         previous, written = criu_of.write_rounds(lambda number: made(self._event.images / str(number)), write)
         self._copied += [CopyRound(left=size) for size in written]
@@ -358,32 +362,38 @@ class _Course:
                 f"{left} processes of the instance run after its checkpoint", remedy="nearmetal clean"
             )
 
-    def _copy(self, target: InstanceRequest) -> None:
-        """Copy the files and the layer."""
-        e = self._event
+    def _copy(self, target: InstanceRequest, restore: Restore | None) -> None:
+        """Copy the layer and the files, the memory last."""
+        e, images = self._event, self._event.images / "last"
         with self._phase(Phase.COPY):
             assert target.layer is not None
-            self._copy_files(e.images / "last")
             upper = e.layers / "source" / "upper"
             if upper.is_dir():
-                self._copy_tree(upper, target.layer)
+                self._run_copy([upper], target.layer)
                 self._sent += sum(f.stat().st_size for f in upper.rglob("*") if f.is_file())
+            self._copy_files(images, memory=False)
+            if isinstance(restore, BeginsEarly):
+                restore.begin(e.there / images.name)
+            self._copy_files(images, memory=True)
 
-    def _copy_files(self, images: Path) -> None:
-        """Copy the files of a dump.
+    def _copy_files(self, images: Path, *, memory: bool) -> None:
+        """Copy the files of a dump, either those of the memory or the others.
 
         Raises RunError also if a copy is shorter than its file.
         """
         there = self._event.there / images.name
-        self._copy_tree(images, there.parent)
-        self._sent += image_bytes(images)
-        for file in images.glob("*.img"):
+        there.mkdir(exist_ok=True)
+        files = [file for file in images.iterdir() if file.match(MEMORY_FILES) == memory]
+        if files:
+            self._run_copy(files, there)
+        for file in (f for f in files if f.suffix == ".img"):
             found, size = (there / file.name).stat().st_size, file.stat().st_size
             if found != size:
                 raise RunError(f"the copy of {file.name} has {found} of {size} bytes", where=str(there))
+            self._sent += 0 if file.is_symlink() else size
 
-    def _copy_tree(self, origin: Path, parent: Path) -> None:
-        done = self._event.host.run(["cp", "--archive", str(origin), f"{parent}/"], timeout=LIMIT)
+    def _run_copy(self, origins: Sequence[Path], parent: Path) -> None:
+        done = self._event.host.run(["cp", "--archive", *map(str, origins), f"{parent}/"], timeout=LIMIT)
         if not done.ok:
             raise RunError(f"the checkpoint is not copied: {done.failure()}", where=str(parent))
 
@@ -395,8 +405,7 @@ class _Course:
             self._lazy_dump.kill()
             criu_of.signal_all(self._held, signal.SIGCONT)
         on = False
-        if criu_of.await_ends(self._held, 0.0):
-            self._backend.thaw(e.host, e.tools, self._source, self._instance)
+        if self._thaw():
             e.around.stay()
             steps, end = self._progress().steps, time.monotonic() + _GOES_ON
             while not (on := self._progress().steps > steps) and time.monotonic() < end:
@@ -405,6 +414,13 @@ class _Course:
         if isinstance(error, OSError):
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
         return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
+
+    def _thaw(self) -> bool:
+        """Let the source go on if it exists; whether it does. The kernel does not end frozen processes."""
+        e, exists = self._event, criu_of.await_ends(self._held, 0.0) > 0
+        if exists:
+            self._backend.thaw(e.host, e.tools, self._source, self._instance)
+        return exists
 
     def _mark(self) -> Mark:
         return Mark(work=self._progress().steps, at=time.monotonic())

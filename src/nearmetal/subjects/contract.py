@@ -154,4 +154,4 @@ def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method
     """
     if workload.method is None or workload.method in able:
         return None
-    return f"{backend.name} has no method {workload.method}; use {', '.join(able)}"
+    return f"{backend.name} has only the method{'s' if len(able) > 1 else ''} {', '.join(able)}"

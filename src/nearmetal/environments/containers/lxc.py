@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,8 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Environment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..instance import CONTROLLERS, START_TIMEOUT, control_groups, require_root, seconds
+from ..criu_connections import freezing_options
+from ..instance import CONTROLLERS, control_groups, require_root, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import ProgramInstance, entered, read_log
 from .wrapped import ProgramBackend, Wrapped, started, state_of, wrapped
@@ -58,13 +59,10 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        words = _checkpointing(tools, request, criu, dump.images, "--stop")
+        freezer = cgroups.freezer(instance.cgroups, request.place)
+        more = freezing_options(freezer, state_of(request))
+        words = _checkpointing(tools, request, criu, dump.images, "--stop", more=more)
         return [*_into(tools, instance.pid), "--", *words]
-
-    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See moving.Checkpoints. CRIU freezes the control group of the container."""
-        words = [*_into(tools, instance.pid), "--", *_lxc("lxc-unfreeze", state_of(request))]
-        host.run(words, timeout=START_TIMEOUT, cwd=Path("/"))
 
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
@@ -162,15 +160,24 @@ def _restored(
     words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
     argv = [*criu_of.restorer(tools, request, ()), *given.prefix, *words]
     with criu_of.restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
+        cgroups.thaw(pid, request.place)  # CRIU restores the state in which it found the group
         phases = {"restore": seconds(begin, time.monotonic_ns())}
         yield _instance(tools, request, pid, phases, given)
 
 
 def _checkpointing(
-    tools: Tools, request: InstanceRequest, criu: Criu, images: Path, *words: str
+    tools: Tools,
+    request: InstanceRequest,
+    criu: Criu,
+    images: Path,
+    *words: str,
+    more: Sequence[str] = (),
 ) -> list[str]:
-    """Return a command line of lxc-checkpoint, which finds CRIU by PATH."""
-    program = criu_of.script(criu_of.bound_to_tool(tools, request.label, criu.argv), images)
+    """Return a command line of lxc-checkpoint, which finds CRIU by PATH.
+
+    more: options of CRIU.
+    """
+    program = criu_of.script(criu_of.bound_to_tool(tools, request.label, criu.argv), images, more=more)
     path = f"PATH={program.parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     where = ["--checkpoint-dir", str(images), "--verbose"]
     return ["env", path, *_lxc("lxc-checkpoint", state_of(request)), *words, *where]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
-from ...host import Completed, Host
+from ...host import Completed, Host, cgroups
 from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import tree
@@ -224,10 +224,10 @@ class LxcContainer(_Container):
         try:
             done = self._run(host, work, images, *more, timeout=work.time_limit)
         except BaseException:
-            self._thaw(host)
+            self._thaw(host, pid)
             raise
         if not done.ok:
-            self._thaw(host)
+            self._thaw(host, pid)
             late = done.returncode == TIMED_OUT
             reason = f"the time limit of {work.time_limit:g} s is over" if late else ""
             raise RunError(
@@ -241,9 +241,11 @@ class LxcContainer(_Container):
         if not work.keep_running:
             await_end(pid, self.what)
 
-    def _thaw(self, host: Host) -> None:
+    def _thaw(self, host: Host, pid: int) -> None:
         """Let it go on after a checkpoint that was interrupted; harmless if it runs."""
         host.run(["lxc-unfreeze", *self._named()], timeout=ASK_SECONDS)
+        # With version 1, LXC thaws only what it has frozen itself.
+        cgroups.thaw(pid, self.container.rpartition("/")[2])
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del saved

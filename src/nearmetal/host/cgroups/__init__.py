@@ -20,6 +20,7 @@ from .parents import (
     at_the_top,
     directories,
     find_parents,
+    freezer,
     inside_own_group,
     machine_parents,
     of_every_hierarchy,
@@ -27,6 +28,7 @@ from .parents import (
     own_everywhere,
     path_for_runtime,
     path_from_top,
+    thaw,
     unified_beside_version1,
 )
 from .processes import kill_members, members, remove, remove_empty, take, unique, with_children
@@ -40,6 +42,7 @@ __all__ = [
     "create",
     "directories",
     "find_parents",
+    "freezer",
     "inside_own_group",
     "kill_members",
     "machine_parents",
@@ -55,6 +58,7 @@ __all__ = [
     "remove_empty",
     "settings",
     "take",
+    "thaw",
     "unified_beside_version1",
     "unified_weight",
     "unique",

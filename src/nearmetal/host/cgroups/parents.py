@@ -62,10 +62,13 @@ def _group_of(process: str, root: Path = Path("/")) -> dict[str, Path]:
     return found
 
 
-def own_everywhere(root: Path = Path("/")) -> tuple[Path, ...]:
+def own_everywhere(root: Path = Path("/"), process: str = "self") -> tuple[Path, ...]:
     """Return the directory of our own group in every mounted hierarchy, including those whose controllers we
-    do not use."""
-    text = (root / "proc/self/cgroup").read_text(errors="surrogateescape")
+    do not use.
+
+    process: PID of another process, whose groups are returned.
+    """
+    text = (root / "proc" / process / "cgroup").read_text(errors="surrogateescape")
     own = [line.split(":", 2)[1:] for line in text.splitlines()]
     found = {
         root / mount.point.lstrip("/") / os.path.relpath(path, mount.root): None
@@ -244,6 +247,27 @@ def of_process(pid: int) -> dict[str, Path]:
     """Return the groups of a process by controller, or {'unified': ...}."""
     found = _group_of(str(pid))
     return {name: path for name, path in found.items() if name != UNIFIED or len(found) == 1}
+
+
+def freezer(made: Mapping[str, Path], label: str) -> Path | None:
+    """Return the control file that freezes the group of an instance; None if it has no such group.
+
+    made: of create(). A container program that made the group itself did so below our own group, in every
+        hierarchy.
+    """
+    version1 = (group / label / "freezer.state" for group in own_everywhere())
+    unified = [made[UNIFIED] / "cgroup.freeze"] if UNIFIED in made else []
+    return next((file for file in (*version1, *unified) if file.exists()), None)
+
+
+def thaw(pid: int, label: str) -> None:
+    """Thaw the groups with a label in their names that contain a process. With version 1, it would not end
+    when it is killed."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for group in (g for g in own_everywhere(process=str(pid)) if label in g.name):
+            for file, thawed in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+                if (group / file).exists():
+                    write_control(group / file, thawed)
 
 
 def unified_beside_version1() -> Path | None:
