@@ -365,9 +365,11 @@ def test_charts_that_wait_are_not_drawn_after_ctrl_c(monkeypatch: pytest.MonkeyP
     chart, busy = floor(sample.analysis().noise_floor), Event()
     assert chart is not None
     drawing_thread().submit(busy.wait)
-    with pytest.raises(KeyboardInterrupt), Drawings() as drawings:
-        drawings.figure(chart)
-        raise KeyboardInterrupt
-    busy.set()
+    try:
+        with pytest.raises(KeyboardInterrupt), Drawings() as drawings:
+            drawings.figure(chart)
+            raise KeyboardInterrupt
+    finally:
+        busy.set()
     drawing_thread().submit(int).result()
     assert drawn == []

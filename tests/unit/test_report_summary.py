@@ -169,14 +169,23 @@ def test_a_range_of_values_is_as_precise_as_it_is_wide() -> None:
 
     assert baseline(copy=51.34e9, add=57.81e9) == "51 … 58 GB/s"
     assert baseline(copy=0.3e9, add=57.81e9) == "300 MB/s … 57.8 GB/s"
+    assert baseline(copy=51.34e9, add=51.3401e9) == "51.3 GB/s"
 
 
 def test_where_no_time_is_known_the_next_step_says_why() -> None:
     study, analysis = program({"wall": 0.0}, ["box"])
-    why = "a longer run will not help, a quieter machine may"
-    cells = [replace(c, verdict=Verdict.NONE, seconds_needed=None, reason=why) for c in analysis.cells]
-    shown = " ".join(text(study, replace(analysis, cells=tuple(cells))).split())
-    assert f"Next 1 figure of 1 undecided: {why}: nearmetal resume results/quick" in shown
+
+    def shown(cells: list[Cell]) -> str:
+        return " ".join(text(study, replace(analysis, cells=tuple(cells))).split())
+
+    why = "there is no interval yet; the first comes after 8 rounds"
+    wide = [replace(c, verdict=Verdict.NONE, seconds_needed=None) for c in analysis.cells]
+    assert (
+        "Next 1 figure of 1 undecided; a longer run alone will not help: quieten the machine, then go on by: "
+        "nearmetal resume results/quick" in shown(wide)
+    )
+    early = [replace(c, low=-math.inf, high=math.inf, reason=why) for c in wide]
+    assert f"Next 1 figure of 1 undecided: {why}: nearmetal resume results/quick" in shown(early)
 
 
 def test_a_command_that_is_suggested_is_whole() -> None:

@@ -165,7 +165,9 @@ def test_a_value_without_a_limit_is_apart_from_the_line() -> None:
 
 def test_files_of_the_curves_have_names_of_their_own() -> None:
     names = [name for name, _ in line_figures(study(), replace(sample.analysis(), cells=tuple(cells())))]
-    assert "curve-moved-total-memory-0" in names and len(names) == len(set(names)) == 3 * (3 + 2)
+    assert "curve-moved-total-memory-0-dirty-rate-1-MiB-s" in names and len(names) == len(set(names)) == 3 * (
+        3 + 2
+    )
 
 
 def test_convergence_by_what_the_rounds_show() -> None:

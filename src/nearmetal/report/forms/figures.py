@@ -46,12 +46,12 @@ def line_figures(study: Study, analysis: Analysis) -> tuple[tuple[str, Chart], .
     """Return the chart of every curve with its file name, without the suffix.
 
     The names are 'curve-<workload>-<over>-vs-<baseline>', and 'curve-<workload>-<metric>-<swept key>' with a
-    number for each panel.
+    number and the title of each panel.
     """
     return tuple(
-        (slug(f.name) + (f"-{number}" if len(f.panels) > 1 else ""), chart)
+        (slug(f.name) + (f"-{number}-{slug(panel.title)}" if len(f.panels) > 1 else ""), chart)
         for f in (*curve_figures(analysis.cells), *swept_figures(study, analysis.cells))
-        for number, chart in enumerate(lines_charts(f))
+        for number, (panel, chart) in enumerate(zip(f.panels, lines_charts(f), strict=True))
     )
 
 

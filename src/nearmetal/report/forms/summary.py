@@ -15,7 +15,7 @@ from ...model.study import Study
 from ...records.disk import analyze_line, resume_line, try_line
 from ...units import show_clock
 from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, answer, figures
-from ..tables.cells import bare_metal_text, emulation_warnings, margin_text, question_text, try_step
+from ..tables.cells import bare_metal_text, bounded, emulation_warnings, margin_text, question_text, try_step
 from ..tables.nodes import short_sentence
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
@@ -309,8 +309,10 @@ def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[s
     command = resume_line(results_dir)
     if not known:
         step = f"{plural(len(open_cells), 'figure')} of {len(analysis.cells)} undecided"
-        why = one_line((wanted or open_cells)[0].reason)
-        return f"{step}: {why}" if why else step, command
+        first = (wanted or open_cells)[0]
+        if bounded(first):
+            return f"{step}; a longer run alone will not help: quieten the machine, then go on by", command
+        return f"{step}: {one_line(first.reason)}" if first.reason else step, command
     soonest = min(c.seconds_needed or 0.0 for c in known)
     count = sum((c.seconds_needed or 0.0) <= 2 * soonest for c in known)
     undecided = plural(len(open_cells), "undecided figure")

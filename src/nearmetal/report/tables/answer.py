@@ -194,8 +194,9 @@ def _baseline(cells: Sequence[Cell]) -> str:
     if not values or len(units) > 1:
         return ""
     least, most = min(values), max(values)
-    if least == most or len({c.metric for c in cells}) == 1:
-        return one_line(show(least, cells[0].unit))
+    shown = [one_line(show(v, cells[0].unit)) for v in (least, most)]
+    if shown[0] == shown[1] or len({c.metric for c in cells}) == 1:
+        return shown[0]
     half_width = (most - least) / 2 if most < 2 * least else None
     low, high = (one_line(show(v, cells[0].unit, half_width=half_width)) for v in (least, most))
     (number, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
