@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.analysis.papers.sizes import choose, distance, printed_shares, with_sizes
+from nearmetal.analysis.papers.sizes import choose, distance, printed_shares, wanted_shares, with_sizes
 from nearmetal.model.environments.placement import NodeLink
 from nearmetal.model.study import Design, Environment, KernelWorkload, Placement, Study
+from nearmetal.model.workloads.kernel import Pages
 from nearmetal.published import published
 
 FAST = NodeLink(rate=10e9 / 8, delay=0.0)
@@ -81,6 +82,20 @@ def test_a_study_gets_the_chosen_classes_and_links_and_keeps_its_names() -> None
     assert [(w.name, w.params["class"]) for w in sized.kernels] == [("cg", "W"), ("mg", "S")]
     assert [p.link for p in sized.placements] == [FAST, NodeLink()], "one node has no links"
     assert [p.name for p in sized.placements] == ["slow", "one"]
+
+
+def test_a_workload_keeps_its_pages_and_metrics_and_several_of_a_kernel_stay_as_they_are() -> None:
+    own = KernelWorkload(name="c", kernel="cg", params={"class": "S"}, pages=Pages.SMALL, metrics=("rate",))
+    asked = study(own, kernel("ep-s", "S"), kernel("ep-b", "B"))
+    wanted = wanted_shares(asked, PRINTED)
+    assert wanted == {"cg": PRINTED["cg"]}
+    chosen = choose(CANDIDATES, SHARES, wanted)
+    assert chosen is not None
+    cg, *others = with_sizes(asked, chosen).kernels
+    assert cg == KernelWorkload(
+        name="c", kernel="cg", params={"class": "W"}, pages=Pages.SMALL, metrics=("rate",)
+    )
+    assert others == list(asked.kernels[1:])
 
 
 def test_the_shares_of_the_paper_are_those_of_its_claims() -> None:

@@ -3,6 +3,7 @@ a share of its time it computes. No I/O."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -52,6 +53,13 @@ def printed_shares(paper: Published | None, part: str) -> dict[str, tuple[float,
     return {k: v for c in claims if c.part == part for k, v in c.conditions.computation.items()}
 
 
+def wanted_shares(study: Study, printed: Printed) -> dict[str, tuple[float, float]]:
+    """Return the shares of those kernels that a study measures with one workload. Several workloads of a
+    kernel differ on purpose, and stay as they are."""
+    counted = Counter(w.kernel for w in study.kernels)
+    return {kernel: there for kernel, there in printed.items() if counted[kernel] == 1}
+
+
 def distance(share: float, there: tuple[float, float]) -> float:
     """Return by how much a share is outside a range; 0 within it."""
     return max(there[0] - share, share - there[1], 0.0)
@@ -86,9 +94,10 @@ def _misfit(sizes: Sizes, printed: Printed) -> tuple[int, float]:
 
 
 def with_sizes(study: Study, sizes: Sizes) -> Study:
-    """Return a study with the chosen classes, and with the chosen links between its emulated nodes."""
+    """Return a study with the chosen classes, and with the chosen links between its emulated nodes. Pages and
+    metrics of its workloads are its own."""
     sized = {
-        w.name: replace(sizes.chosen[w.kernel], name=w.name)
+        w.name: replace(w, params=sizes.chosen[w.kernel].params)
         for w in study.kernels
         if w.kernel in sizes.chosen
     }

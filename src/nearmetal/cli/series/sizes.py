@@ -25,7 +25,7 @@ def sized(directory: SeriesDirectory, series: Series, part: Part, study: Study) 
     """
     if not part.sizes_from or directory.part(part) is not None:
         return study
-    from ...analysis.papers.sizes import choose, printed_shares, with_sizes
+    from ...analysis.papers.sizes import choose, printed_shares, wanted_shares, with_sizes
     from ...report.seen import RecordIndex
     from ...report.tables.profile import computation_shares
 
@@ -35,7 +35,7 @@ def sized(directory: SeriesDirectory, series: Series, part: Part, study: Study) 
     if found is not None:
         try:
             own = analysed(found)
-            printed = printed_shares(paper_of(directory, series.paper), part.key)
+            printed = wanted_shares(study, printed_shares(paper_of(directory, series.paper), part.key))
             shares = computation_shares([a.name for a in own.study.arms()], RecordIndex(own.trials))
             chosen = choose(own.study, shares, printed)
             words = f"Not chosen, so as in its file: part {part.sizes_from} has no profile."
