@@ -58,6 +58,13 @@ def test_links_with_more_kernels_near_the_paper_win_over_a_smaller_distance_in_t
     assert chosen is not None and chosen.arm.name == "native/slow"
 
 
+def test_links_with_which_a_kernel_failed_do_not_win_by_its_missing_distance() -> None:
+    both = {("native/slow", "cg-s"): 0.5, ("native/slow", "ep-s"): 0.5}  # one near, the other .4 away
+    failed = {("native/fast", "cg-s"): 0.55}
+    chosen = choose(CANDIDATES, both | failed, PRINTED)
+    assert chosen is not None and chosen.arm.name == "native/slow"
+
+
 def test_a_kernel_that_is_near_with_no_candidate_is_named() -> None:
     chosen = choose(CANDIDATES, {("native/slow", "cg-s"): 0.03}, PRINTED)
     assert chosen is not None and "cg class S (3 %, in the paper 55 %, not near)" in chosen.words(PRINTED)

@@ -17,6 +17,9 @@ Shares = Mapping[tuple[str, str], float]
 Printed = Mapping[str, tuple[float, float]]
 """The same in a paper, as a range of fractions, by kernel."""
 
+_FARTHEST = 1.0
+"""Distance of a kernel without a share, since it failed or was not measured: no share is farther away."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -89,7 +92,10 @@ def _on(arm: Arm, kernels: Iterable[KernelWorkload], shares: Shares, printed: Pr
 
 
 def _misfit(sizes: Sizes, printed: Printed) -> tuple[int, float]:
-    apart = [distance(share, printed[kernel]) for kernel, share in sizes.shares.items()]
+    apart = [
+        distance(sizes.shares[kernel], there) if kernel in sizes.shares else _FARTHEST
+        for kernel, there in printed.items()
+    ]
     return -sum(d <= NEAR for d in apart), sum(apart)
 
 
