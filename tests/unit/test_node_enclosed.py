@@ -16,7 +16,7 @@ from nearmetal.environments import Enclosed, InstanceRequest, Tools
 from nearmetal.environments.guests.guest import EnclosedInstance, GuestInstance
 from nearmetal.environments.guests.kvm import KvmAnswer
 from nearmetal.environments.registry import backend_names, get_backend
-from nearmetal.errors import UnavailableError
+from nearmetal.errors import UnavailableError, UsageError
 from nearmetal.launchers import Launch
 from nearmetal.lifecycle import Method
 from nearmetal.meters.inside import sources_of
@@ -29,7 +29,7 @@ from nearmetal.node.arms.running_arm import RunningArm, arm_around
 from nearmetal.node.arms.start_group import Group
 from nearmetal.node.arms.starting import Surroundings, guest_around
 from nearmetal.node.inner_networks import inner_network, joined_in
-from nearmetal.node.node import Node
+from nearmetal.node.node import Node, open_node
 from nearmetal.node.survey import accelerator, emulation
 from nearmetal.node.survey.attachments import wanted_by
 from nearmetal.node.trial import Trial
@@ -114,6 +114,19 @@ def test_instances_in_one_guest_have_its_cpus_and_a_network_inside_it() -> None:
     node.machine_cpus = partial(Node.machine_cpus, node)
     assert Node.cpus(node, arm) == ((0,), (1,)), "as their guest numbers them"
     assert Node.machine_cpus(node, arm, 0) == (4, 6)
+
+
+def test_a_network_in_a_guest_without_addresses_for_all_is_found_before_anything_starts() -> None:
+    nothing: Any = None
+    eight = Placement(name="8x1", instances=8, tasks=1)
+    small = NetworkSettings(subnet="10.0.0.0/29")
+    box = replace(BOX, attachment=Attachment.VETH_BRIDGE, network=small, placements=("8x1",))
+    design = Design(baselines=("box",), margin=0.03, confidence=0.95, seed=1)
+    study = Study(
+        name="s", question="", environments=(box,), placements=(eight,), workloads=(), design=design
+    )
+    with pytest.raises(UsageError, match=r"10\.0\.0\.0/29 has addresses for 1 to 5 instances, not 8"):
+        open_node(nothing, study, {}, "l", nothing).__enter__()
 
 
 def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.analysis.papers.sizes import choose, distance, printed_shares, with_sizes
+from nearmetal.analysis.papers.sizes import choose, distance, printed_shares, wanted_shares, with_sizes
 from nearmetal.model.environments.placement import NodeLink
 from nearmetal.model.study import Design, Environment, KernelWorkload, Placement, Study
+from nearmetal.model.workloads.kernel import Pages
 from nearmetal.published import published
 
 FAST = NodeLink(rate=10e9 / 8, delay=0.0)
@@ -57,6 +58,13 @@ def test_links_with_more_kernels_near_the_paper_win_over_a_smaller_distance_in_t
     assert chosen is not None and chosen.arm.name == "native/slow"
 
 
+def test_links_with_which_a_kernel_failed_do_not_win_by_its_missing_distance() -> None:
+    both = {("native/slow", "cg-s"): 0.5, ("native/slow", "ep-s"): 0.5}  # one near, the other .4 away
+    failed = {("native/fast", "cg-s"): 0.55}
+    chosen = choose(CANDIDATES, both | failed, PRINTED)
+    assert chosen is not None and chosen.arm.name == "native/slow"
+
+
 def test_a_kernel_that_is_near_with_no_candidate_is_named() -> None:
     chosen = choose(CANDIDATES, {("native/slow", "cg-s"): 0.03}, PRINTED)
     assert chosen is not None and "cg class S (3 %, in the paper 55 %, not near)" in chosen.words(PRINTED)
@@ -81,6 +89,20 @@ def test_a_study_gets_the_chosen_classes_and_links_and_keeps_its_names() -> None
     assert [(w.name, w.params["class"]) for w in sized.kernels] == [("cg", "W"), ("mg", "S")]
     assert [p.link for p in sized.placements] == [FAST, NodeLink()], "one node has no links"
     assert [p.name for p in sized.placements] == ["slow", "one"]
+
+
+def test_a_workload_keeps_its_pages_and_metrics_and_several_of_a_kernel_stay_as_they_are() -> None:
+    own = KernelWorkload(name="c", kernel="cg", params={"class": "S"}, pages=Pages.SMALL, metrics=("rate",))
+    asked = study(own, kernel("ep-s", "S"), kernel("ep-b", "B"))
+    wanted = wanted_shares(asked, PRINTED)
+    assert wanted == {"cg": PRINTED["cg"]}
+    chosen = choose(CANDIDATES, SHARES, wanted)
+    assert chosen is not None
+    cg, *others = with_sizes(asked, chosen).kernels
+    assert cg == KernelWorkload(
+        name="c", kernel="cg", params={"class": "W"}, pages=Pages.SMALL, metrics=("rate",)
+    )
+    assert others == list(asked.kernels[1:])
 
 
 def test_the_shares_of_the_paper_are_those_of_its_claims() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from nearmetal.model.plan import GROWING
-from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
-from nearmetal.run.budget import SLACK, Pace, Rest, rest_note, rest_of, too_short, two_looks
+from nearmetal.cli.plan_text import show_plan
+from nearmetal.model.environments.placement import NodeKind
+from nearmetal.model.plan import GROWING, GrowingLooks
+from nearmetal.model.study import Design, Environment, EventSubject, Placement, RealNodes, Study
+from nearmetal.run.budget import SLACK, Pace, Rest, no_verdict, rest_note, rest_of, too_short, two_looks
 from nearmetal.subjects.start_stop import START
 
 STUDY = Study(
@@ -42,6 +44,26 @@ def test_a_budget_that_holds_two_looks_needs_no_word() -> None:
     assert note(designed(max_time=None), block_seconds=1000.0) is None
     assert note(STUDY, done=10, block_seconds=30.0) is None
     assert note(designed(max_blocks=3), block_seconds=30.0) is None
+
+
+def test_a_limit_of_rounds_below_the_first_look_over_drawn_machines_is_said() -> None:
+    drawn = GrowingLooks(first=17)
+    assert no_verdict(designed(max_blocks=17), drawn) is None
+    assert no_verdict(designed(max_blocks=3), GROWING) is None
+    said = no_verdict(designed(max_blocks=12), drawn)
+    assert said is not None and said.startswith("17 rounds are needed before the first verdict, since")
+    assert "max_blocks is 12; next: max_blocks: 17" in said
+
+
+def test_a_plan_over_named_machines_that_are_drawn_knows_their_first_look(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = tuple(f"n{i}" for i in range(20))
+    nodes = RealNodes(inventory="hosts.yaml", names=names, draw=True)
+    place = replace(STUDY.placements[0], nodes=4, node_kind=NodeKind.MACHINE)
+    asked = replace(designed(nodes=nodes, max_blocks=12, max_time=None), placements=(place,))
+    show_plan(asked, json=False, blocks=1)
+    assert "note: 17 rounds are needed before the first verdict" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

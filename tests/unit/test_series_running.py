@@ -374,13 +374,20 @@ def test_a_part_gets_the_sizes_that_another_one_chose_before_it_began(
     assert "q1: Chosen by the share" in capsys.readouterr().err
     monkeypatch.setattr(profile, "computation_shares", lambda _arms, _records: {})
     assert sizes.sized(made, series, part, asked) is asked
+    assert "part cpu has no profile" in made.choices()["q1"]
     there["q1"] = object()
     assert sizes.sized(made, series, part, asked) is asked, "it has begun, with its sizes frozen"
     del there["q1"]
 
-    def torn(_found: object) -> None:
+    def torn(*_: object) -> None:
         raise RecordsError("torn")
 
     monkeypatch.setattr(sizes, "analysed", torn)
     assert sizes.sized(made, series, part, asked) is asked
     assert "part cpu cannot be read: torn" in made.choices()["q1"]
+    other = replace(asked, workloads=(replace(cg[0], name="ua", kernel="ua"),))
+    assert sizes.sized(made, series, part, other) is other
+    assert "no claim of the published table about part q1 says" in made.choices()["q1"]
+    monkeypatch.setattr(sizes, "paper_of", torn)
+    assert sizes.sized(made, series, part, asked) is asked
+    assert "the published table cannot be read: torn" in made.choices()["q1"]

@@ -12,9 +12,9 @@ from ..host import LocalHost
 from ..model.plan import GROWING, Schedule
 from ..model.study import Study
 from ..node.survey.accelerator import foreseen_accelerators
-from ..plan import make_block
+from ..plan import looks_over_sets, make_block
 from ..report.text import plural
-from ..run.budget import LONGER, too_short, two_looks
+from ..run.budget import LONGER, no_verdict, too_short, two_looks
 from ..run.estimate import PREPARATION, RunEstimate, estimate
 from ..run.kept_costs import kept_costs
 from ..units import show_clock
@@ -60,8 +60,7 @@ def show_plan(
     longer: the option that gives a longer time budget, for a note.
     """
     guess = estimated(study, begun)
-    schedule: Schedule = GROWING
-    done: frozenset[int] = frozenset()
+    schedule, done = _foreseen_schedule(study), frozenset[int]()
     if begun is not None:
         schedule, done = begun.schedule, begun.done
     short = too_short(
@@ -101,8 +100,8 @@ def show_plan(
         f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
         f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({source})"
     )
-    if short is not None:
-        print(f"note: {short}")
+    for note in filter(None, (short, no_verdict(study, schedule))):
+        print(f"note: {note}")
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")
     for block in made:
@@ -112,6 +111,13 @@ def show_plan(
     if guess.blocks > count:
         line = f"nearmetal plan {shlex.quote(shown)} --seed {study.design.seed} --blocks {guess.blocks}"
         print(f"… and {guess.blocks - count} more{f'; {line} prints all' if shown else ''}")
+
+
+def _foreseen_schedule(study: Study) -> Schedule:
+    """Return when verdicts are given. Machines that are drawn from a whole inventory, which is not read here,
+    are not counted."""
+    nodes = study.design.nodes
+    return GROWING if nodes is None or not nodes.names else looks_over_sets(study, len(nodes.names))
 
 
 def _late(guess: RunEstimate) -> str:

@@ -121,6 +121,7 @@ class _Reading:
 
     at: seconds of the monotonic clock, since the time of day may be set meanwhile.
     own: CPU time of this process in seconds.
+    guests: virtual machines whose groups count several instances together, by trial id.
     """
 
     unix: float
@@ -130,6 +131,7 @@ class _Reading:
     energy: float | None
     launcher: Snapshot
     instances: Mapping[str, tuple[Snapshot, ...]]
+    guests: Mapping[str, Snapshot]
     sources: Mapping[str, Mapping[str, HostCounters]]
 
 
@@ -139,6 +141,14 @@ def members(arm: RunningArm) -> dict[str, Instance]:
     own = {str(Scope.instance(i.hostname)): i for i in arm.instances}
     beside = None if arm.companion is None else arm.companion.instance
     return own if beside is None else {**own, BESIDE: beside}
+
+
+def own_guest(arm: RunningArm) -> Instance | None:
+    """Return the virtual machine that was booted only for several instances of an arm. Its groups count them
+    together, and none of them has groups. None if there is no such machine."""
+    if arm.lodges_with is not None or any(i.cgroups for i in arm.instances):
+        return None
+    return arm.guest_around
 
 
 class GroupMeters:
@@ -170,6 +180,7 @@ class GroupMeters:
         self._members = {a.trial.id: members(a) for a in arms}
         self._sources = {a.trial.id: own_sources(a.instances) for a in arms}
         everyone = {i.label: i for own in self._members.values() for i in own.values()}
+        guests = {a.trial.id: guest for a in arms if (guest := own_guest(a)) is not None}
         held = len(everyone) <= HELD_INSTANCES
         self._launcher = self._files_of(node.launcher_groups, held, stack)
         self._files = {
@@ -178,6 +189,7 @@ class GroupMeters:
             else self._files_of(i.cgroups, held, stack)
             for i in everyone.values()
         }
+        self._guests = {trial: self._files_of(g.cgroups, held, stack) for trial, g in guests.items()}
         if sampler is not None:
             for i in everyone.values():
                 threads = i.threads if isinstance(i, RemoteInstance) else ()
@@ -231,6 +243,7 @@ class GroupMeters:
                 trial: tuple(Snapshot(node=False, files=self._files[i.label].read()) for i in own.values())
                 for trial, own in self._members.items()
             },
+            guests={trial: Snapshot(node=False, files=files.read()) for trial, files in self._guests.items()},
             sources={
                 trial: {source.name: source.read() for source in own} for trial, own in self._sources.items()
             },
@@ -250,9 +263,15 @@ class GroupMeters:
             }
             for trial, own in self._members.items()
         }
-        # Instances inside another arm's guest have no control group of their own: the guest's group counts
-        # their time.
-        ours = [c for trial, own in instances.items() if trial not in self._lodgers for c in own.values()]
+        # Instances that share a guest have no control group of their own: that of the guest counts them.
+        ours = [
+            c
+            for trial, own in instances.items()
+            if trial not in self._lodgers
+            for scope, c in own.items()
+            if trial not in self._guests or scope == BESIDE
+        ]
+        ours += [delta(first.guests[trial], last.guests[trial], seconds) for trial in self._guests]
         if self._node.launcher_groups:
             ours.append(delta(first.launcher, last.launcher, seconds))
         noise = disturbance(node, ours, last.own - first.own, seconds, online_cpus(last.node))

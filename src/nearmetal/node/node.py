@@ -209,8 +209,12 @@ def open_node(
     The caller must hold the lock of the machine.
 
     force: use the machines of a placement even if another run measures there.
+
+    Raises UsageError if a network is impossible, and the error of what cannot be built or started.
     """
     arms = {a.name: a for a in study.arms()}
+    for arm in arms.values():
+        inner_network(arm, label)  # built with its guest: an impossible one is found before anything starts
     with ExitStack() as stack:
         sweep(progress)
         scratch = stack.enter_context(memory_scratch_directory(label))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..model.design import Design
 from ..model.looks import first_looks
-from ..model.plan import Schedule
+from ..model.plan import GrowingLooks, Schedule
 from ..model.study import Study
 from ..plan import LOOKS
 from ..report.text import plural
@@ -97,6 +97,19 @@ def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
     named = max(1, len(study.comparisons()) * len(set(design.primary)))
     first, second = first_looks(schedule, (1 - design.confidence) / named, 2)
     return max(first, design.min_blocks), max(second, design.min_blocks)
+
+
+def no_verdict(study: Study, schedule: Schedule) -> str | None:
+    """Return a note for the user if the limit of rounds ends a run over drawn machines before its first look,
+    else None."""
+    first = schedule.first if isinstance(schedule, GrowingLooks) else 0
+    most = study.design.max_blocks
+    if most >= first:
+        return None
+    return (
+        f"{first} rounds are needed before the first verdict, since the machines of each round are drawn and "
+        f"each must have been in a set; max_blocks is {most}; next: max_blocks: {first}, or fewer machines"
+    )
 
 
 def too_short(

@@ -25,7 +25,7 @@ from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
-from .budget import LONGER
+from .budget import LONGER, no_verdict
 from .describing import describe, machine_differences
 from .interrupt import interruptible
 from .kept_costs import keep_costs
@@ -208,6 +208,9 @@ def fix_plan(
         progress.note(line)
     if name:
         directory.node_files.write(node.label, known, node=name)
+    schedule = looks_over_sets(study, 0 if node.real is None else len(node.real.nodes))
+    if late := no_verdict(study, schedule):
+        progress.note(late)
     directory.freeze(
         seed=study.design.seed,
         arms=tuple(arm.name for arm in study.arms()),
@@ -215,7 +218,7 @@ def fix_plan(
         rehearsal=rehearsed.records,
         slices=planner.slices(),
         work=rehearsed.work,
-        schedule=looks_over_sets(study, 0 if node.real is None else len(node.real.nodes)),
+        schedule=schedule,
         started=started,
     )
     return node, recording

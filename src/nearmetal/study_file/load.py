@@ -93,7 +93,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         for environment, found in _read_entries(top, "environments", environments):
             check_beside(environment, found, design.mode, catalog)
         check_design(design, design_entry, environments, workloads, catalog)
-        check_real_nodes(design, top, placements, environments, workloads)
+        check_real_nodes(design, top, placements, environments, workloads, catalog)
         check_reach(design, top, environments)
     frame = _frame_of(top, head.name if head else "", placements, environments, design)
     known = tuple(w for w in workloads.values() if w is not None)

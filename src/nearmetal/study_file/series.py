@@ -185,8 +185,15 @@ def _check_sizes(
         what = "the published table says how long the baseline computes, and the series has none"
     elif source in studies and not studies[source].design.profile:
         what = f"the shares are those of profiles; write profile: true into the design of {source}"
+    elif source in studies and (others := _beside_baseline(studies[source])):
+        what = f"sizes are chosen by the baseline alone; take {', '.join(others)} out of {source}"
     if what:
         top.mistake(("parts", entry.name, "sizes_from"), what)
+
+
+def _beside_baseline(study: Study) -> list[str]:
+    """Return the names of the environments of a study beside its first baseline."""
+    return [e.name for e in study.environments if e.name != study.design.baselines[0]]
 
 
 def _no_figure(figure: Figure, study: Study, catalog: Catalog) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.study_file.test_study_file_load import problems
 
+from nearmetal.model.design import Estimand
 from nearmetal.model.environments.placement import NodeKind
 from nearmetal.model.study import Pinning, Placement, RealNodes
 from nearmetal.node.cpus import cpus_over_nodes
@@ -102,3 +103,9 @@ def test_each_node_numbers_its_own_cpus(catalog: Catalog) -> None:
         name="p", nodes=2, instances=1, tasks=2, node_kind=NodeKind.MACHINE, pinning=Pinning.INSTANCE
     )
     assert cpus_over_nodes(whole, [(0, 2), (4, 5)]) == ((0, 2), (0, 2), (4, 5), (4, 5))
+
+
+def test_a_frozen_study_keeps_what_only_a_new_one_may_not_have(catalog: Catalog) -> None:
+    old = text(design=", estimand: nodes-like-these")
+    assert "hold for these machines" in "\n".join(problems(old, catalog))
+    assert load_text(old, "study.yaml", None, seed=1).design.estimand is Estimand.ALIKE

@@ -3,6 +3,7 @@ a share of its time it computes. No I/O."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ Shares = Mapping[tuple[str, str], float]
 """Share of computation in computation and communication, by name of the arm and of the workload."""
 Printed = Mapping[str, tuple[float, float]]
 """The same in a paper, as a range of fractions, by kernel."""
+
+_FARTHEST = 1.0
+"""Distance of a kernel without a share, since it failed or was not measured: no share is farther away."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,13 @@ def printed_shares(paper: Published | None, part: str) -> dict[str, tuple[float,
     return {k: v for c in claims if c.part == part for k, v in c.conditions.computation.items()}
 
 
+def wanted_shares(study: Study, printed: Printed) -> dict[str, tuple[float, float]]:
+    """Return the shares of those kernels that a study measures with one workload. Several workloads of a
+    kernel differ on purpose, and stay as they are."""
+    counted = Counter(w.kernel for w in study.kernels)
+    return {kernel: there for kernel, there in printed.items() if counted[kernel] == 1}
+
+
 def distance(share: float, there: tuple[float, float]) -> float:
     """Return by how much a share is outside a range; 0 within it."""
     return max(there[0] - share, share - there[1], 0.0)
@@ -81,14 +92,18 @@ def _on(arm: Arm, kernels: Iterable[KernelWorkload], shares: Shares, printed: Pr
 
 
 def _misfit(sizes: Sizes, printed: Printed) -> tuple[int, float]:
-    apart = [distance(share, printed[kernel]) for kernel, share in sizes.shares.items()]
+    apart = [
+        distance(sizes.shares[kernel], there) if kernel in sizes.shares else _FARTHEST
+        for kernel, there in printed.items()
+    ]
     return -sum(d <= NEAR for d in apart), sum(apart)
 
 
 def with_sizes(study: Study, sizes: Sizes) -> Study:
-    """Return a study with the chosen classes, and with the chosen links between its emulated nodes."""
+    """Return a study with the chosen classes, and with the chosen links between its emulated nodes. Pages and
+    metrics of its workloads are its own."""
     sized = {
-        w.name: replace(sizes.chosen[w.kernel], name=w.name)
+        w.name: replace(w, params=sizes.chosen[w.kernel].params)
         for w in study.kernels
         if w.kernel in sizes.chosen
     }

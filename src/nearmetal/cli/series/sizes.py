@@ -25,24 +25,42 @@ def sized(directory: SeriesDirectory, series: Series, part: Part, study: Study) 
     """
     if not part.sizes_from or directory.part(part) is not None:
         return study
-    from ...analysis.papers.sizes import choose, printed_shares, with_sizes
-    from ...report.seen import RecordIndex
-    from ...report.tables.profile import computation_shares
-
-    source = next((p for p in series.parts if p.key == part.sizes_from), None)
-    found = None if source is None else directory.part(source)
-    words = f"Not chosen, so as in its file: part {part.sizes_from} has no results."
-    if found is not None:
-        try:
-            own = analysed(found)
-            printed = printed_shares(paper_of(directory, series.paper), part.key)
-            shares = computation_shares([a.name for a in own.study.arms()], RecordIndex(own.trials))
-            chosen = choose(own.study, shares, printed)
-            words = f"Not chosen, so as in its file: part {part.sizes_from} has no profile."
-            if chosen is not None:
-                study, words = with_sizes(study, chosen), chosen.words(printed)
-        except NearmetalError as e:
-            words = f"Not chosen, so as in its file: part {part.sizes_from} cannot be read: {reason(e)}."
+    study, words = _chosen(directory, series, part, study)
     directory.choose(part.key, f"Classes and links: {words}")
     print(f"{part.key}: {words}", file=sys.stderr)
     return study
+
+
+def _chosen(directory: SeriesDirectory, series: Series, part: Part, study: Study) -> tuple[Study, str]:
+    """Return the study of a part with its chosen sizes, and the choice or why there is none."""
+    from ...analysis.papers.sizes import choose, printed_shares, wanted_shares, with_sizes
+    from ...report.seen import RecordIndex
+    from ...report.tables.profile import computation_shares
+
+    try:
+        paper = paper_of(directory, series.paper)
+    except NearmetalError as e:
+        return study, _not_chosen(f"the published table cannot be read: {reason(e)}")
+    printed = wanted_shares(study, printed_shares(paper, part.key))
+    if not printed:
+        return study, _not_chosen(
+            f"no claim of the published table about part {part.key} says how long one of its kernels "
+            "computes (of those with one workload)"
+        )
+    source = next((p for p in series.parts if p.key == part.sizes_from), None)
+    found = None if source is None else directory.part(source)
+    if found is None:
+        return study, _not_chosen(f"part {part.sizes_from} has no results")
+    try:
+        own = analysed(found)
+    except NearmetalError as e:
+        return study, _not_chosen(f"part {part.sizes_from} cannot be read: {reason(e)}")
+    shares = computation_shares([a.name for a in own.study.arms()], RecordIndex(own.trials))
+    chosen = choose(own.study, shares, printed)
+    if chosen is None:
+        return study, _not_chosen(f"part {part.sizes_from} has no profile of its kernels")
+    return with_sizes(study, chosen), chosen.words(printed)
+
+
+def _not_chosen(why: str) -> str:
+    return f"Not chosen, so as in its file: {why}."

@@ -64,7 +64,7 @@ class PrintedComparison:
 
     @property
     def likeness(self) -> str:
-        """How well the printed figure can be compared with ours."""
+        """How well the printed figure can be compared with ours, for people."""
         return _likeness(self.figure, self.far)
 
     @property
@@ -88,7 +88,8 @@ class PrintedComparison:
             "published": {"low": f.low, "high": f.high, "unit": f.unit, "text": self.printed},
             "where": f.source,
             "quantity": f.quantity.value,
-            "likeness": self.likeness,
+            "likeness": f.likeness.value,
+            "far": self.far,
             "differs": f.differs,
             "workloads": list(f.workloads),
             "class": f.size,
