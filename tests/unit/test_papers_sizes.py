@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from tests.unit.test_series_files import read, written
 
 from nearmetal.analysis.papers.sizes import choose, distance, printed_shares, wanted_shares, with_sizes
+from nearmetal.errors import StudyError
 from nearmetal.model.environments.placement import NodeLink
 from nearmetal.model.study import Design, Environment, KernelWorkload, Placement, Study
 from nearmetal.model.workloads.kernel import Pages
@@ -111,3 +115,17 @@ def test_the_shares_of_the_paper_are_those_of_its_claims() -> None:
     assert found.keys() == {"cg", "ep", "ft", "is", "lu", "mg"}
     assert printed_shares(published("containers-2015"), "q3") == printed_shares(None, "q1") == {}
     assert distance(0.5, (0.55, 0.6)) == pytest.approx(0.05) and distance(0.57, (0.55, 0.6)) == 0.0
+
+
+def test_sizes_come_from_a_part_that_measures_the_baseline_alone(tmp_path: Path) -> None:
+    changes = [
+        ("series.yaml", "notes: [Two", "sizes_from: cpu\n    notes: [Two"),
+        ("cpu.yaml", "{baseline: native}", "{baseline: native, profile: true}"),
+    ]
+    with pytest.raises(StudyError) as told:
+        read(written(tmp_path, *changes))
+    what = "parts.net.sizes_from: sizes are chosen by the baseline alone; take box out of cpu"
+    assert str(told.value).splitlines()[0] == f"{tmp_path}/series.yaml:17:17  {what}"
+    alone = ("cpu.yaml", "  box: {backend: lxc, attachment: veth-bridge}\n", "")
+    places = ("series.yaml", ", boxed: [box/2x1, box/1x1]", "")
+    assert read(written(tmp_path, *changes, alone, places)).head.parts[1].sizes_from == "cpu"

@@ -315,20 +315,6 @@ def test_a_mistake_is_told_with_its_file_line_and_column(
     assert any(line.startswith(f"{tmp_path}/{said}") for line in lines), lines
 
 
-def test_sizes_come_from_a_part_that_measures_the_baseline_alone(tmp_path: Path) -> None:
-    changes = [
-        ("series.yaml", "notes: [Two", "sizes_from: cpu\n    notes: [Two"),
-        ("cpu.yaml", "{baseline: native}", "{baseline: native, profile: true}"),
-    ]
-    with pytest.raises(StudyError) as told:
-        read(written(tmp_path, *changes))
-    what = "parts.net.sizes_from: sizes are chosen by the baseline alone; take box out of cpu"
-    assert str(told.value).splitlines()[0] == f"{tmp_path}/series.yaml:17:17  {what}"
-    alone = ("cpu.yaml", "  box: {backend: lxc, attachment: veth-bridge}\n", "")
-    places = ("series.yaml", ", boxed: [box/2x1, box/1x1]", "")
-    assert read(written(tmp_path, *changes, alone, places)).head.parts[1].sizes_from == "cpu"
-
-
 @pytest.mark.parametrize("file", ["cpu.yaml", "published.toml"])
 def test_a_missing_file_is_a_mistake_of_the_series_file(tmp_path: Path, file: str) -> None:
     with pytest.raises(StudyError, match=f"cannot read {file}: No such file or directory"):
