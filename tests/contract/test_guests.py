@@ -287,7 +287,11 @@ def test_containers_in_one_guest_are_joined_by_veth_and_a_bridge(
     guest: GuestInstance, tools: Tools, place: Path
 ) -> None:
     network = NetworkSettings(mtu=1400, rto_min=4e-3, queue_length=77, offloads=Offloads(tso=False))
-    ends = {"hub": "br0,10.99.0.1/24,1400", "m": "eth0,10.99.0.2/24,1400", "n": "eth0,10.99.0.3/24,1400"}
+    ends = {
+        "hub": "br0,10.99.0.1/24,1400",
+        "left": "eth0,10.99.0.2/24,1400",
+        "right": "eth0,10.99.0.3/24,1400",
+    }
     listening = f"{PYTHON} -c '{SERVER}' 10.99.0.3 >/tmp/said 2>&1 & until grep -q g /tmp/said; do :; done"
     with guest.joined(ends, network), contextlib.ExitStack() as stack:
         boxes = []
@@ -306,7 +310,7 @@ def test_containers_in_one_guest_are_joined_by_veth_and_a_bridge(
         said = run(first, PYTHON, "-c", CLIENT, "10.99.0.3")
         assert said.stdout == "PING\n", said.stderr
         assert not run(guest, PYTHON, "-c", CLIENT, "10.99.0.3").ok, "the guest itself is not among them"
-        with pytest.raises(RunError, match="File exists"), guest.joined({"m": ends["m"]}, network):
+        with pytest.raises(RunError, match="File exists"), guest.joined({"left": ends["left"]}, network):
             pass
     assert not run(guest, "ls", "/run/netns").stdout
     assert run(guest, "ls", "/sys/class/net").stdout.split() == ["lo"]

@@ -5,10 +5,11 @@ directory."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ...errors import RunError
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...host.processes.failure import find_message
+from ...host.processes.helper import wait_readable
 from ...model.study import Attachment
 from ..contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from ..instance import (
@@ -189,10 +191,11 @@ def started(
     begin = time.monotonic_ns()
     with (
         control_groups(request, CONTROLLERS) as groups,
-        _ended_by_label(request.label, groups),
+        _ended_by_label(request.label, groups) as awaited,
         wrapped(tools, request, groups, more=more) as given,
         running(host, given.request, given.report, [*given.prefix, *program(given)], find=find) as run,
     ):
+        awaited(run.pid)
         yield Started(
             given=given,
             pid=run.pid,
@@ -205,14 +208,28 @@ def started(
 
 
 @contextmanager
-def _ended_by_label(label: str, groups: Mapping[str, Path]) -> Iterator[None]:
+def _ended_by_label(label: str, groups: Mapping[str, Path]) -> Iterator[Callable[[int], None]]:
     """Kill what the program has left behind on exit, and wait for its end. Without a control group, processes
-    are found by their label only."""
-    try:
-        yield
-    finally:
-        if not groups:
-            processes.kill_labelled(label)
+    are found by their label only.
+
+    Yields a function that takes the PID of the first process, which is awaited too: while it ends, it has no
+    label any more.
+    """
+    with ExitStack() as held:
+
+        def awaited(pid: int) -> None:
+            if groups:
+                return  # their removal, which comes later, ends and awaits all that is in them
+            with suppress(ProcessLookupError):
+                fd = os.pidfd_open(pid)
+                held.callback(os.close, fd)
+                held.callback(wait_readable, fd, processes.DYING_SECONDS)
+
+        try:
+            yield awaited
+        finally:
+            if not groups:
+                processes.kill_labelled(label)
 
 
 class ProgramBackend(Backend):
