@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Who is told to end undoes first what its fixtures have made.
-signal.signal(signal.SIGTERM, signal.default_int_handler)
+# Who is told to end undoes first what its fixtures have made. A shell starts background commands with SIGINT
+# ignored, which programs that tests interrupt would inherit.
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.default_int_handler)
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 NAME = "debian-mpi"
 # How long an example takes to draw or to run says how busy the machine is, no more.

@@ -36,7 +36,7 @@ def test_the_summary_draws_fits_and_is_legible(
     browser: Browser, summary: str, width: int, scheme: Literal["light", "dark"], tmp_path: Path
 ) -> None:
     with single.opened(browser, summary, width=width, scheme=scheme) as page:
-        assert page.locator("main section").count() == 11, "overview, nine parts, the paper"
+        assert page.locator("main section").count() == 12, "overview, ten parts, the paper"
         assert single.drawn(page, "main") == 15
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [f for f in page.evaluate(single.CONTRAST) if f[0] < 4.5] == []
