@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Who is told to end undoes first what its fixtures have made. A shell starts background commands with SIGINT
-# ignored, which programs that tests interrupt would inherit.
+# Interrupted or terminated tests first undo what their fixtures have made. SIGINT is set too, because shells
+# start background commands with SIGINT ignored, and programs started by the tests would inherit that.
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.default_int_handler)
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")

@@ -17,9 +17,9 @@ from nearmetal.model.scope import Scope
 from nearmetal.model.study import Transport
 
 
-def test_a_clock_that_is_set_meanwhile_changes_no_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+def bare_node() -> Any:
     host = LocalHost()
-    node: Any = SimpleNamespace(
+    return SimpleNamespace(
         machine=SimpleNamespace(host=host),
         launcher_groups={},
         kept={},
@@ -27,6 +27,10 @@ def test_a_clock_that_is_set_meanwhile_changes_no_duration(monkeypatch: pytest.M
         real=None,
         files=CounterFiles(host, node_paths(host), held=False),
     )
+
+
+def test_a_clock_that_is_set_meanwhile_changes_no_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = bare_node()
     with ExitStack() as stack:
         meters = GroupMeters(node, (), stack, events=(), sampler=None, alone=True)
         before, now = meters.close(), time.time()
@@ -38,18 +42,10 @@ def test_a_clock_that_is_set_meanwhile_changes_no_duration(monkeypatch: pytest.M
 
 
 def test_the_group_of_a_guest_counts_the_instances_that_share_it_once(tmp_path: Path) -> None:
-    host = LocalHost()
     used = tmp_path / "cpu.stat"
     used.write_text("usage_usec 1000000\n")
     guest = SimpleNamespace(cgroups={"unified": tmp_path})
-    node: Any = SimpleNamespace(
-        machine=SimpleNamespace(host=host),
-        launcher_groups={},
-        kept={},
-        energy=None,
-        real=None,
-        files=CounterFiles(host, node_paths(host), held=False),
-    )
+    node = bare_node()
     arm: Any = SimpleNamespace(
         instances=tuple(SimpleNamespace(label=n, hostname=n, cgroups={}) for n in "ab"),
         guest_around=guest,

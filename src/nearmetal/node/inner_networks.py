@@ -18,9 +18,10 @@ from ..network.topology import HUB
 
 
 def inner_network(arm: Arm, label: str) -> Network | None:
-    """Return the network of an arm inside its guest; None if it has none there. No I/O.
+    """Plan the network that joins the instances of an arm inside their guest. No I/O.
 
     label: beginning of the names of its namespaces.
+    Returns None if the arm runs in no guest, or its attachment needs no network.
     """
     e = arm.environment
     if e.inside is None or not e.attachment.seated:

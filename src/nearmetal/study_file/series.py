@@ -182,7 +182,7 @@ def _check_sizes(
     if source not in earlier:
         what = f'no part before this one is called "{source}"{did_you_mean(source, earlier)}'
     elif not head.published:
-        what = "the published table says how long the baseline computes, and the series has none"
+        what = "sizes are chosen by the shares in a published table; write published: FILE.toml"
     elif source in studies and not studies[source].design.profile:
         what = f"the shares are those of profiles; write profile: true into the design of {source}"
     elif source in studies and (others := _beside_baseline(studies[source])):
