@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -18,6 +16,7 @@ from .processes.bounded import Drain
 from .processes.conversation import Conversation
 from .processes.failure import CANNOT_START, NOT_FOUND, TIMED_OUT
 from .processes.helper import launch_helper, wait_for_end
+from .processes.labelled import kill_group
 
 _READ = 1 << 16
 #: Seconds for which pipes are still read after their program was killed. A daemon may keep them open.
@@ -46,15 +45,9 @@ class LocalProcess:
 
     def kill(self) -> None:
         if self._popen.poll() is None:
-            _kill_session(self._popen)
-            self._popen.wait()
+            kill_group(self.pid, self._popen.wait)
         for drain in self._drains:
             drain.join(_LAST_WORDS)
-
-
-def _kill_session(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
 
 
 class LocalHost:
@@ -104,10 +97,10 @@ class LocalHost:
                 try:
                     ended = conversation.until(begin + timeout, each_second)
                 except BaseException:
-                    _kill_session(child)
+                    kill_group(child.pid, child.wait)
                     raise
                 if not ended:
-                    _kill_session(child)
+                    kill_group(child.pid, child.wait)
                     conversation.until(time.monotonic() + _LAST_WORDS, None)
                 code = child.wait() if ended else TIMED_OUT
                 words = conversation.texts()

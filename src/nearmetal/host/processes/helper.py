@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from ...errors import RunError
 from ..base import REPORT_FD, Launched
 from .failure import describe_failure
+from .labelled import kill_group
 
 _LONGEST_REPORT = 65536
 
@@ -46,9 +47,7 @@ class SpawnedProcess:
 
     def kill(self) -> None:
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.wait(60)
+            kill_group(self.pid, lambda: self.wait(60))
 
 
 def wait_for_end(child: int, timeout: float) -> bool:

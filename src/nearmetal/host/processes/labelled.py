@@ -17,6 +17,9 @@ instance.
 """
 
 DYING_SECONDS = 30.0
+GROUP_SECONDS = 2.0
+"""Seconds for which kill_group() waits. A process in a frozen control group does not end before it is
+thawed."""
 
 _MARK = LABEL_VARIABLE.encode() + b"="
 
@@ -120,6 +123,38 @@ def kill_labelled(label: str) -> None:
         if left and time.monotonic() > deadline:
             raise RunError(f"processes {sorted(left)} of {label} do not end", remedy="nearmetal clean")
         time.sleep(0.001)
+
+
+def kill_group(leader: int, reap: Callable[[], object]) -> None:
+    """Kill all processes of a group, and wait for at most GROUP_SECONDS until none of them lives.
+
+    The children of the leader end a moment after it on a busy machine.
+    reap: waits for the leader, which is a child of the caller.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    reap()
+    end = time.monotonic() + GROUP_SECONDS
+    while _lives(leader) and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def _lives(group: int) -> bool:
+    """Whether a process of a group lives. Zombies, which not every first process of a container reaps, do
+    not."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            state, _, other, *_ = _stat(pid)
+            if int(other) == group and state not in "ZX":
+                return True
+    return False
 
 
 def kill_younger(pids: Iterable[int], begin: float) -> None:
