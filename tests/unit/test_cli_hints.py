@@ -15,9 +15,9 @@ from tests.golden import sample_analysis as sample
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from nearmetal.api.series import planning
 from nearmetal.cli.app import application
 from nearmetal.cli.commands import COMMANDS
-from nearmetal.cli.series import planning
 from nearmetal.errors import UnavailableError
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import Study

@@ -12,9 +12,9 @@ from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import read_series
-from nearmetal.cli.series.planning import requested_series
-from nearmetal.cli.series.results import has_open_cells
+from nearmetal.api.series.files import read_series
+from nearmetal.api.series.planning import requested_series
+from nearmetal.api.series.results import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
 from nearmetal.model.published import Likeness, Quantity

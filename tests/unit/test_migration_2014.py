@@ -11,7 +11,7 @@ from tests.parts import part, study
 from nearmetal.analysis import analyse
 from nearmetal.api import images
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import read_series
+from nearmetal.api.series.files import read_series
 from nearmetal.environments import Backend, Checkpoints, Migrates
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost

@@ -12,7 +12,7 @@ from tests.parts import part, study
 
 from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import read_series
+from nearmetal.api.series.files import read_series
 from nearmetal.environments.xen.settings import XenDiskKind, XenSettings, XenType
 from nearmetal.model.change import replace
 from nearmetal.model.environments.guest import Accelerator

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import paper_of, read_series, series_output, write_series_files
+from nearmetal.api.series.files import paper_of, read_series, series_output, write_series_files
+from nearmetal.api.series.planning import RequestedSeries, requested_series
+from nearmetal.api.series.results import frozen_series
+from nearmetal.api.series.running import create_series
 from nearmetal.api.studies import study_from
 from nearmetal.cli.common import in_parts
-from nearmetal.cli.series.planning import RequestedSeries, requested_series
-from nearmetal.cli.series.results import frozen_series
-from nearmetal.cli.series.running import create
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.model.series import Figure, Omission, Scale
 from nearmetal.model.series_file import RankChoice, SeriesFiles
@@ -170,7 +170,7 @@ def test_an_optional_workload_is_left_out_where_its_device_is_missing(tmp_path: 
 def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path) -> None:
     files = read(written(tmp_path))
     series = narrow(files, offer(), seed=5, max_time=60.0)
-    made = create(series, tmp_path / "results", files.table)
+    made = create_series(series, tmp_path / "results", files.table)
     found = SeriesDirectory.at(made.path)
     assert found is not None and frozen_series(found) == series
     paper = paper_of(found, series.paper)
@@ -451,7 +451,7 @@ def test_parts_without_a_backend_are_absent_and_a_series_without_parts_does_not_
 def test_the_results_of_a_part_are_not_those_of_a_part_with_a_longer_name(tmp_path: Path) -> None:
     here = written(tmp_path, ("messages.yaml", "mine-net", "mine-cpu-2nd"))
     series = narrow(read(here), offer(), seed=1, max_time=60.0)
-    made = create(series, tmp_path / "results", "")
+    made = create_series(series, tmp_path / "results", "")
     cpu, net = series.parts
     assert cpu.study is not None and net.study is not None
     assert made.part(cpu) is None

@@ -12,11 +12,13 @@ import pytest
 from tests.unit.test_series_files import offer, read, written
 
 from nearmetal.api import images
+from nearmetal.api.results import Results
+from nearmetal.api.series import planning, running, sizes
+from nearmetal.api.series.results import frozen_series, waiting_parts
+from nearmetal.api.series.running import create_series
+from nearmetal.cli import series as shown
 from nearmetal.cli.measure.runs import _not_of_parts
 from nearmetal.cli.options import RunOptions
-from nearmetal.cli.series import planning, running, sizes
-from nearmetal.cli.series.results import frozen_series, waiting_parts
-from nearmetal.cli.series.running import create
 from nearmetal.cli.view import View
 from nearmetal.errors import BusyError, ExitCode, RecordsError, RunError, UsageError
 from nearmetal.images.build import build_seconds
@@ -62,10 +64,10 @@ def test_a_plan_names_the_images_that_are_built_first(
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
     odd = ImageDefinition(name="odd", suite="host", packages=("gcc", "make"))
     monkeypatch.setattr(planning, "unbuilt_images", lambda _study: {"odd": odd})
-    planning.show_series(series, json=False, blocks=1)
+    shown.show_series(series, json=False, blocks=1)
     told = capsys.readouterr().out
     assert "image odd is not built and is built first: about 0:00:" in told
-    planning.show_series(series, json=True, blocks=1)
+    shown.show_series(series, json=True, blocks=1)
     assert json.loads(capsys.readouterr().out)["images_to_build"] == {"odd": build_seconds(odd)}
 
 
@@ -104,11 +106,11 @@ def test_a_plan_gives_the_parts_the_time_that_the_run_will_give_them(
     assert guess(80.0, rehearsal=60.0) == {"cpu": pytest.approx(80.0)}, "no rehearsal ends in 20 s"
     assert guess(101.0) == {"cpu": pytest.approx(100.0)}
     short = replace(series, max_time=0.01)
-    planning.show_series(short, json=False, blocks=1)
+    shown.show_series(short, json=False, blocks=1)
     told = capsys.readouterr().out
     assert "about 0 rounds of" in told and "--only cpu --time" in told
     assert "not in this time: the parts before it use it up; next: --only net --time TIME" in told
-    planning.show_series(short, json=True, blocks=1)
+    shown.show_series(short, json=True, blocks=1)
     parts = json.loads(capsys.readouterr().out)["parts"]
     assert [p["estimated_blocks"] for p in parts] == [0, 0]
 
@@ -121,14 +123,14 @@ def test_an_image_that_another_process_builds_stops_only_its_part(
 
     monkeypatch.setattr(running, "build_images", build)
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0)
-    made = create(series, tmp_path / "results", "")
+    made = create_series(series, tmp_path / "results", "")
 
     def start(
         part: Part, study: Study, into: SeriesDirectory, found: ResultsDirectory | None, left: float
     ) -> Outcome:
         raise AssertionError("nothing starts without its image")
 
-    code = running.run_parts(made, series, start, RunOptions(json=True), seconds=60.0)
+    code = shown.measure_parts(made, series, start, RunOptions(json=True), seconds=60.0)
     assert code == ExitCode.FAILED_TRIALS
     assert set(made.ends().values()) == {"did not run: another process builds image odd; next: wait for it"}
     assert [p["why"] for p in json.loads(capsys.readouterr().out)["parts"]] == [*made.ends().values()]
@@ -139,7 +141,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("nearmetal.cli.series.running.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("nearmetal.api.series.running.time.monotonic", lambda: self.now)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_time_above_the_share_of_a_part_is_added_with_overrun_and_else_taken_fro
         return Outcome(directory=None, stopped="the time is used up", interrupted=False)
 
     options = RunOptions(json=True, overrun=overrun)
-    running.run_parts(made, series, start, options, seconds=100.0)
+    shown.measure_parts(made, series, start, options, seconds=100.0)
     first, second = budgets
     assert first == pytest.approx(60.0, abs=2.0)
     assert second == pytest.approx(100.0 - first if overrun else 10.0)
@@ -189,13 +191,13 @@ def test_a_part_gets_the_options_of_the_command(
     monkeypatch.setattr("nearmetal.run.run.resume_run", run)
     monkeypatch.setattr(running, "machine_for", lambda study, *_, machine, **__: (machine, study))
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
-    made = create(series, tmp_path / "results", "")
+    made = create_series(series, tmp_path / "results", "")
     study = series.parts[0].study
     assert study is not None
     found = ResultsDirectory.create(made.path, study.name, study_yaml="name: x") if begun else None
     monkeypatch.setattr(running, "frozen_study", lambda directory: study)
     options = RunOptions(overrun=True, force=True, max_blocks=3)
-    start = running._part_runner(cast("Machine", None), options, resuming=begun)
+    start = shown._starter(cast("Machine", None), options, resuming=begun)
     start(series.parts[0], study, made, found, 50.0)
     assert [(o.overrun, o.force, o.parent) for o in orders] == [(True, True, made.path)]
     assert orders[0].longer == ("--time" if begun else "--only cpu --time")
@@ -224,7 +226,7 @@ def begun_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Serie
     """A series with its directory, for which no image is built."""
     monkeypatch.setattr(running, "build_images", lambda study, progress: None)
     series = narrow(read(written(tmp_path)), offer(), seed=1, max_time=100.0)
-    return series, create(series, tmp_path / "results", "")
+    return series, create_series(series, tmp_path / "results", "")
 
 
 def test_ctrl_c_while_an_image_is_built_says_how_to_go_on(
@@ -236,8 +238,8 @@ def test_ctrl_c_while_an_image_is_built_says_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "build_images", interrupted)
-    start = running._part_runner(cast("Machine", None), RunOptions(json=True), resuming=False)
-    assert running.run_parts(made, series, start, RunOptions(json=True), seconds=100.0) == 130
+    start = shown._starter(cast("Machine", None), RunOptions(json=True), resuming=False)
+    assert shown.measure_parts(made, series, start, RunOptions(json=True), seconds=100.0) == 130
     assert f"Go on with:  nearmetal resume {made.path}" in capsys.readouterr().err
 
 
@@ -255,7 +257,7 @@ def test_a_part_that_could_not_run_is_tried_again_and_parts_that_are_done_are_no
             raise RunError("no instance starts", remedy="mend it")
         return Outcome(directory=None, stopped="all comparisons have a verdict", interrupted=False)
 
-    running.run_parts(made, series, start, RunOptions(json=True), seconds=100.0)
+    shown.measure_parts(made, series, start, RunOptions(json=True), seconds=100.0)
     assert made.ends() == {
         "cpu": "did not run: no instance starts; next: mend it",
         "net": "all comparisons have a verdict",
@@ -269,7 +271,7 @@ def test_a_part_that_could_not_run_is_tried_again_and_parts_that_are_done_are_no
 
 def test_an_older_series_without_left_out_and_figures_is_still_read(tmp_path: Path) -> None:
     files = read(written(tmp_path))
-    made = create(narrow(files, offer(), seed=1, max_time=1.0), tmp_path / "results", "")
+    made = create_series(narrow(files, offer(), seed=1, max_time=1.0), tmp_path / "results", "")
     stored = json.loads((made.path / "series.json").read_text())
     for part in stored["parts"]:
         del part["figures"], part["left_out"]
@@ -323,7 +325,7 @@ def test_only_the_first_part_begins_if_no_rehearsal_would_end_in_time(
         begun.append(part.key)
         raise RunError("it ended")
 
-    code = running.run_parts(made, series, start, RunOptions(json=True), seconds=0.2)
+    code = shown.measure_parts(made, series, start, RunOptions(json=True), seconds=0.2)
     first, *others = [p.key for p in series.parts if p.study is not None]
     assert begun == [first] and others
     assert code == ExitCode.FAILED_TRIALS
@@ -349,45 +351,55 @@ def test_where_not_every_part_can_have_a_round_those_that_need_least_run_first(t
 
 
 def test_a_part_gets_the_sizes_that_another_one_chose_before_it_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series, made = begun_series(tmp_path, monkeypatch)
     source, part = series.parts
     part = replace(part, key="q1", sizes_from=source.key)
     series = replace(series, paper="containers-2015", parts=(source, part))
+    said: list[str] = []
+    results: list[object] = []
+
+    def analyse(found: ResultsDirectory) -> Results:
+        if not results:
+            raise RecordsError("torn")
+        return cast("Results", results[0])
+
+    def sized(of: Part, study: Study) -> Study:
+        return sizes.sized(made, series, of, study, note=said.append, analyse=analyse)
+
     assert source.study is not None and part.study is not None
     cg = [KernelWorkload(name=f"cg-{c}", kernel="cg", params={"class": c}) for c in "SW"]
     candidates = replace(source.study, workloads=tuple(cg))
     asked = replace(part.study, workloads=(replace(cg[0], name="cg"),))
-    assert sizes.sized(made, series, replace(part, sizes_from=""), asked) is asked and not made.choices()
-    assert sizes.sized(made, series, part, asked) is asked
+    assert sized(replace(part, sizes_from=""), asked) is asked and not made.choices()
+    assert sized(part, asked) is asked
     assert "as in its file: part cpu has no results" in made.choices()["q1"]
     there: dict[str, object] = {source.key: object()}
     monkeypatch.setattr(SeriesDirectory, "part", lambda _self, of: there.get(of.key))
-    results = SimpleNamespace(study=candidates, trials=())
-    monkeypatch.setattr(sizes, "analysed", lambda _found: results)
+    results.append(SimpleNamespace(study=candidates, trials=()))
     shares = {("native/1x1", "cg-S"): 0.1, ("native/1x1", "cg-W"): 0.5}
     monkeypatch.setattr(profile, "computation_shares", lambda _arms, _records: shares)
-    chosen = sizes.sized(made, series, part, asked)
+    chosen = sized(part, asked)
     assert [(w.name, w.params["class"]) for w in chosen.kernels] == [("cg", "W")]
     assert "cg class W (50 %, in the paper 54.7 %)" in made.choices()["q1"]
-    assert "q1: Chosen by the share" in capsys.readouterr().err
+    assert "q1: Chosen by the share" in said[-1]
     monkeypatch.setattr(profile, "computation_shares", lambda _arms, _records: {})
-    assert sizes.sized(made, series, part, asked) is asked
+    assert sized(part, asked) is asked
     assert "part cpu has no profile" in made.choices()["q1"]
     there["q1"] = object()
-    assert sizes.sized(made, series, part, asked) is asked, "it has begun, with its sizes frozen"
+    assert sized(part, asked) is asked, "it has begun, with its sizes frozen"
     del there["q1"]
 
     def torn(*_: object) -> None:
         raise RecordsError("torn")
 
-    monkeypatch.setattr(sizes, "analysed", torn)
-    assert sizes.sized(made, series, part, asked) is asked
+    results.clear()
+    assert sized(part, asked) is asked
     assert "part cpu cannot be read: torn" in made.choices()["q1"]
     other = replace(asked, workloads=(replace(cg[0], name="ua", kernel="ua"),))
-    assert sizes.sized(made, series, part, other) is other
+    assert sized(part, other) is other
     assert "no claim of the published table about part q1 says" in made.choices()["q1"]
     monkeypatch.setattr(sizes, "paper_of", torn)
-    assert sizes.sized(made, series, part, asked) is asked
+    assert sized(part, asked) is asked
     assert "the published table cannot be read: torn" in made.choices()["q1"]

@@ -11,7 +11,7 @@ import pytest
 from nearmetal.analysis import analyse
 from nearmetal.analysis.instances import instance_figures
 from nearmetal.api.catalog import catalog
-from nearmetal.api.series import read_series
+from nearmetal.api.series.files import read_series
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.settings import XenSettings, XenType
 from nearmetal.errors import UsageError

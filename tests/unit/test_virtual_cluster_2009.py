@@ -16,7 +16,7 @@ from nearmetal.analysis.guest_gains import ClockAnswer, answer_of
 from nearmetal.analysis.instances import instance_figures
 from nearmetal.analysis.published import rate_loss
 from nearmetal.analysis.roofs import with_roofs
-from nearmetal.api.series import read_series
+from nearmetal.api.series.files import read_series
 from nearmetal.errors import PaperFileError
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord

@@ -9,8 +9,10 @@ from pathlib import Path
 import typer
 
 from ..api.catalog import catalog
+from ..api.estimates import foreseen
 from ..api.measuring import within
-from ..api.series import series_output, write_series_files
+from ..api.series.files import series_output, write_series_files
+from ..api.series.planning import planned_series, requested_series
 from ..api.studies import study_from
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
@@ -19,8 +21,8 @@ from ..study_file import SCHEMA_NAME, json_schema, template
 from ..study_file import explain as explanation
 from .common import complain, duration, in_parts, print_json
 from .options import BackendOption, Only, ScaleOption, Seed
-from .plan_text import foreseen, show_plan
-from .series.planning import planned_series, requested_series, show_series
+from .plan_text import show_plan
+from .series import show_series
 
 
 def init(
@@ -85,7 +87,9 @@ def plan(
 ) -> int:
     source = in_parts(study_file, scale=scale, only=only, backend=backend)
     if source is not None:
-        found = requested_series(source, scale=scale, only=only, backend=backend, time=time, seed=seed)
+        found = requested_series(
+            source, scale=scale, only=only, backend=backend, time=duration(time), seed=seed
+        )
         show_series(planned_series(found), json=json, blocks=blocks)
         return ExitCode.DONE
     study = foreseen(within(study_from(study_file, seed, complain), duration(time)))

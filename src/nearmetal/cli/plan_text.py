@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import math
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 
-from ..host import LocalHost
+from ..api.estimates import Begun, estimated
 from ..model.plan import GROWING, Schedule
 from ..model.study import Study
-from ..node.survey.accelerator import foreseen_accelerators
 from ..plan import looks_over_sets, make_block
 from ..report.text import plural
 from ..run.budget import LONGER, no_verdict, too_short, two_looks
-from ..run.estimate import PREPARATION, RunEstimate, estimate
-from ..run.kept_costs import kept_costs
+from ..run.estimate import RunEstimate
 from ..units import show_clock
 from .common import print_json
 
 #: Blocks shown by plan when the study does not say how many.
 SHOWN = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begun:
-    """The state of a run that is to be resumed.
-
-    schedule: when its verdicts are given.
-    done: numbers of its complete blocks.
-    block_seconds: median seconds of a block, 0 if there is none.
-    """
-
-    schedule: Schedule
-    done: frozenset[int]
-    block_seconds: float
-
-
-def foreseen(study: Study) -> Study:
-    """Return a study as a plan assumes it to run on this machine. Nothing is started."""
-    return foreseen_accelerators(study, LocalHost())
 
 
 def show_plan(
@@ -126,25 +104,6 @@ def _late(guess: RunEstimate) -> str:
         return ""
     last = f"the last {plural(guess.late_blocks, 'round')}" if guess.late_blocks > 1 else "the last round"
     return f", of {guess.late_seconds:.1f} s in {last}, once some figures are decided"
-
-
-def estimated(study: Study, begun: Begun | None) -> RunEstimate:
-    """Return the estimate of a run; of its remaining blocks, from the measured ones, if it is resumed."""
-    guess = estimate(study, kept_costs(study, LocalHost()))
-    if begun is None:
-        return guess
-    seconds = begun.block_seconds or guess.block_seconds
-    left = study.design.max_blocks - len(begun.done)
-    if study.design.max_time is not None:
-        left = min(left, math.floor((study.design.max_time - PREPARATION) / seconds))
-    left = max(0, left)
-    return RunEstimate(
-        blocks=left,
-        least_blocks=left,
-        block_seconds=seconds,
-        rehearsal_seconds=PREPARATION,
-        done=len(begun.done),
-    )
 
 
 def _source(study: Study, begun: Begun | None, guess: RunEstimate) -> str:

@@ -12,20 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...api.engines import run_by_engine
+from ...api.estimates import begun_of
 from ...api.measuring import bounded, checked, checked_again, measured, no_more_rounds, resumed
 from ...api.results import frozen_study, write_report
 from ...api.studies import study_text
 from ...errors import ExitCode, UsageError
 from ...model.result import Analysis, Verdict
 from ...model.study import Study
-from ...plan import make_block
-from ...records import completed_blocks
 from ...records.disk import resume_line
 from ...report.text import plural
 from ...units import parse_share
 from ..common import FailOn, command_line, duration, quantity
 from ..options import RunOptions
-from ..plan_text import Begun, show_plan
+from ..plan_text import show_plan
 from ..read.present import print_result
 from ..view import View, analysed
 
@@ -161,19 +160,6 @@ def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> No
             where=str(found.path),
             remedy=f"for another margin measure anew: {again}",
         )
-
-
-def begun_of(study: Study, found: ResultsDirectory) -> Begun:
-    """Return the state of a run that is to be resumed.
-
-    study: its study with the design of the resumption.
-    """
-    records = list(found.trials())
-    return Begun(
-        schedule=found.plan().schedule,
-        done=frozenset(completed_blocks(records, len(make_block(study, 0).trials))),
-        block_seconds=analysed(found, quiet=True).analysis.block_seconds,
-    )
 
 
 def finish(outcome: Outcome, options: RunOptions, show: Callable[[Results], None] | None = None) -> int:

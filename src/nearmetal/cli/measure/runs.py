@@ -11,7 +11,7 @@ import typer
 from ...errors import UsageError
 from ...model.series import Scale
 from ...model.workloads.kernel import Pages
-from ..common import complain, in_parts
+from ..common import complain, duration, in_parts
 from ..options import OF_ENGINES, BackendOption, Directory, Only, RunOptions, ScaleOption, with_run_options
 
 
@@ -49,11 +49,11 @@ def run(
 ) -> int:
     source = in_parts(study_file, scale=scale, only=only, backend=backend)
     if source is not None:
-        from ..series.planning import requested_series
-        from ..series.running import run_series
+        from ...api.series.planning import requested_series
+        from ..series import run_series
 
         _not_of_parts(options)
-        time, seed = options.time, options.seed
+        time, seed = duration(options.time), options.seed
         series = requested_series(source, scale=scale, only=only, backend=backend, time=time, seed=seed)
         return run_series(series, options)
     from ...api.studies import study_from
@@ -69,7 +69,7 @@ def resume(directory: Path = Directory, *, options: RunOptions) -> int:
 
     several = open_series(directory, options.results, complain)
     if several is not None:
-        from ..series.running import resume_series
+        from ..series import resume_series
 
         _not_of_parts(options)
         return resume_series(several, options)

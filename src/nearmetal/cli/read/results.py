@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...api.results import FIGURES, newest_first, open_results, open_series, series_below, write_report
+from ...api.series.results import frozen_series
 from ...engines import State
 from ...environments.registry import backend_names
 from ...errors import ExitCode, UsageError
@@ -24,11 +25,11 @@ from ...report.text import plural
 from ...studies import names, series_names
 from ...workloads.applications.registry import application_names
 from ...workloads.kernels.registry import kernel_names
+from .. import series
 from ..common import FailOn, complain, print_json, show
 from ..measure.engines import workers_of
 from ..measure.measuring import exit_code
 from ..options import All, Directory, Fail, Json, Results
-from ..series import results as series
 from ..view import analysed
 from .present import print_result
 
@@ -109,7 +110,7 @@ def analyze(
 ) -> int:
     several = open_series(directory, results, complain)
     if several is not None:
-        frozen = series.frozen_series(several)
+        frozen = frozen_series(several)
         return series.tell(several, frozen, json=json, fail_on=fail_on, everything=everything)
     found = open_results(directory, results, complain)
     own = analysed(found, quiet=json)

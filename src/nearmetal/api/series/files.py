@@ -8,26 +8,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import PaperFileError, StudyProblem, UsageError
-from ..images import known_names
-from ..model.environments.image import ImageDefinition
-from ..model.keys import did_you_mean
-from ..model.published import Published
-from ..model.series import Scale
-from ..model.series_file import SeriesFiles
-from ..node.machine import image_store
-from ..published import paper_keys, published, read
-from ..records import SeriesDirectory
-from ..studies import SERIES_FILE, SeriesSource, series_names, series_texts
-from ..study_file import SCHEMA_LINE, SCHEMA_NAME, json_schema
-from ..study_file.problems import MAX_BYTES
-from ..study_file.series import (
+from ...errors import PaperFileError, StudyProblem, UsageError
+from ...images import known_names
+from ...model.environments.image import ImageDefinition
+from ...model.keys import did_you_mean
+from ...model.published import Published
+from ...model.series import Scale
+from ...model.series_file import SeriesFiles
+from ...node.machine import image_store
+from ...published import paper_keys, published, read
+from ...records import SeriesDirectory
+from ...studies import SERIES_FILE, SeriesSource, series_names, series_texts
+from ...study_file import SCHEMA_LINE, SCHEMA_NAME, json_schema
+from ...study_file.problems import MAX_BYTES
+from ...study_file.series import (
     SERIES_SCHEMA_LINE,
     SERIES_SCHEMA_NAME,
     load_series,
     series_schema,
 )
-from .catalog import catalog
+from ..catalog import catalog
 
 
 def read_series(source: SeriesSource, *, scale: Scale | None, seed: int) -> SeriesFiles:

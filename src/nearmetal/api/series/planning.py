@@ -1,27 +1,24 @@
-"""Reads a study of several parts, and shows its plan."""
+"""Plans a study of several parts: the parts that this machine can run, and the time of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...api.images import unbuilt_images
-from ...api.measuring import checked
-from ...api.series import read_series
-from ...api.studies import draw_seed
 from ...errors import NearmetalError, UnavailableError, UsageError
 from ...host import LocalHost
 from ...images.build import build_seconds
-from ...model.series import Part, Scale, Series, omission_lines
+from ...model.series import Scale, Series
 from ...model.series_file import SeriesFiles
 from ...model.study import Study
 from ...plan.narrowing import MachineOffer, narrow
-from ...report.text import plural
 from ...studies import SeriesSource
-from ...units import show_clock
-from ..common import duration, print_json
-from ..plan_text import Begun, estimated, foreseen, show_plan
+from ..estimates import Begun, estimated, foreseen
+from ..images import unbuilt_images
+from ..measuring import checked, machine_here
+from ..studies import draw_seed
+from .files import read_series
 
 if TYPE_CHECKING:
     from ...node.machine import Machine
@@ -69,13 +66,15 @@ def requested_series(
     scale: Scale | None = None,
     only: Sequence[str] = (),
     backend: str | None = None,
-    time: str | None = None,
+    time: float | None = None,
     seed: int | None = None,
 ) -> RequestedSeries:
-    """Read the files of a series, with options as on the command line.
+    """Read the files of a series.
 
     scale: None for the default.
-    only: keys of parts; all if empty.
+    only: keys of parts, also several with commas between them; all if empty.
+    time: time of all parts in seconds; None for that of the series file.
+    seed: drawn if None.
 
     Raises StudyError if they have mistakes, UsageError if there is no part with a given key.
     """
@@ -88,8 +87,16 @@ def requested_series(
     for key in keys:
         if key not in known:
             raise UsageError(f"--only: no part {key}", remedy=f"one of {', '.join(known)}")
-    seconds = duration(time) or files.head.time
+    seconds = time or files.head.time
     return RequestedSeries(files=files, backend=backend, seed=seed, seconds=seconds, only=keys)
+
+
+def series_here(found: RequestedSeries, progress: Progress) -> tuple[Machine, Series]:
+    """Return this machine, ready to measure, and the series that it can run."""
+    from ...run.series import able, offer_here
+
+    machine = machine_here(progress, None)
+    return machine, found.narrowed(offer_here(found.files, machine, progress, found.backend), able)
 
 
 def planned_series(found: RequestedSeries) -> Series:
@@ -133,102 +140,18 @@ def reason(error: NearmetalError) -> str:
     return f"{error.what}; next: {error.remedy}" if error.remedy else error.what
 
 
-def show_series(
-    series: Series,
-    *,
-    json: bool,
-    blocks: int | None,
-    begun: Mapping[str, Begun] | None = None,
-) -> None:
-    """Show the order and time of every part, before anything is measured.
+def part_times(series: Series, begun: Mapping[str, Begun]) -> dict[str, tuple[Study, RunEstimate]]:
+    """Return the study of each part with its time, and the estimate of its run, by the part's key. A part is
+    missing if it has no study, or if no time is left for it.
 
-    blocks: how many to show of each part; one if None.
-    begun: the state of the parts that were begun, by key, if the series is to be resumed; the series has the
-        parts that are not done.
+    begun: the state of the parts that were begun, by key.
     """
     from ...run.series import planned_times
 
-    resuming, begun = begun is not None, begun or {}
-    timed = planned_times(series, lambda part, study: estimated(study, begun.get(part.key)))
-    if json:
-        print_json(
-            {
-                "study": series.name,
-                "title": series.title,
-                "scale": None if series.scale is None else series.scale.value,
-                "seed": series.seed,
-                "max_time": series.max_time,
-                "notes": list(series.notes),
-                "images_to_build": _builds(series),
-                "parts": [_planned(p, timed, begun.get(p.key)) for p in series.parts],
-            }
-        )
-        return
-    print(series.title)
-    scale = "" if series.scale is None else f"scale {series.scale} · "
-    print(f"{scale}{plural(len(series.parts), 'part')} · {show_clock(series.max_time)} in all")
-    for note in series.notes:
-        print(f"  {note}")
-    for part in series.parts:
-        print(f"\n{part.key}  {part.title}")
-        for note in part.notes:
-            print(f"  {note}")
-        for line in omission_lines(part.left_out):
-            print(f"  left out: {line}")
-        if part.study is None:
-            print(f"  not here: {part.absent}")
-        elif part.key not in timed:
-            more = alone(part, resuming=resuming)
-            print(f"  not in this time: the parts before it use it up; next: {more} TIME")
-        else:
-            show_plan(
-                timed[part.key][0],
-                json=False,
-                blocks=blocks or 1,
-                begun=begun.get(part.key),
-                longer=alone(part, resuming=resuming),
-            )
-    builds = _builds(series)
-    for name, seconds in builds.items():
-        print(f"\nimage {name} is not built and is built first: about {show_clock(seconds)} (estimated)")
-    whole = sum(e.seconds for _, e in timed.values()) + sum(builds.values())
-    beside = "; building images does not count against the time of the study" if builds else ""
-    print(f"\nall parts: about {show_clock(whole)} (estimated){beside}")
+    return planned_times(series, lambda part, study: estimated(study, begun.get(part.key)))
 
 
-def alone(part: Part, *, resuming: bool) -> str:
-    """Return the options that give a part more time: of a resumption, which has no --only, for all parts."""
-    return "--time" if resuming else f"--only {part.key} --time"
-
-
-def _builds(series: Series) -> dict[str, float]:
+def images_to_build(series: Series) -> dict[str, float]:
     """Return the estimated time to build each image that is not built yet, in seconds."""
     found = [unbuilt_images(p.study) for p in series.parts if p.study is not None]
     return {name: build_seconds(d) for images in found for name, d in images.items()}
-
-
-def _planned(
-    part: Part, timed: Mapping[str, tuple[Study, RunEstimate]], begun: Begun | None
-) -> dict[str, object]:
-    head: dict[str, object] = {
-        "part": part.key,
-        "title": part.title,
-        "notes": list(part.notes),
-        "left_out": [asdict(o) for o in part.left_out],
-    }
-    if part.study is None:
-        return {**head, "absent": part.absent}
-    head["blocks_done"] = 0 if begun is None else len(begun.done)
-    if part.key not in timed:
-        return {**head, "estimated_blocks": 0, "estimated_seconds": 0.0}
-    guess = timed[part.key][1]
-    return {
-        **head,
-        "question": part.study.question,
-        "arms": [a.name for a in part.study.arms()],
-        "estimated_blocks": guess.blocks,
-        "estimated_block_seconds": guess.block_seconds,
-        "estimated_late_blocks": guess.late_blocks,
-        "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
-        "estimated_seconds": guess.seconds,
-    }

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from ...api.series import paper_of
 from ...errors import NearmetalError
 from ...model.series import Part, Series
 from ...model.study import Study
-from ..view import analysed
+from ..results import analysed
+from ..studies import Note, ignore
+from .files import paper_of
 from .planning import reason
+from .results import Analyse
 
 if TYPE_CHECKING:
     from ...records import SeriesDirectory
 
 
-def sized(directory: SeriesDirectory, series: Series, part: Part, study: Study) -> Study:
+def sized(
+    directory: SeriesDirectory,
+    series: Series,
+    part: Part,
+    study: Study,
+    *,
+    note: Note = ignore,
+    analyse: Analyse = analysed,
+) -> Study:
     """Return the study of a part with its chosen sizes. The choice is recorded once, before the part begins;
     the frozen study of its results then has the sizes.
 
     study: the study of the part, which is returned if the part takes its sizes from no other one, or if there
         is nothing to choose from.
+    note: called with the choice, or why there is none.
     """
     if not part.sizes_from or directory.part(part) is not None:
         return study
-    study, words = _chosen(directory, series, part, study)
+    study, words = _chosen(directory, series, part, study, analyse)
     directory.choose(part.key, f"Classes and links: {words}")
-    print(f"{part.key}: {words}", file=sys.stderr)
+    note(f"{part.key}: {words}")
     return study
 
 
-def _chosen(directory: SeriesDirectory, series: Series, part: Part, study: Study) -> tuple[Study, str]:
+def _chosen(
+    directory: SeriesDirectory, series: Series, part: Part, study: Study, analyse: Analyse
+) -> tuple[Study, str]:
     """Return the study of a part with its chosen sizes, and the choice or why there is none."""
     from ...analysis.papers.sizes import choose, printed_shares, wanted_shares, with_sizes
     from ...report.seen import RecordIndex
@@ -52,7 +64,7 @@ def _chosen(directory: SeriesDirectory, series: Series, part: Part, study: Study
     if found is None:
         return study, _not_chosen(f"part {part.sizes_from} has no results")
     try:
-        own = analysed(found)
+        own = analyse(found)
     except NearmetalError as e:
         return study, _not_chosen(f"part {part.sizes_from} cannot be read: {reason(e)}")
     shares = computation_shares([a.name for a in own.study.arms()], RecordIndex(own.trials))

@@ -1,0 +1,67 @@
+"""Estimates how long a run takes, or the rest of a run that is to be resumed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..host import LocalHost
+from ..model.plan import Schedule
+from ..model.study import Study
+from ..node.survey.accelerator import foreseen_accelerators
+from ..plan import make_block
+from ..records import ResultsDirectory, completed_blocks
+from ..run.estimate import PREPARATION, RunEstimate, estimate
+from ..run.kept_costs import kept_costs
+from .results import analysed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """The state of a run that is to be resumed.
+
+    schedule: when its verdicts are given.
+    done: numbers of its complete blocks.
+    block_seconds: median seconds of a block, 0 if there is none.
+    """
+
+    schedule: Schedule
+    done: frozenset[int]
+    block_seconds: float
+
+
+def begun_of(study: Study, found: ResultsDirectory) -> Begun:
+    """Return the state of a run that is to be resumed.
+
+    study: its study with the design of the resumption.
+    """
+    records = list(found.trials())
+    return Begun(
+        schedule=found.plan().schedule,
+        done=frozenset(completed_blocks(records, len(make_block(study, 0).trials))),
+        block_seconds=analysed(found).analysis.block_seconds,
+    )
+
+
+def foreseen(study: Study) -> Study:
+    """Return a study as a plan assumes it to run on this machine. Nothing is started."""
+    return foreseen_accelerators(study, LocalHost())
+
+
+def estimated(study: Study, begun: Begun | None) -> RunEstimate:
+    """Return the estimate of a run; of its remaining blocks, from the measured ones, if it is resumed."""
+    guess = estimate(study, kept_costs(study, LocalHost()))
+    if begun is None:
+        return guess
+    seconds = begun.block_seconds or guess.block_seconds
+    left = study.design.max_blocks - len(begun.done)
+    if study.design.max_time is not None:
+        left = min(left, math.floor((study.design.max_time - PREPARATION) / seconds))
+    left = max(0, left)
+    return RunEstimate(
+        blocks=left,
+        least_blocks=left,
+        block_seconds=seconds,
+        rehearsal_seconds=PREPARATION,
+        done=len(begun.done),
+    )

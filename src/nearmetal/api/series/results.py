@@ -1,0 +1,147 @@
+"""Reads the results of a study of several parts, writes its reports, and finds the parts that a resumption
+runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import NearmetalError
+from ...model.series import Part, Series
+from ...records import SeriesDirectory
+from ...records.directory import report_paths
+from ...samplers import GUESTS, read_sections
+from ...study_file import load_study
+from ..results import FIGURES, analysed, write_report
+from ..studies import Note, ignore
+from .files import paper_of
+from .planning import reason
+
+if TYPE_CHECKING:
+    from ...model.result import Analysis
+    from ...records import ResultsDirectory, SeriesDirectory
+    from ...report.series import PartResult
+    from ...samplers import SampleSection
+    from ..results import Results
+
+Analyse = Callable[["ResultsDirectory"], "Results"]
+"""A function that analyses a results directory, such as analysed()."""
+
+
+def frozen_series(directory: SeriesDirectory) -> Series:
+    """Return the series that is stored in a directory."""
+    return directory.series(lambda path: load_study(path, None))
+
+
+def part_results(
+    directory: SeriesDirectory,
+    series: Series,
+    keep: Callable[[Part, Results], None] = lambda part, own: None,
+    *,
+    analyse: Analyse = analysed,
+) -> tuple[PartResult, ...]:
+    """Return every part with its results on disk. A part whose results cannot be read has the reason.
+
+    keep: called with each part that has results.
+    """
+    from ...report.series import PartResult
+
+    ends, choices = directory.ends(), directory.choices()
+    out = []
+    for part in series.parts:
+        if part.key in choices:
+            part = replace(part, notes=(*part.notes, choices[part.key]))
+        why = part.absent or ends.get(part.key, "not begun")
+        nothing = PartResult(part=part, directory=None, study=None, analysis=None, records=(), why=why)
+        found = directory.part(part)
+        if found is None:
+            out.append(nothing)
+            continue
+        try:
+            own = analyse(found)
+            provenance = found.provenance
+        except NearmetalError as e:
+            out.append(replace(nothing, why=f"its results cannot be read: {reason(e)}"))
+            continue
+        keep(part, own)
+        out.append(
+            PartResult(
+                part=part,
+                directory=found.path.relative_to(directory.path),
+                study=own.study,
+                analysis=own.analysis,
+                records=own.trials,
+                why=why,
+                provenance=provenance,
+                guests=_sampled_in_guests(found.path),
+            )
+        )
+    return tuple(out)
+
+
+def _sampled_in_guests(directory: Path) -> Sequence[SampleSection]:
+    """Return the samples from inside the guests; empty if there were no guests."""
+    path = directory / "samples" / GUESTS
+    return tuple(read_sections(path)) if path.exists() else ()
+
+
+def waiting_parts(directory: SeriesDirectory, series: Series, analyse: Analyse = analysed) -> list[Part]:
+    """Return the parts that are not closed; if all are closed, those with cells that have no verdict."""
+    own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
+    left = [p for p, found in own if found is None or not found.closed]
+    return left or [p for p, found in own if found is not None and _has_open_cells(found, analyse)]
+
+
+def _has_open_cells(found: ResultsDirectory, analyse: Analyse) -> bool:
+    try:
+        return has_open_cells(analyse(found).analysis)
+    except NearmetalError:
+        return False  # results that cannot be read are not added to
+
+
+def has_open_cells(analysis: Analysis) -> bool:
+    """Return whether more blocks could give further verdicts. Without any block there is no comparison
+    yet."""
+    return bool(analysis.undecided) or not analysis.blocks
+
+
+def write_reports(
+    directory: SeriesDirectory,
+    *,
+    figures: bool = False,
+    dry_run: bool = False,
+    note: Note = ignore,
+    analyse: Analyse = analysed,
+) -> list[Path]:
+    """Write the report of every part and the summary again. Returns the paths of the files.
+
+    figures: also write the figures of each part.
+    dry_run: return the paths, and write nothing.
+    note: called with the reason for each part that has no report.
+    """
+    from ...report.series import series_files
+    from ...report.series_page import write_series
+
+    series = frozen_series(directory)
+    files = list(series_files(directory.path))
+    for part in series.parts:
+        found = directory.part(part)
+        if found is None:
+            continue
+        try:
+            own = analyse(found)
+        except NearmetalError as e:
+            note(f"{part.key} has no report: {reason(e)}")
+            continue
+        if dry_run and own.analysis.blocks:
+            files += [*report_paths(found.path), *([found.path / FIGURES] if figures else [])]
+        elif own.analysis.blocks:
+            files += write_report(own, figures=figures)
+        if found.closed and not dry_run:
+            found.close()
+    if not dry_run:
+        results = part_results(directory, series, analyse=analyse)
+        write_series(directory.path, series, results, paper_of(directory, series.paper))
+    return files

@@ -1,0 +1,268 @@
+"""Shows the plan and the results of a study of several parts, and runs it for the commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ..api.measuring import machine_here
+from ..api.series.files import paper_of
+from ..api.series.planning import RequestedSeries, checked_series, images_to_build, part_times, series_here
+from ..api.series.results import frozen_series, part_results, waiting_parts, write_reports
+from ..api.series.running import (
+    bounded_series,
+    checked_rest,
+    create_series,
+    more_time,
+    part_starter,
+    run_parts,
+)
+from ..errors import ExitCode
+from ..model.series import Part, Series, omission_lines
+from ..model.study import Study
+from ..records.disk import resume_line
+from ..report.text import plural
+from ..units import show_clock
+from .common import FailOn, complain, duration, print_json, show
+from .measure.measuring import exit_code, order_of
+from .options import RunOptions
+from .plan_text import show_plan
+from .read.present import print_result
+from .view import View, analysed
+
+if TYPE_CHECKING:
+    from ..api.estimates import Begun
+    from ..api.results import Results
+    from ..api.series.running import Open, Start
+    from ..node.machine import Machine
+    from ..records import SeriesDirectory
+    from ..run.estimate import RunEstimate
+
+
+def run_series(found: RequestedSeries, options: RunOptions) -> int:
+    """Run a study in parts and show its result, or with --dry-run its plan. Returns the exit code."""
+    with View(quiet=options.json, told=set()) as view:
+        machine, series = series_here(found, view)
+        if options.dry_run:
+            series = checked_series(series, machine, view, require_kvm=options.require_kvm)
+    if options.dry_run:
+        show_series(bounded_series(series, options.max_blocks), json=options.json, blocks=None)
+        return ExitCode.DONE
+    directory = create_series(series, options.results, found.files.table)
+    start = _starter(machine, options, resuming=False)
+    return measure_parts(directory, series, start, options, seconds=series.max_time)
+
+
+def resume_series(directory: SeriesDirectory, options: RunOptions) -> int:
+    """Resume a study in parts and show its result, or with --dry-run its plan. Returns the exit code."""
+    series = frozen_series(directory)
+    seconds = duration(options.time) or series.max_time
+    with View(quiet=options.json, told=set()) as view:
+        if options.dry_run:
+            series, begun = checked_rest(directory, view, seconds=seconds)
+        else:
+            machine = machine_here(view, None)
+    if options.dry_run:
+        series = bounded_series(series, options.max_blocks)
+        show_series(series, json=options.json, blocks=None, begun=begun)
+        return ExitCode.DONE
+    start = _starter(machine, options, resuming=True)
+    return measure_parts(directory, series, start, options, seconds=seconds)
+
+
+def _starter(machine: Machine, options: RunOptions, *, resuming: bool) -> Start:
+    return part_starter(
+        machine,
+        order_of(options, ""),
+        _views(options),
+        resuming=resuming,
+        max_blocks=options.max_blocks,
+        require_kvm=options.require_kvm,
+    )
+
+
+def _views(options: RunOptions) -> Open:
+    told: set[str] = set()  # every part has the same notes on the machine
+    return lambda: View(quiet=options.json, told=told)
+
+
+def measure_parts(
+    directory: SeriesDirectory, series: Series, start: Start, options: RunOptions, *, seconds: float
+) -> int:
+    """Run the parts of a series that are not done yet, as run_parts(), and show its result. Returns the exit
+    code."""
+    interrupted = run_parts(
+        directory,
+        series,
+        start,
+        _views(options),
+        seconds=seconds,
+        overrun=options.overrun,
+        note=_say,
+        analyse=analysed,
+    )
+    code = tell(directory, series, json=options.json, fail_on=options.fail_on, everything=options.everything)
+    if interrupted:
+        print(f"interrupted. Go on with:  {resume_line(directory.path)}", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    return code
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def show_series(
+    series: Series,
+    *,
+    json: bool,
+    blocks: int | None,
+    begun: Mapping[str, Begun] | None = None,
+) -> None:
+    """Show the order and time of every part, before anything is measured.
+
+    blocks: how many to show of each part; one if None.
+    begun: the state of the parts that were begun, by key, if the series is to be resumed; the series has the
+        parts that are not done.
+    """
+    resuming, begun = begun is not None, begun or {}
+    timed, builds = part_times(series, begun), images_to_build(series)
+    if json:
+        print_json(
+            {
+                "study": series.name,
+                "title": series.title,
+                "scale": None if series.scale is None else series.scale.value,
+                "seed": series.seed,
+                "max_time": series.max_time,
+                "notes": list(series.notes),
+                "images_to_build": builds,
+                "parts": [_planned(p, timed, begun.get(p.key)) for p in series.parts],
+            }
+        )
+        return
+    print(series.title)
+    scale = "" if series.scale is None else f"scale {series.scale} · "
+    print(f"{scale}{plural(len(series.parts), 'part')} · {show_clock(series.max_time)} in all")
+    for note in series.notes:
+        print(f"  {note}")
+    for part in series.parts:
+        print(f"\n{part.key}  {part.title}")
+        for note in part.notes:
+            print(f"  {note}")
+        for line in omission_lines(part.left_out):
+            print(f"  left out: {line}")
+        if part.study is None:
+            print(f"  not here: {part.absent}")
+        elif part.key not in timed:
+            more = more_time(part, resuming=resuming)
+            print(f"  not in this time: the parts before it use it up; next: {more} TIME")
+        else:
+            show_plan(
+                timed[part.key][0],
+                json=False,
+                blocks=blocks or 1,
+                begun=begun.get(part.key),
+                longer=more_time(part, resuming=resuming),
+            )
+    for name, seconds in builds.items():
+        print(f"\nimage {name} is not built and is built first: about {show_clock(seconds)} (estimated)")
+    whole = sum(e.seconds for _, e in timed.values()) + sum(builds.values())
+    beside = "; building images does not count against the time of the study" if builds else ""
+    print(f"\nall parts: about {show_clock(whole)} (estimated){beside}")
+
+
+def _planned(
+    part: Part, timed: Mapping[str, tuple[Study, RunEstimate]], begun: Begun | None
+) -> dict[str, object]:
+    head: dict[str, object] = {
+        "part": part.key,
+        "title": part.title,
+        "notes": list(part.notes),
+        "left_out": [asdict(o) for o in part.left_out],
+    }
+    if part.study is None:
+        return {**head, "absent": part.absent}
+    head["blocks_done"] = 0 if begun is None else len(begun.done)
+    if part.key not in timed:
+        return {**head, "estimated_blocks": 0, "estimated_seconds": 0.0}
+    guess = timed[part.key][1]
+    return {
+        **head,
+        "question": part.study.question,
+        "arms": [a.name for a in part.study.arms()],
+        "estimated_blocks": guess.blocks,
+        "estimated_block_seconds": guess.block_seconds,
+        "estimated_late_blocks": guess.late_blocks,
+        "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
+        "estimated_seconds": guess.seconds,
+    }
+
+
+def tell(
+    directory: SeriesDirectory, series: Series, *, json: bool, fail_on: FailOn, everything: bool = False
+) -> ExitCode:
+    """Write the summary report and print it.
+
+    everything: also print every figure of each part, with causes, upper bounds and counters.
+    """
+    from ..report.series import series_json, series_text
+    from ..report.series_page import write_series
+
+    whole: list[tuple[Part, Results]] = []
+    results = part_results(directory, series, lambda part, own: whole.append((part, own)), analyse=analysed)
+    paper = paper_of(directory, series.paper)
+    files = write_series(directory.path, series, results, paper)
+    if json:
+        print_json(series_json(series, results, paper, results_dir=str(directory.path), report=str(files[0])))
+    else:
+        print(series_text(series, results, paper))
+        for part, own in whole if everything else ():
+            if own.analysis.blocks:
+                print(f"\nAll of part {part.key}: {part.title}\n")
+                print_result(own, json=False, everything=True)
+        print(f"Report: {files[0]}")
+    codes = [exit_code(r.analysis, fail_on) for r in results if r.analysis is not None]
+    missing = any(r.analysis is None and not r.part.absent for r in results)
+    return max([*codes, ExitCode.FAILED_TRIALS if missing else ExitCode.DONE])
+
+
+def status(directory: SeriesDirectory, *, json: bool) -> int:
+    """Show the progress of every part. Returns the exit code."""
+    from ..report.series import scale_text
+
+    series = frozen_series(directory)
+    results = part_results(directory, series, analyse=analysed)
+    rows = [
+        {
+            "part": r.part.key,
+            "title": r.part.title,
+            "results_dir": None if r.directory is None else str(directory.path / r.directory),
+            "blocks": 0 if r.analysis is None else r.analysis.blocks,
+            "cells": 0 if r.analysis is None else len(r.analysis.cells),
+            "decided": 0 if r.analysis is None else len(r.analysis.cells) - len(r.analysis.undecided),
+            "why": r.why,
+        }
+        for r in results
+    ]
+    if json:
+        print_json({"results_dir": str(directory.path), "study": series.name, "parts": rows})
+        return ExitCode.DONE
+    print(f"{directory.path}: {series.title}{scale_text(series.scale)}")
+    for row, r in zip(rows, results, strict=True):
+        rounds = plural(0 if r.analysis is None else r.analysis.blocks, "round")
+        decided = f"{row['decided']} of {row['cells']} figures decided"
+        print(f"  {r.part.key:<10}{rounds}, {decided}; {r.why}")
+    if waiting_parts(directory, series, analysed):
+        print(f"go on with:  {resume_line(directory.path)}")
+    return ExitCode.DONE
+
+
+def report(directory: SeriesDirectory, *, figures: bool, dry_run: bool, json: bool) -> int:
+    """Write the report of every part and the summary again. Returns the exit code."""
+    files = write_reports(directory, figures=figures, dry_run=dry_run, note=complain, analyse=analysed)
+    paths = [str(f) for f in files]
+    show(paths, paths, json=json)
+    return ExitCode.DONE
