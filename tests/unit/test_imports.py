@@ -28,7 +28,6 @@ HEAVY = {
 #: the program that builds networks, a process of its own.
 MAY = {
     "analysis": {"numpy", "scipy"},
-    "published/sections.py": {"pydantic"},
     "report/charts": {"altair", "vl_convert"},
     "study_file/sections": {"pydantic"},
     "study_file/fields.py": {"pydantic"},

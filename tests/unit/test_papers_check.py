@@ -19,9 +19,8 @@ from nearmetal.cli.app import run_command
 from nearmetal.errors import PaperFileError
 from nearmetal.model.formula import Formula
 from nearmetal.model.published import Quantity, Rule
-from nearmetal.published import load, paper_keys, published, read
+from nearmetal.published import json_schema, load, paper_keys, published, read
 from nearmetal.published.positions import Positions
-from nearmetal.published.sections import json_schema
 from nearmetal.report.tables.papers import follows_text, paper_json
 
 PAPERS = (
@@ -263,7 +262,12 @@ MISTAKES = [
     (NUMBER.replace("= 1\n", "= [3, nan]\n"), "[3, nan]", "", "must be a finite number"),
     (NUMBER.replace("= 1\n", "= [1, 2, 3]\n"), "[1, 2, 3]", "", "or a range of two"),
     (NUMBER + CLAIM.replace('"n"', '"m"'), '"m"', "", 'no [[number]] "m"'),
-    (NUMBER + CLAIM.replace('"slower"', '"slow"'), '"slow"', "", "'slower', 'faster' or 'no difference'"),
+    (
+        NUMBER + CLAIM.replace('"slower"', '"slow"'),
+        '"slow"',
+        "",
+        'did you mean "slower"?',
+    ),
     (NUMBER + CLAIM + "[claim.conditions]\nranks = [4, 2]\n", "[4, 2]", "", "the range is swapped"),
     (NUMBER + CLAIM + '[claim.conditions]\nlink = "fast"\n', '"fast"', "", "fast"),
     ("x = \n", "\n", "", "not readable as TOML: Invalid value"),

@@ -1,5 +1,5 @@
-"""Keys of a study file: accepted values, documentation and examples. They are declared at the dataclass
-fields that they fill.
+"""Keys of study files, series files and files of papers: accepted values, documentation and examples. They are
+declared at the dataclass fields that they fill.
 
 The parser, the JSON Schema, the writer and the documentation are all generated from these declarations."""
 
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -66,7 +67,7 @@ class Pairs:
     """
 
     names: ValueType
-    values: ValueType
+    values: ValueType | ListOf
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +75,24 @@ class Named:
     """A mapping from names to entries. The field contains a tuple of dataclasses, each with a field `name`.
 
     entry: the dataclass of an entry, which declares the keys of the entry.
+    names: type of the names; NAME if None.
+    """
+
+    entry: type[Any]
+    names: ValueType | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """A list of entries without names. The field contains a tuple of dataclasses.
+
+    entry: the dataclass of an entry, which declares the keys of the entry.
     """
 
     entry: type[Any]
 
 
-KeyKind = ValueType | ListOf | Pairs | Named | type[Any]
+KeyKind = ValueType | ListOf | Pairs | Named | Entries | type[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +181,7 @@ def scalar(value: object) -> str:
         raise ValueMistake("a value is missing here")
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (str, int, float)):
+    if isinstance(value, (str, int, float, Decimal)):
         return str(value)
     raise ValueMistake("one value is wanted here, not a list or keys")
 

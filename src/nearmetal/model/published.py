@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .formula import Formula
+from .keys import ListOf, Pairs, key, key_or, one_of, one_word, whole
+from .paper_keys import ANY_TEXT, CONFIDENCE, PAPER_KEY, RANKS, RATE, SHARE, SOME_TEXT, SOURCE, TRUTH
 
 
 class Quantity(StrEnum):
@@ -54,21 +56,27 @@ class MeasurementConditions:
     an empty text.
 
     ranks: smallest and largest number of processes.
-    classes: class of a NAS benchmark, by its name in lower case.
-    computation: share of computation in computation and communication of the baseline, as a range of
-        fractions, by benchmark. If ours is far from it, the question is another one.
-    link: rate of the links between nodes, in bytes per second.
-    kernel: version of Linux.
-    environment: what the processes ran in ('LXC', 'Xen 3.0.4').
+    computation: ranges of fractions. If ours is far from it, the question is another one.
+    link: in bytes per second.
     """
 
-    ranks: tuple[int, int] = (0, 0)
-    nodes: int = 0
-    classes: Mapping[str, str] = field(default_factory=dict)
-    computation: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    link: float = 0.0
-    kernel: str = ""
-    environment: str = ""
+    ranks: tuple[int, int] = key_or((0, 0), RANKS, "number of processes, or a range of two")
+    nodes: int = key_or(0, whole(1, 10**7), "number of machines")
+    classes: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=key(Pairs(ANY_TEXT, SOME_TEXT), "class of each NAS benchmark, by its name in lower case"),
+    )
+    computation: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict,
+        metadata=key(
+            Pairs(ANY_TEXT, SHARE),
+            "share of computation in computation and communication of the baseline, in percent, or a"
+            " range, by benchmark: a claim is checked only for benchmarks whose share is near it",
+        ),
+    )
+    link: float = key_or(0.0, RATE, 'rate of the links between nodes, such as "10 Gbit/s"')
+    kernel: str = key_or("", ANY_TEXT, 'version of Linux, such as "4.0"')
+    environment: str = key_or("", ANY_TEXT, 'what the processes ran in, such as "LXC"')
 
 
 class MethodKind(StrEnum):
@@ -88,34 +96,32 @@ class MethodKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperMethod:
-    """The method by which a paper compares two environments.
+    """The method by which a paper decides whether two environments differ. The report applies it to your
+    data, in a table of its own."""
 
-    confidence: of its test or of its intervals.
-    source: section.
-    """
-
-    kind: MethodKind
-    source: str
-    confidence: float = 0.95
+    kind: MethodKind = field(metadata=key(one_of(MethodKind), "how it compares two environments"))
+    source: str = field(metadata=key(SOME_TEXT, SOURCE))
+    confidence: float = key_or(0.95, CONFIDENCE, "of the t-test or of the confidence intervals")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
     """A published paper.
 
-    setting: description of its machines, kernels and runs.
-    conditions: conditions of all its claims that give no others.
-    method: how it compares environments; None if the file does not give it.
+    method: None if the file does not give it.
     """
 
-    key: str
-    title: str
-    authors: str
-    year: int
-    where: str
-    setting: str
-    conditions: MeasurementConditions = MeasurementConditions()
-    method: PaperMethod | None = None
+    title: str = field(metadata=key(SOME_TEXT, "title"))
+    authors: str = field(metadata=key(SOME_TEXT, "authors"))
+    year: int = field(metadata=key(whole(1900, 2200), "year of publication"))
+    where: str = field(metadata=key(SOME_TEXT, "where it was published"))
+    setting: str = field(metadata=key(SOME_TEXT, "its machines, kernels and runs, in one sentence"))
+    conditions: MeasurementConditions = field(
+        default_factory=MeasurementConditions,
+        metadata=key(MeasurementConditions, "conditions of all claims that give no others"),
+    )
+    method: PaperMethod | None = key_or(None, PaperMethod, "how it decides whether two environments differ")
+    key: str = field(metadata=key(PAPER_KEY, "short name"))  # last, because its name hides key()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,46 +171,45 @@ class Relation(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Derivation:
+class Deduction:
+    """How a printed number follows from others, without their names."""
+
+    rule: Rule = field(metadata=key(one_of(Rule), "kind of the check"))
+    relation: Relation = key_or(
+        Relation.EQUAL, one_of(Relation), "how the number compares with the result of the formula"
+    )
+    note: str = key_or("", ANY_TEXT, "explanation, shown if a number does not follow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivation(Deduction):
     """The statement that one printed number follows from others.
 
     result: name of the printed number.
     formula: its names are those of the other numbers.
-    note: explanation for a reader, shown with a finding.
     """
 
-    rule: Rule
     result: str
     formula: Formula
-    relation: Relation
-    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Significance:
-    """A statement of a paper on whether two means differ. All names are those of printed numbers.
+    """A statement of a paper on whether two means differ. A value is the name of a printed number; '' if it
+    is not printed."""
 
-    mean, deviation: mean and standard deviation of one side.
-    other_mean: mean of the other side; '' if only the difference in percent is printed.
-    difference: difference of the means in percent of `mean`; '' if both means are printed.
-    other_deviation: standard deviation of the other side; '' if it is not printed.
-    relative: whether the deviations are in percent of their means.
-    n: number of runs of each side.
-    stated: whether the paper states a difference.
-    """
-
-    what: str
-    source: str
-    mean: str
-    deviation: str
-    n: str
-    stated: bool
-    confidence: float
-    other_mean: str = ""
-    other_deviation: str = ""
-    difference: str = ""
-    relative: bool = False
-    note: str = ""
+    what: str = field(metadata=key(SOME_TEXT, "description"))
+    source: str = field(metadata=key(SOME_TEXT, SOURCE))
+    mean: str = field(metadata=key(SOME_TEXT, "name of the mean of one side"))
+    deviation: str = field(metadata=key(SOME_TEXT, "name of the standard deviation of that side"))
+    n: str = field(metadata=key(SOME_TEXT, "name of the number of runs of each side"))
+    stated: bool = field(metadata=key(TRUTH, "whether the paper states a difference"))
+    confidence: float = key_or(0.95, CONFIDENCE, "confidence of the test")
+    other_mean: str = key_or("", ANY_TEXT, "name of the mean of the other side")
+    other_deviation: str = key_or("", ANY_TEXT, "the same as `deviation` if it is not printed")
+    difference: str = key_or("", ANY_TEXT, "difference in percent of the mean, instead of the other mean")
+    relative: bool = key_or(False, TRUTH, "whether deviations are in percent of their means")
+    note: str = key_or("", ANY_TEXT, "explanation for the reader")
 
 
 class Direction(StrEnum):
@@ -227,70 +232,86 @@ class Bound(StrEnum):
 class PaperClaim:
     """A statement of a paper that a measurement can support or contradict.
 
-    part: part of the study that tests it; '' if no study does.
-    workloads: every one of them is meant.
-    metric: metric of the workload, if it is not the workload as a whole.
     low, high: range of the quantity as a fraction, widened by the rounding of the paper; None if only the
         direction is claimed.
     exact: whether the paper gives one number. Our margin then widens the range.
     bound: AT_MOST and AT_LEAST leave one end of the range open.
-    above: workloads that the claim says are affected less than `workloads`.
     printed: the number as text.
-    cannot: why no study of one run can test it; '' if one can.
     """
 
-    what: str
-    source: str
-    quantity: Quantity
-    direction: Direction
-    part: str = ""
-    workloads: tuple[str, ...] = ()
-    metric: str = ""
-    size: str = ""
-    arm: str = ""
-    baseline: str = ""
+    what: str = field(metadata=key(SOME_TEXT, "the statement"))
+    source: str = field(metadata=key(SOME_TEXT, SOURCE))
+    direction: Direction = field(
+        metadata=key(one_of(Direction), "how the environment compares with its baseline")
+    )
+    quantity: Quantity = key_or(
+        Quantity.OVERHEAD,
+        one_word((Quantity.OVERHEAD, Quantity.LOSS, Quantity.GAIN), Quantity),
+        "what the number is",
+    )
+    number: str = key_or("", ANY_TEXT, "name of the number that the claim gives, in percent")
+    bound: Bound = key_or(Bound.ABOUT, one_of(Bound), "how the number limits the quantity")
+    part: str = key_or("", ANY_TEXT, "part of a study that tests it")
+    workloads: tuple[str, ...] = key_or(
+        (),
+        ListOf(SOME_TEXT),
+        "kernels or applications, or single workloads of the part by their names; the claim has to hold for"
+        " each",
+    )
+    metric: str = key_or("", ANY_TEXT, "metric of the workload, if it is not the workload as a whole")
+    size: str = key_or("", ANY_TEXT, "class of a NAS benchmark, or size of a file")
+    arm: str = key_or("", ANY_TEXT, "the paper's name of the environment")
+    baseline: str = key_or("", ANY_TEXT, "the paper's name of the baseline")
+    above: tuple[str, ...] = key_or((), ListOf(SOME_TEXT), "workloads that are affected less")
+    differs: str = key_or("", ANY_TEXT, "how its conditions differ from yours")
+    cannot: str = key_or("", ANY_TEXT, "why no study of one run can test it")
+    conditions: MeasurementConditions = field(
+        default_factory=MeasurementConditions,
+        metadata=key(MeasurementConditions, "conditions that differ from those of the paper"),
+    )
     low: float | None = None
     high: float | None = None
     exact: bool = False
-    bound: Bound = Bound.ABOUT
-    above: tuple[str, ...] = ()
     printed: str = ""
-    differs: str = ""
-    cannot: str = ""
-    conditions: MeasurementConditions = MeasurementConditions()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedFigure:
+class PlaceInReport:
+    """Where a number or a table stands in the report of a study in parts."""
+
+    part: str = field(metadata=key(SOME_TEXT, "key of the part that measures the same quantity"))
+    quantity: Quantity = field(metadata=key(one_of(Quantity), "the quantity that it gives"))
+    likeness: Likeness = field(metadata=key(one_of(Likeness), "how well it can be compared with yours"))
+    differs: str = field(metadata=key(SOME_TEXT, "how its conditions differ"))
+    workloads: tuple[str, ...] = key_or((), ListOf(SOME_TEXT), "kernels or applications that it is about")
+    metric: str = key_or("", ANY_TEXT, "metric of the workload; required for a value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberInReport(PlaceInReport):
+    """Where one number stands in the report of a study in parts."""
+
+    size: str = key_or("", ANY_TEXT, "class of the NAS benchmark")
+    arm: str = key_or("", ANY_TEXT, "the paper's name of the environment")
+    baseline: str = key_or("", ANY_TEXT, "the paper's name of the baseline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFigure(NumberInReport):
     """One printed figure in base units (seconds; fractions such as 0.13). low = high for a single number.
 
-    part: part of the study that measures the same quantity.
     source: table or section.
-    size: class of the NAS benchmark.
-    arm, baseline: the paper's name of the environment ('container', 'shared memory', ...); '' if there is
-        none.
     phase: phase of a process, '' for the whole process; for INSTANCES, the name of the counter ('node.user',
         see analysis.instances).
-    metric: metric of the workload, if it is not the workload as a whole; required for VALUE.
     text: of a VALUE, as printed, with its unit.
-    differs: how its conditions differ from those of our measurement.
     """
 
-    part: str
     what: str
-    quantity: Quantity
     low: float
     high: float
     unit: str
     source: str
-    likeness: Likeness
-    differs: str
-    workloads: tuple[str, ...] = ()
-    size: str = ""
-    arm: str = ""
-    baseline: str = ""
     phase: str = ""
-    metric: str = ""
     text: str = ""
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib import resources
 
 from ..model.published import Published
-from .reading import load, read
+from .reading import json_schema, load, read
 
-__all__ = ["PHASES", "load", "paper_keys", "published", "read"]
+__all__ = ["PHASES", "json_schema", "load", "paper_keys", "published", "read"]
 
 PHASES = ("computation", "communication", "start of MPI")
 """Phases of a process, in the order of the tables of times."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..model.keys import did_you_mean
+from ..model.paper_file import TableEntry, TableInReport
 from ..model.published import PrintedColumn, PrintedRow, PrintedTable, Quantity
-
-if TYPE_CHECKING:
-    from . import sections as s
 
 BY_METRIC = "metric"
 
 
-def mistakes_of(table: s.TableSection, shown: s.ShownTable) -> Iterator[tuple[tuple[str, ...], str]]:
+def mistakes_of(table: TableEntry, shown: TableInReport) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield (path inside the section, mistake) of a table whose rows are metrics."""
     if shown.quantity is not Quantity.VALUE:
         yield ("quantity",), "a table in the paper's layout has values: value"
@@ -33,21 +30,18 @@ def mistakes_of(table: s.TableSection, shown: s.ShownTable) -> Iterator[tuple[tu
     for row in table.rows:
         if row not in shown.metrics:
             yield ("metrics",), f'"metrics" names no metric for the row "{row}"'
-    for name, fact in shown.facts.items():
+    for fact in shown.facts:
         if len(fact.printed) != len(table.columns):
             words = f"{len(fact.printed)} texts for {len(table.columns)} columns"
-            yield ("facts", name, "printed"), words
+            yield ("facts", fact.name, "printed"), words
     if shown.overheads and not shown.baseline:
         yield ("overheads",), "overheads need the baseline that they are against"
     elif shown.overheads and shown.baseline not in shown.environments.values():
         yield ("baseline",), f'no column has the environment "{shown.baseline}"'
 
 
-def printed_table(table: s.TableSection, unit: Callable[[str, str], str]) -> PrintedTable | None:
-    """Return a table as reports show it; None if its rows are not metrics.
-
-    unit: returns the unit of a cell, by row and column.
-    """
+def printed_table(table: TableEntry) -> PrintedTable | None:
+    """Return a table as reports show it; None if its rows are not metrics."""
     shown = table.shown
     if shown is None or shown.rows != BY_METRIC:
         return None
@@ -59,14 +53,14 @@ def printed_table(table: s.TableSection, unit: Callable[[str, str], str]) -> Pri
         )
         for name in table.columns
     )
-    facts = (PrintedRow(name=name, fact=row.fact, texts=row.printed) for name, row in shown.facts.items())
+    facts = (PrintedRow(name=f.name, fact=f.fact, texts=f.printed) for f in shown.facts)
     metrics = (
         PrintedRow(
             name=name,
             metric=shown.metrics.get(name, ""),
             total=name in shown.totals,
             texts=tuple(
-                f"{value:f} {unit(name, column)}".rstrip()
+                f"{value:f} {table.unit_of(name, column)}".rstrip()
                 for column, value in zip(table.columns, values, strict=False)
             ),
         )

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache, partial
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import Mark, PaperFileError
 from ..model.formula import Formula
 from ..model.keys import did_you_mean
+from ..model.paper_file import ColumnFormula, NumberEntry, NumberFormula, PaperFile, TableEntry
 from ..model.published import (
     Derivation,
     Likeness,
-    MeasurementConditions,
-    Paper,
     PaperClaim,
-    PaperMethod,
+    PlaceInReport,
     PrintedNumber,
     Published,
     PublishedFigure,
@@ -27,12 +27,10 @@ from ..model.published import (
     Significance,
 )
 from ..study_file.problems import Path, Problems, read_text
+from ..study_file.schema import one_schema
 from ..study_file.validate import validate_data
 from .layout import BY_METRIC, mistakes_of, printed_table
 from .positions import Positions
-
-if TYPE_CHECKING:
-    from . import sections as s
 
 _SYNTAX = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
 _BASE: Mapping[str, tuple[str, str]] = {
@@ -61,7 +59,7 @@ def read(text: str, name: str) -> Published:
     name: name of the file in messages.
     Raises PaperFileError with the position of every mistake.
     """
-    from .sections import PaperFile
+    from ..study_file.sections import made, section_of
 
     problems = _problems(name)
     data = _parse(text, problems)
@@ -70,15 +68,22 @@ def read(text: str, name: str) -> Published:
     def locate(path: Path, *, key: bool = False) -> Mark:
         return positions().of(path, key=key)
 
-    top = validate_data(PaperFile, data, locate, (), problems)
+    section = validate_data(section_of(PaperFile), data, locate, (), problems)
     problems.check()
-    assert top is not None, "every mistake is a problem"
-    reader = _Reader(top)
+    assert section is not None, "every mistake is a problem"
+    reader = _Reader(made(section), data)
     published = reader.published()
     for path, what in reader.mistakes:
         problems.add(locate(path), path, what)
     problems.check()
     return published
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of such files."""
+    from ..study_file.sections import section_of
+
+    return one_schema(section_of(PaperFile), "Numbers and claims of a paper, for nearmetal")
 
 
 def _problems(name: str) -> Problems:
@@ -101,8 +106,10 @@ def _parse(text: str, problems: Problems) -> dict[str, Any]:
 class _Reader:
     """Makes a Published of a file whose keys and values are valid, and checks the names that it uses."""
 
-    def __init__(self, top: s.PaperFile) -> None:
+    def __init__(self, top: PaperFile, data: Mapping[str, Any]) -> None:
+        """data: the same as read from the TOML text."""
         self.top = top
+        self.data = data
         self.numbers: dict[str, PrintedNumber] = {}
         self.mistakes: list[tuple[Path, str]] = []
 
@@ -119,24 +126,16 @@ class _Reader:
             self._shown(number.shown, ("number", at, "shown"))
             figures += _shown_number(number)
         derivations = [*self._derived(), *self._follows()]
-        significances = [self._significance(x, ("significance", i)) for i, x in enumerate(top.significance)]
-        paper = Paper(
-            **{k: getattr(top.paper, k) for k in ("key", "title", "authors", "year", "where", "setting")},
-            conditions=_conditions(top.paper.conditions),
-            method=None if top.paper.method is None else PaperMethod(**top.paper.method.model_dump()),
-        )
-        claims = tuple(self._claim(c, ("claim", i), paper.conditions) for i, c in enumerate(top.claim))
+        for i, significance in enumerate(top.significance):
+            self._significance(significance, ("significance", i))
+        claims = tuple(self._claim(c, i) for i, c in enumerate(top.claim))
         return Published(
-            paper=paper,
+            paper=top.paper,
             figures=(*figures, *_shown_claims(claims)),
-            tables=tuple(
-                t
-                for section in top.table
-                if (t := printed_table(section, partial(_unit, section))) is not None
-            ),
+            tables=tuple(t for table in top.table if (t := printed_table(table)) is not None),
             numbers=self.numbers,
             derivations=tuple(d for d in derivations if d is not None),
-            significances=tuple(significances),
+            significances=top.significance,
             claims=claims,
         )
 
@@ -145,7 +144,7 @@ class _Reader:
             self.mistakes.append((path, f'the name "{number.name}" is used twice'))
         self.numbers.setdefault(number.name, number)
 
-    def _table(self, table: s.TableSection, path: Path) -> None:
+    def _table(self, table: TableEntry, path: Path) -> None:
         names = (*table.columns, *table.rows)
         if table.shown is not None and table.shown.rows == BY_METRIC:
             self.mistakes += [((*path, "shown", *at), what) for at, what in mistakes_of(table, table.shown)]
@@ -169,17 +168,17 @@ class _Reader:
                     f"{table.name}/{row}/{column}",
                     f"{table.what}, {row}, {column}",
                     value,
-                    _unit(table, row, column),
+                    table.unit_of(row, column),
                     table.source,
                 )
                 self._add(number, (*path, "rows", row, at))
 
-    def _shown(self, shown: s.ShownSection | None, path: Path) -> None:
+    def _shown(self, shown: PlaceInReport | None, path: Path) -> None:
         by_metric = getattr(shown, "rows", "") == BY_METRIC
         if shown is not None and shown.quantity is Quantity.VALUE and not shown.metric and not by_metric:
             self.mistakes.append(((*path, "quantity"), "a value needs the metric that it is of"))
 
-    def _text_number(self, entry: s.NumberSection, path: Path) -> None:
+    def _text_number(self, entry: NumberEntry, path: Path) -> None:
         low, high = entry.value
         ends = (
             ((entry.name, low),)
@@ -217,10 +216,10 @@ class _Reader:
 
     def _derivation(
         self,
-        rule: s.DeriveSection | s.FollowsSection,
+        rule: ColumnFormula | NumberFormula,
         result: str,
         path: Path,
-        table: s.TableSection | None = None,
+        table: TableEntry | None = None,
         row: str = "",
     ) -> Derivation | None:
         def resolve(name: str) -> str:
@@ -241,15 +240,15 @@ class _Reader:
             rule=rule.rule, result=result, formula=formula, relation=rule.relation, note=rule.note
         )
 
-    def _significance(self, entry: s.SignificanceSection, path: Path) -> Significance:
+    def _significance(self, entry: Significance, path: Path) -> None:
         for key in ("mean", "deviation", "n", "other_mean", "other_deviation", "difference"):
             if name := getattr(entry, key):
                 self._named(name, (*path, key))
         if bool(entry.other_mean) == bool(entry.difference):
             self.mistakes.append((path, "needs either other_mean or difference"))
-        return Significance(**entry.model_dump())
 
-    def _claim(self, entry: s.ClaimSection, path: Path, usual: MeasurementConditions) -> PaperClaim:
+    def _claim(self, entry: PaperClaim, at: int) -> PaperClaim:
+        path: Path = ("claim", at)
         number = next((n for n in self.top.number if n.name == entry.number), None)
         if entry.number and number is None:
             names = tuple(n.name for n in self.top.number)
@@ -262,13 +261,16 @@ class _Reader:
         if number is not None:
             first, last = (_printed("", "", v, "%", "", number.rounding) for v in number.value)
             low, high = first.band[0] / 100, last.band[1] / 100
-        return PaperClaim(
-            **{k: v for k, v in entry.model_dump().items() if k not in ("number", "conditions")},
+        # Those that the claim does not give are those of the paper. An empty one is given too.
+        given = self.data["claim"][at].get("conditions", {})
+        conditions = {name: getattr(entry.conditions, name) for name in given}
+        return replace(
+            entry,
             low=low,
             high=high,
             exact=number is not None and number.value[0] == number.value[1],
             printed="" if number is None else _percent(number.value),
-            conditions=_conditions(entry.conditions, usual),
+            conditions=replace(self.top.paper.conditions, **conditions),
         )
 
 
@@ -299,17 +301,6 @@ def _printed(
     )
 
 
-def _unit(table: s.TableSection, row: str, column: str) -> str:
-    return table.units.get(column, table.units.get(row, table.unit))
-
-
-def _conditions(
-    section: s.ConditionsSection, usual: MeasurementConditions | None = None
-) -> MeasurementConditions:
-    given = section.model_dump(exclude_unset=True)
-    return MeasurementConditions(**{**({} if usual is None else vars(usual)), **given})
-
-
 def _in_base(value: Decimal, unit: str) -> tuple[float, str]:
     base, factor = _BASE.get(unit, (unit, "1"))
     return float(value * Decimal(factor)), base
@@ -319,13 +310,13 @@ SHARE_OF = "share of "
 """Beginning of the names of columns with shares of the time, which end with the name of a phase."""
 
 
-def _shown_table(table: s.TableSection) -> Iterator[PublishedFigure]:
+def _shown_table(table: TableEntry) -> Iterator[PublishedFigure]:
     shown = table.shown
     if shown is None or shown.rows == BY_METRIC:
         return
     for row, values in table.rows.items():
         for column, value in zip(table.columns, values, strict=False):
-            number, unit = _in_base(value, _unit(table, row, column))
+            number, unit = _in_base(value, table.unit_of(row, column))
             quantity, what = shown.quantity, f"{table.what} {column}, {row}"
             phase, arm, size, workloads = f"{shown.of}.{column}", row, "", shown.workloads
             if shown.rows == "workload":
@@ -350,11 +341,11 @@ def _shown_table(table: s.TableSection) -> Iterator[PublishedFigure]:
                 arm=arm,
                 phase=phase,
                 metric=shown.metric,
-                text=f"{value} {_unit(table, row, column)}".rstrip(),
+                text=f"{value} {table.unit_of(row, column)}".rstrip(),
             )
 
 
-def _shown_number(entry: s.NumberSection) -> Iterator[PublishedFigure]:
+def _shown_number(entry: NumberEntry) -> Iterator[PublishedFigure]:
     if entry.shown is None:
         return
     (low, unit), (high, _) = (_in_base(v, entry.unit) for v in entry.value)
@@ -365,7 +356,7 @@ def _shown_number(entry: s.NumberSection) -> Iterator[PublishedFigure]:
         unit=unit,
         source=entry.source,
         text=" to ".join(dict.fromkeys(map(str, entry.value))) + f" {entry.unit}".rstrip(),
-        **entry.shown.model_dump(),
+        **vars(entry.shown),
     )
 
 

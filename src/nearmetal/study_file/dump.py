@@ -81,7 +81,7 @@ def _item(name: str, kind: KeyKind, value: Any) -> tuple[str, str | Tree | None]
         case ListOf():
             return name, f"[{', '.join(_scalar(kind.item, v) for v in value)}]"
         case Pairs():
-            return name, {key: _scalar(kind.values, own) for key, own in value.items()}
+            return name, dict(_item(key, kind.values, own) for key, own in value.items())
         case Named():
             return name, {entry.name: _keyed(entry) for entry in value}
         case ValueType():

@@ -10,8 +10,7 @@ from ...analysis.papers.check import check_paper
 from ...errors import ExitCode, UsageError
 from ...model.keys import did_you_mean
 from ...model.published import Published
-from ...published import load, paper_keys, published
-from ...published.sections import json_schema
+from ...published import json_schema, load, paper_keys, published
 from ...report.tables.papers import content_lines, finding_lines, head_lines, paper_json
 from ..common import print_json
 from ..options import Json

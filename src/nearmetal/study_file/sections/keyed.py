@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ...model.environments.environment import BackendSettings
-from ...model.keys import Key, KeyKind, ListOf, Named, Pairs, ValueType, keys_of
+from ...model.keys import Entries, Key, KeyKind, ListOf, Named, Pairs, ValueType, keys_of
 from ..fields import KeyType, Name
 
 
@@ -86,9 +86,13 @@ def _annotation(kind: KeyKind) -> Any:
         case ListOf():
             return list[Annotated[Any, KeyType(kind.item)]]
         case Pairs():
-            return dict[Annotated[str, KeyType(kind.names)], Annotated[Any, KeyType(kind.values)]]
+            names: Any = Annotated[str, KeyType(kind.names)]
+            return GenericAlias(dict, (names, _annotation(kind.values)))
         case Named():
-            return GenericAlias(dict, (Name, section_of(kind.entry)))
+            names = Name if kind.names is None else Annotated[str, KeyType(kind.names)]
+            return GenericAlias(dict, (names, section_of(kind.entry)))
+        case Entries():
+            return GenericAlias(list, (section_of(kind.entry),))
         case _:
             return section_of(kind)
 
@@ -110,6 +114,8 @@ def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
         more["min_length"] = key.kind.least
     if key.optional or (f.default == () and more.get("min_length")):
         return annotation | None, Field(None, **more)
+    if isinstance(key.kind, Pairs) and f.default_factory is dataclasses.MISSING:
+        return annotation, Field(min_length=1, **more)
     if isinstance(key.kind, (Pairs, Named)):
         return annotation, Field(default_factory=dict, **more)
     if f.default == ():
@@ -147,11 +153,17 @@ def _values(section: Section, kind: type[Any]) -> dict[str, Any]:
                 values[f.name] = key.kind(**below)
             continue
         value = _own_of(section) if key.kind is BackendSettings else getattr(section, f.name)
+        if value is None:
+            continue
         if isinstance(value, Section):
             values[f.name] = made(value)
-        elif isinstance(key.kind, Named) and value is not None:
+        elif isinstance(key.kind, Named):
             values[f.name] = tuple(made(entry, name=name) for name, entry in value.items())
-        elif value is not None:
+        elif isinstance(key.kind, Entries):
+            values[f.name] = tuple(made(entry) for entry in value)
+        elif isinstance(key.kind, Pairs) and isinstance(key.kind.values, ListOf):
+            values[f.name] = {name: tuple(items) for name, items in value.items()}
+        else:
             values[f.name] = tuple(value) if isinstance(key.kind, ListOf) else value
     return values
 
