@@ -202,7 +202,7 @@ def instance_cpus(arm: Arm) -> int:
 
 
 def node_cpus(arm: Arm) -> int:
-    """Return the number of CPUs that the instances of a node have together."""
+    """Return how many CPUs all instances on one node have together."""
     place = arm.placement
     ranks = place.instances * place.tasks
     return len(set(place.cpus[:ranks])) if place.cpus else ranks

@@ -156,7 +156,8 @@ def _criu(host: Host) -> Criu:
 def planned(
     host: Host, external: External, target: Target, how: How, action: str, remote: SshHost | None = None
 ) -> MovePlan:
-    """Predict every method, and choose one. Only a file of 32 MiB is written, and removed again."""
+    """Predict the downtime of every method, and choose one. Nothing is moved; a file of 32 MiB is written to
+    measure the speed of a destination, and removed again."""
     facts = external.inspect(host)
     if any(method.by_criu for method in external.checkpoints_by):
         _require_own_memory(external, facts.processes)

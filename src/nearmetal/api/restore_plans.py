@@ -38,8 +38,8 @@ class RestorePlan:
 
     instance: its name after the restore.
     size: bytes of the images.
-    findings: what was looked at, and whether it is in the way.
-    prediction: its downtime is its total time.
+    findings: what was checked, and whether it prevents the restore.
+    prediction: the predicted duration. The instance is down for all of it.
     uncorrected: the prediction before it was corrected by earlier restores.
     """
 

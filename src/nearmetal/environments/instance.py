@@ -165,8 +165,8 @@ def group_notes() -> tuple[str, ...]:
 def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
     """Check that the kernel enforces the requested limits.
 
-    found: limits as read from the kernel (cgroups.read_back). It rounds memory to pages, and a weight of
-        version 2 to whole hundredths.
+    found: limits as read from the kernel (cgroups.read_back). The kernel rounds memory to pages, and a weight
+        of version 2 to whole hundredths.
 
     Raises RunError if it enforces other limits.
     """

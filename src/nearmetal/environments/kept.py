@@ -36,7 +36,8 @@ class Keeps(Protocol):
 
 @runtime_checkable
 class KeepsNotes(Protocol):
-    """Further interface of such backends, for daemons whose requests may disturb the next measurement."""
+    """Extra interface of backends that implement Keeps. Asking their daemons may disturb the next
+    measurement."""
 
     def kept_noted(self, host: Host) -> tuple[str, ...]:
         """Return the same as kept(), but ask only daemons that nearmetal's instances have recorded in

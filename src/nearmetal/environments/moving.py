@@ -210,7 +210,7 @@ class Moved:
 class Migrates(Protocol):
     """Extra interface of backends whose running instances can be moved to another place.
 
-    moves_by: the methods, without AUTO.
+    moves_by: the methods of migration that it has. AUTO is none of them.
     """
 
     moves_by: tuple[Method, ...]

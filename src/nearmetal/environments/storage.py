@@ -147,8 +147,8 @@ def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable
 
 
 def device_user(host: Host, number: str) -> str | None:
-    """Return what uses a block device or one of its partitions: a mount, swap or another device; None if no
-    use is found.
+    """Return what uses a block device or one of its partitions (a mount, swap or another device); None if
+    nothing does.
 
     number: device number, such as '8:0'.
     """

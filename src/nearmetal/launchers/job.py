@@ -31,7 +31,7 @@ def everywhere(scratch: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSlots:
-    """A host and the number of its ranks."""
+    """A host of an MPI job, and the number of ranks on it."""
 
     host: str
     slots: int

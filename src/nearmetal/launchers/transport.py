@@ -21,7 +21,8 @@ NOT_SEEN = "nothing: the program ended before its ranks could be inspected"
 
 
 class TransportDiffers(TrialFailedError):
-    """A launch succeeded, but its ranks do not communicate by the transport of their arm."""
+    """Raised if a launch succeeded, but its ranks do not communicate over the transport that their
+    environment requires."""
 
 
 def links_between(held: Mapping[int, RankHolds]) -> frozenset[Link]:

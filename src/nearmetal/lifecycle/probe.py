@@ -26,7 +26,7 @@ class ProbeTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """What a probe saw. All times are in seconds.
+    """The result of a probe. All times are in seconds.
 
     period: time between two requests during a silence.
     rest: time between two requests while answers come.
@@ -135,7 +135,7 @@ def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeLog:
-    """What nm-probe ask has written (kernels/probe/ask.c).
+    """The output of `nm-probe ask` (kernels/probe/ask.c).
 
     udp, tcp: its requests in their order.
     broken: when the TCP connection broke; None if it did not.

@@ -1,5 +1,5 @@
-"""Keys of study files, series files and files of papers: accepted values, documentation and examples. They are
-declared at the dataclass fields that they fill.
+"""Keys of study files, series files and files of papers: accepted values, documentation and examples. They
+are declared at the dataclass fields that they fill.
 
 The parser, the JSON Schema, the writer and the documentation are all generated from these declarations."""
 
@@ -132,6 +132,13 @@ def key(kind: KeyKind, doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
 def key_or(default: T, kind: KeyKind, doc: str, *examples: Any, **more: Any) -> T:
     """Return a field that a study file may fill, with its default; the other arguments are those of Key."""
     filled: T = dataclasses.field(default=default, metadata=key(kind, doc, *examples, **more))
+    return filled
+
+
+def key_made(made: Callable[[], T], kind: KeyKind, doc: str, *examples: Any, **more: Any) -> T:
+    """Return a field that a study file may fill, with a function that makes its default; the other arguments
+    are those of Key."""
+    filled: T = dataclasses.field(default_factory=made, metadata=key(kind, doc, *examples, **more))
     return filled
 
 

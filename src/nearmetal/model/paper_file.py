@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from .formula import FUNCTIONS
-from .keys import Entries, ListOf, Named, Pairs, key, key_or, one_word
+from .keys import Entries, ListOf, Named, Pairs, key, key_made, key_or, one_word
 from .paper_keys import (
     ANY_TEXT,
     FORMULA,
@@ -43,9 +43,8 @@ class TableInReport(PlaceInReport):
             " the table is shown in the paper's layout",
         )
     )
-    metrics: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(Pairs(NAME, SOME_TEXT), "if rows are metrics: the metric of each row"),
+    metrics: Mapping[str, str] = key_made(
+        dict, Pairs(NAME, SOME_TEXT), "if rows are metrics: the metric of each row"
     )
     totals: tuple[str, ...] = key_or(
         (), ListOf(NAME), "rows that are the sum over all processes of their metric"
@@ -53,23 +52,17 @@ class TableInReport(PlaceInReport):
     facts: tuple[PrintedFact, ...] = key_or(
         (), Named(PrintedFact, NAME), "if rows are metrics: rows before them, on how the program ran"
     )
-    environments: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(NAME, SOME_TEXT),
-            "if rows are metrics: the paper's name of the environment of each column that you measure",
-        ),
+    environments: Mapping[str, str] = key_made(
+        dict,
+        Pairs(NAME, SOME_TEXT),
+        "if rows are metrics: the paper's name of the environment of each column that you measure",
     )
     overheads: tuple[str, ...] = key_or(
         (), ListOf(NAME), "those of these columns that are overheads against the baseline"
     )
     baseline: str = key_or("", ANY_TEXT, "the paper's name of the baseline of the overheads")
-    ran: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(NAME, SOME_TEXT),
-            "if rows are workloads: the kernel, application or event of each row",
-        ),
+    ran: Mapping[str, str] = key_made(
+        dict, Pairs(NAME, SOME_TEXT), "if rows are workloads: the kernel, application or event of each row"
     )
     arm: str = key_or("", ANY_TEXT, "the paper's name of the environment, if rows are benchmarks")
     of: str = key_or("", ANY_TEXT, "group of counters that the columns belong to")
@@ -102,9 +95,8 @@ class TableEntry:
     what: str = field(metadata=key(SOME_TEXT, "description"))
     source: str = field(metadata=key(SOME_TEXT, SOURCE))
     unit: str = key_or("", ANY_TEXT, "unit of its numbers")
-    units: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(Pairs(NAME, ANY_TEXT), "units of columns or rows that differ; a column comes first"),
+    units: Mapping[str, str] = key_made(
+        dict, Pairs(NAME, ANY_TEXT), "units of columns or rows that differ; a column comes first"
     )
     columns: tuple[str, ...] = field(metadata=key(ListOf(NAME, least=1), "names of the columns"))
     rows: Mapping[str, tuple[Decimal, ...]] = field(

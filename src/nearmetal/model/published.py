@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .formula import Formula
-from .keys import ListOf, Pairs, key, key_or, one_of, one_word, whole
+from .keys import ListOf, Pairs, key, key_made, key_or, one_of, one_word, whole
 from .paper_keys import ANY_TEXT, CONFIDENCE, PAPER_KEY, RANKS, RATE, SHARE, SOME_TEXT, SOURCE, TRUTH
 
 
@@ -62,17 +62,14 @@ class MeasurementConditions:
 
     ranks: tuple[int, int] = key_or((0, 0), RANKS, "number of processes, or a range of two")
     nodes: int = key_or(0, whole(1, 10**7), "number of machines")
-    classes: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(Pairs(ANY_TEXT, SOME_TEXT), "class of each NAS benchmark, by its name in lower case"),
+    classes: Mapping[str, str] = key_made(
+        dict, Pairs(ANY_TEXT, SOME_TEXT), "class of each NAS benchmark, by its name in lower case"
     )
-    computation: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(ANY_TEXT, SHARE),
-            "share of computation in computation and communication of the baseline, in percent, or a"
-            " range, by benchmark: a claim is checked only for benchmarks whose share is near it",
-        ),
+    computation: Mapping[str, tuple[float, float]] = key_made(
+        dict,
+        Pairs(ANY_TEXT, SHARE),
+        "share of computation in computation and communication of the baseline, in percent, or a"
+        " range, by benchmark: a claim is checked only for benchmarks whose share is near it",
     )
     link: float = key_or(0.0, RATE, 'rate of the links between nodes, such as "10 Gbit/s"')
     kernel: str = key_or("", ANY_TEXT, 'version of Linux, such as "4.0"')
@@ -116,9 +113,8 @@ class Paper:
     year: int = field(metadata=key(whole(1900, 2200), "year of publication"))
     where: str = field(metadata=key(SOME_TEXT, "where it was published"))
     setting: str = field(metadata=key(SOME_TEXT, "its machines, kernels and runs, in one sentence"))
-    conditions: MeasurementConditions = field(
-        default_factory=MeasurementConditions,
-        metadata=key(MeasurementConditions, "conditions of all claims that give no others"),
+    conditions: MeasurementConditions = key_made(
+        MeasurementConditions, MeasurementConditions, "conditions of all claims that give no others"
     )
     method: PaperMethod | None = key_or(None, PaperMethod, "how it decides whether two environments differ")
     key: str = field(metadata=key(PAPER_KEY, "short name"))  # last, because its name hides key()
@@ -265,9 +261,8 @@ class PaperClaim:
     above: tuple[str, ...] = key_or((), ListOf(SOME_TEXT), "workloads that are affected less")
     differs: str = key_or("", ANY_TEXT, "how its conditions differ from yours")
     cannot: str = key_or("", ANY_TEXT, "why no study of one run can test it")
-    conditions: MeasurementConditions = field(
-        default_factory=MeasurementConditions,
-        metadata=key(MeasurementConditions, "conditions that differ from those of the paper"),
+    conditions: MeasurementConditions = key_made(
+        MeasurementConditions, MeasurementConditions, "conditions that differ from those of the paper"
     )
     low: float | None = None
     high: float | None = None

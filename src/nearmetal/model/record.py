@@ -33,7 +33,7 @@ NEEDS_TWO_RANKS = "needs two ranks"
 
 
 def unmeasurable(reason: str) -> bool:
-    """Return whether a row has no value although nothing failed."""
+    """Return whether a row with this reason has no value although nothing failed."""
     return reason.endswith((TOO_SHORT, TOO_FAST_TO_MEASURE, NEEDS_TWO_RANKS))
 
 
@@ -274,9 +274,24 @@ def counting(claims: Mapping[Claim, float]) -> dict[int, Claim]:
     return first
 
 
-class TrialRecord(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class _TrialFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """The fields that TrialRecord and TrialData share. TrialRecord documents them."""
+
+    run: str
+    trial: str
+    block: int
+    attempt: int
+    arm: str
+    aa: bool
+    position: int
+    begin: float
+    end: float
+    fold: Fold
+    status: Status
+    reason: str = ""
+
+
+class TrialRecord(_TrialFields, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One trial: one environment on one placement in one block.
 
     Counters and fractions are None if they could not be read, never zero for that reason.
@@ -309,18 +324,6 @@ class TrialRecord(
     left_out: workloads that were not run because their comparisons were decided in earlier blocks.
     """
 
-    run: str
-    trial: str
-    block: int
-    attempt: int
-    arm: str
-    aa: bool
-    position: int
-    begin: float
-    end: float
-    fold: Fold
-    status: Status
-    reason: str = ""
     rows: tuple[Row, ...]
     places: tuple[RankPlace, ...] = ()
     transport: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
@@ -337,7 +340,7 @@ class TrialRecord(
     left_out: tuple[str, ...] = ()
 
 
-class TrialData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class TrialData(_TrialFields, frozen=True, kw_only=True, gc=False):
     """A TrialRecord in which only the fields that the analysis uses are decoded. This makes reading long runs
     faster.
 
@@ -348,18 +351,6 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     schema: int
-    run: str
-    trial: str
-    block: int
-    attempt: int
-    arm: str
-    aa: bool
-    position: int
-    begin: float
-    end: float
-    fold: Fold
-    status: Status
-    reason: str = ""
     rows: tuple[RowData, ...]
     places: msgspec.Raw = _NO_TEXT
     transport: msgspec.Raw = _NO_TEXT

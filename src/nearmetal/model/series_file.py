@@ -16,6 +16,7 @@ from .keys import (
     Named,
     Pairs,
     key,
+    key_made,
     key_or,
     matching,
     one_of,
@@ -67,21 +68,17 @@ class Narrowing:
         " each core first (order)",
         "order",
     )
-    backends: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(NAME, TEXTS),
-            "by the backend in the files of the parts: the backends that are tried, the preferred one first",
-            {"lxc": ["lxc", "namespaces"]},
-        ),
+    backends: Mapping[str, tuple[str, ...]] = key_made(
+        dict,
+        Pairs(NAME, TEXTS),
+        "by the backend in the files of the parts: the backends that are tried, the preferred one first",
+        {"lxc": ["lxc", "namespaces"]},
     )
-    containers: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(NAME, NAME),
-            "new names of environments if containers take the place of guests",
-            {"two-vms": "two-containers"},
-        ),
+    containers: Mapping[str, str] = key_made(
+        dict,
+        Pairs(NAME, NAME),
+        "new names of environments if containers take the place of guests",
+        {"two-vms": "two-containers"},
     )
     optional: tuple[str, ...] = key_or(
         (),
@@ -90,23 +87,19 @@ class Narrowing:
         " for applications",
         ["rdma"],
     )
-    host_images: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(NAME, SOME_TEXT),
-            "by image: a program. Where the machine has the program, its own files take the place of the"
-            " image, unless a guest boots the image",
-            {"debian-lammps": "lmp"},
-        ),
+    host_images: Mapping[str, str] = key_made(
+        dict,
+        Pairs(NAME, SOME_TEXT),
+        "by image: a program. Where the machine has the program, its own files take the place of the"
+        " image, unless a guest boots the image",
+        {"debian-lammps": "lmp"},
     )
-    imports: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(NAME, SOME_TEXT),
-            "by image that nearmetal cannot build: how to make and import it. Its environments are left out"
-            " where it is missing",
-            {"ocean": "nearmetal image import TREE --name ocean"},
-        ),
+    imports: Mapping[str, str] = key_made(
+        dict,
+        Pairs(NAME, SOME_TEXT),
+        "by image that nearmetal cannot build: how to make and import it. Its environments are left out"
+        " where it is missing",
+        {"ocean": "nearmetal image import TREE --name ocean"},
     )
     own_backend: tuple[str, ...] = key_or(
         (),
@@ -158,14 +151,12 @@ class PartEntry:
     notes: tuple[str, ...] = key_or(
         (), ListOf(SOME_TEXT), "sentences for the reader of the part", ["One node."]
     )
-    places: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(SOME_TEXT, TEXTS),
-            "by the name of an environment in the published table: an environment of the study file, or"
-            " environment/placement; of a list, the first that this machine can run",
-            {"container": ["container/4x1", "container/2x1"]},
-        ),
+    places: Mapping[str, tuple[str, ...]] = key_made(
+        dict,
+        Pairs(SOME_TEXT, TEXTS),
+        "by the name of an environment in the published table: an environment of the study file, or"
+        " environment/placement; of a list, the first that this machine can run",
+        {"container": ["container/4x1", "container/2x1"]},
     )
     needs: tuple[str, ...] = key_or(
         (), ListOf(NAME), "environments without which the part is not measured", ["container-ovs"]
@@ -225,9 +216,8 @@ class SeriesFile:
     notes: tuple[str, ...] = key_or(
         (), ListOf(SOME_TEXT), "sentences for the reader", ["Kernels are boot states."]
     )
-    narrow: Narrowing = field(
-        default_factory=Narrowing,
-        metadata=key(Narrowing, "how a machine that lacks something narrows the parts", {"ranks": "largest"}),
+    narrow: Narrowing = key_made(
+        Narrowing, Narrowing, "how a machine that lacks something narrows the parts", {"ranks": "largest"}
     )
     parts: tuple[PartEntry, ...] = field(
         metadata=key(

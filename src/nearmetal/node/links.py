@@ -25,7 +25,7 @@ START_TIMEOUT, PROBE_TIMEOUT, ANSWER = 60.0, 240.0, 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Relay:
-    """A running relay.
+    """A running process that forwards the frames of emulated links where the kernel cannot delay them.
 
     realtime: whether it runs with a real-time priority.
     statistics: file to which it writes its statistics on SIGUSR1.

@@ -143,11 +143,11 @@ def real_networks(
 def make_network(
     stack: ExitStack, arm: Arm, label: str, number: int, ends: Ends, machines: Sequence[Attached]
 ) -> Network:
-    """Make one network until the exit of `stack`. Raises the errors of real_networks().
+    """Make one network, and remove it at the exit of `stack`. Raises the errors of real_networks().
 
-    label: of the network.
-    number: of the network in the run.
-    machines: this one first.
+    label: label of the network.
+    number: number of the network in the run.
+    machines: all machines of the network, this one first.
     """
     environment = arm.environment
     places = (HUB, *seat_names(len(machines) - 1))

@@ -237,7 +237,7 @@ class ResultsDirectory:
         store_file(self.path / WANTED_ROOFS, data, self.path)
 
     def wanted_roofs(self) -> tuple[RoofRequest, ...]:
-        """Return what want_roofs() wrote; () if it was not called.
+        """Return the upper bounds that want_roofs() requested; () if it was not called.
 
         Raises RecordsError.
         """

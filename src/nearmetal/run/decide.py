@@ -100,9 +100,10 @@ class Clock:
 
 
 def decide(study: Study, work: Work, state: RunState, clock: Clock) -> NextBlock | Stop | None:
-    """Return the next block, why the run stops, or None if it can only wait for blocks that are out.
+    """Return the next block or the reason why the run stops; None if it can only wait for blocks that workers
+    are running.
 
-    Only blocks behind which no earlier one is still to be run are counted, as in the analysis.
+    As in the analysis, a block counts only when every earlier block is done or was given up.
 
     work: units of work in a slice, from the run's plan.
     """

@@ -38,7 +38,8 @@ class KeptPieces:
     request: str
 
     def name(self, used: Iterable[bytes], others: Iterable[bytes]) -> str:
-        """Return the name of the piece of these lines."""
+        """Return the file name of the piece that was computed from these lines: a digest of them and of the
+        request."""
         digest = hashlib.sha256(self.request.encode())
         for lines in (used, others):
             for line in lines:

@@ -15,8 +15,8 @@ class CommandPipe:
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """Open the pipe and yield its read end, which nm-sample inherits. On exit the read end is closed on
-        this side; after an error, the pipe is closed."""
+        """Open the pipe and yield its read end, which nm-sample inherits. On exit, this
+        process closes its read end; after an error, it closes the whole pipe."""
         reader, self._writer = os.pipe()
         try:
             yield reader

@@ -46,8 +46,8 @@ class Probe:
     directory: Path
 
     def floor(self) -> ProbeResult:
-        """Measure the probe without an event. Return its result at the shortest period at which no request
-        is lost; at the longest if some always are."""
+        """Probe while no event happens. Return the result at the shortest period at which no request is lost,
+        or at the longest period if some requests are lost at every one."""
         for period in PERIODS:
             asking = self.begin(period, FLOOR_SECONDS)
             seen = evaluate(asking.end(early=False).udp, period, at_rest(period))

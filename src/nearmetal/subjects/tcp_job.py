@@ -41,7 +41,7 @@ _STEPPED = '{"step"'
 
 @contextmanager
 def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> Iterator[Network]:
-    """Build emulated nodes with one seat on each, until exit.
+    """Build emulated nodes with one address on each, and yield their network. They are removed on exit.
 
     If the study requests no emulated nodes, their links have no delay.
     """

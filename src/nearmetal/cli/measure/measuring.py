@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...api.engines import run_by_engine
@@ -63,16 +62,15 @@ def _share(option: str, text: str | None) -> float | None:
     return quantity(option, text, parse_share, "3%")
 
 
-def order_of(options: RunOptions, text: str, parent: Path | None = None) -> Order:
+def order_of(options: RunOptions, text: str) -> Order:
     """Return the order of a run.
 
     text: the study file to store with the results.
-    parent: directory of the results directory; None for that of the options.
     """
     from ...run.run import Order
 
     return Order(
-        parent=parent or options.results,
+        parent=options.results,
         text=text,
         command=command_line(),
         started=STARTED,

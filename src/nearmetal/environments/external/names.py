@@ -38,7 +38,8 @@ _REMEDY = f"one of the prefixes {', '.join(f'{kind}:' for kind in KINDS)}"
 
 
 def named(text: str) -> External:
-    """Return the instance with this name, which has a prefix."""
+    """Return the instance that a name with a prefix stands for, such as `pid:4711`. Raises UsageError for
+    another text."""
     kind, colon, rest = text.partition(":")
     if not colon or not rest or kind not in _MAKE:
         raise UsageError(f"{text!r} names no instance", remedy=_REMEDY)

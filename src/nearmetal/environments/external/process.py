@@ -99,7 +99,7 @@ class ProcessTree:
         return dump_argv(work.criu(host), self.pid, dump, [*self._options(), *more])
 
     def thaw(self, host: Host) -> None:
-        """The end of CRIU lets the processes go on."""
+        """Do nothing: the processes continue when CRIU ends."""
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         return self._restore(host, work, images, saved)

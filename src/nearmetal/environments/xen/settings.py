@@ -9,7 +9,7 @@ from enum import StrEnum
 from ...model.capabilities import KeyPath, Misfits
 from ...model.environments.environment import BackendSettings, Environment
 from ...model.environments.image import HOST
-from ...model.keys import INTERFACE, SOME_TEXT, TRUTH, key, key_or, matching, one_of, whole
+from ...model.keys import INTERFACE, SOME_TEXT, TRUTH, key, key_made, key_or, matching, one_of, whole
 
 
 class XenType(StrEnum):
@@ -119,10 +119,7 @@ class XenSettings(BackendSettings):
         "of dom0, for an interface of the guest; only by attachment none or loopback",
         "xenbr0",
     )
-    disk: XenDisk = field(
-        default_factory=XenDisk,
-        metadata=key(XenDisk, "where dom0 stores its disks", {"kind": "lvm", "path": "vg0"}),
-    )
+    disk: XenDisk = key_made(XenDisk, XenDisk, "where dom0 stores its disks", {"kind": "lvm", "path": "vg0"})
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -52,8 +52,8 @@ def _counts(group: Path) -> bool:
 
 @contextlib.contextmanager
 def temporary_group(group: Path) -> Iterator[Path]:
-    """Make a group below another until exit. After a kill -9 it is found by its name, which is that of a
-    check (leftovers.OURS).
+    """Create a control group below another one, yield it, and remove it on exit. If this process is killed,
+    clean-up finds the group by its name (leftovers.OURS).
 
     Raises OSError.
     """

@@ -86,7 +86,7 @@ FileSource = GroupSource | NodeSource
 
 @dataclass(frozen=True, kw_only=True)
 class VcpuSource:
-    """The vCPU threads of a guest: seconds that they ran (vcpu), and seconds that they waited for a CPU of
+    """Counts the time of the vCPU threads of a guest, in seconds: running (vcpu), and waiting for a CPU of
     the machine (vcpu_delay)."""
 
     name: str

@@ -9,7 +9,21 @@ from typing import ClassVar
 
 from ...lifecycle import Method
 from ...units import Dimension
-from ..keys import CPU, NAME, SIZE, SOME_TEXT, TEXT, TRUTH, ListOf, key, key_or, one_of, quantity, whole
+from ..keys import (
+    CPU,
+    NAME,
+    SIZE,
+    SOME_TEXT,
+    TEXT,
+    TRUTH,
+    ListOf,
+    key,
+    key_made,
+    key_or,
+    one_of,
+    quantity,
+    whole,
+)
 from .guest import GuestSettings
 from .image import HOST
 from .network import NetworkSettings
@@ -213,9 +227,7 @@ class Companion:
             name="command",
         )
     )
-    limits: Limits = field(
-        default_factory=Limits, metadata=key(Limits, "its limits; none if omitted", {"cpu": "10 %"})
-    )
+    limits: Limits = key_made(Limits, Limits, "its limits; none if omitted", {"cpu": "10 %"})
     cpus: tuple[int, ...] = key_or(
         (), ListOf(CPU), "CPUs that it may use; those of the ranks if omitted", [1]
     )
@@ -267,17 +279,14 @@ class Environment:
         "veth-bridge",
         always=True,
     )
-    network: NetworkSettings = field(
-        default_factory=NetworkSettings,
-        metadata=key(
-            NetworkSettings,
-            "settings of a network that is built for the attachment; read back from the kernel and recorded",
-            {"rto_min": "2 ms", "mtu": 9000},
-        ),
+    network: NetworkSettings = key_made(
+        NetworkSettings,
+        NetworkSettings,
+        "settings of a network that is built for the attachment; read back from the kernel and recorded",
+        {"rto_min": "2 ms", "mtu": 9000},
     )
-    limits: Limits = field(
-        default_factory=Limits,
-        metadata=key(Limits, "limits of each instance; none if omitted", {"cpu": "80 %", "memory": "2 GiB"}),
+    limits: Limits = key_made(
+        Limits, Limits, "limits of each instance; none if omitted", {"cpu": "80 %", "memory": "2 GiB"}
     )
     guest: GuestSettings | None = key_or(
         None,

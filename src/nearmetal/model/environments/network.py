@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from ..keys import (
     ListOf,
     ValueMistake,
     ValueType,
-    key,
+    key_made,
     key_or,
     matching,
     quantity,
@@ -103,13 +103,11 @@ class NetworkSettings:
         None, WIRE_RATE, "what each instance may send, by a token bucket (tbf)", "1 Gbit/s"
     )
     queue_length: int | None = key_or(None, COUNT_OR_NONE, "transmit queue in packets (txqueuelen)", 100)
-    offloads: Offloads = field(
-        default_factory=Offloads,
-        metadata=key(
-            Offloads,
-            "offloads, switched as by ethtool -K; left as they are if omitted",
-            {"tso": "off", "gso": "off"},
-        ),
+    offloads: Offloads = key_made(
+        Offloads,
+        Offloads,
+        "offloads, switched as by ethtool -K; left as they are if omitted",
+        {"tso": "off", "gso": "off"},
     )
 
     def requested(self) -> dict[str, JsonValue]:

@@ -6,7 +6,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...units import Dimension
-from ..keys import COUNT, CPU, SIZE, SOME_TEXT, TRUTH, WIRE_RATE, ListOf, key, key_or, one_of, quantity
+from ..keys import (
+    COUNT,
+    CPU,
+    SIZE,
+    SOME_TEXT,
+    TRUTH,
+    WIRE_RATE,
+    ListOf,
+    key,
+    key_made,
+    key_or,
+    one_of,
+    quantity,
+)
 
 
 class Pinning(StrEnum):
@@ -106,9 +119,8 @@ class Placement:
         " namespaces with CPUs of their own, joined by links, and labelled so in every table and figure",
         2,
     )
-    link: NodeLink = field(
-        default_factory=NodeLink,
-        metadata=key(NodeLink, "links of emulated nodes", {"rate": "1 Gbit/s", "delay": "50 us"}),
+    link: NodeLink = key_made(
+        NodeLink, NodeLink, "links of emulated nodes", {"rate": "1 Gbit/s", "delay": "50 us"}
     )
     instances: int = field(metadata=key(COUNT, "instances on each node", 1, 2))
     tasks: int = field(metadata=key(COUNT, "MPI ranks in each instance", 2, 1))

@@ -195,7 +195,7 @@ class EventSubject(WorkloadBase):
 
     @property
     def extent(self) -> Extent:
-        """What is written or moved."""
+        """What a checkpoint or a migration covers: a whole instance, or a rank or job in it."""
         return self.of or Extent.INSTANCE
 
     @property

@@ -7,7 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 from ..environments.environment import STORAGE, STORAGE_VARIABLE
-from ..keys import NAME, SECONDS, SOME_TEXT, TEXT, TRUTH, ListOf, Named, Pairs, key, key_or, matching, whole
+from ..keys import (
+    NAME,
+    SECONDS,
+    SOME_TEXT,
+    TEXT,
+    TRUTH,
+    ListOf,
+    Named,
+    Pairs,
+    key,
+    key_made,
+    key_or,
+    matching,
+    whole,
+)
 from .base import WorkloadBase
 from .metric import MetricSpec
 from .script import FILE_NAME, SCRIPT, VerifySpec, interpreter_of
@@ -53,14 +67,12 @@ class CommandWorkload(WorkloadBase):
         "instead of a command: a text that the interpreter on its first line runs",
         "#!/bin/sh\ngzip -k input.txt\n",
     )
-    files: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=key(
-            Pairs(SOME_TEXT, FILE_NAME),
-            "files and directories of the machine, copied before each run into the directory that it"
-            " then runs in, and their names there",
-            {"./data/large.txt": "input.txt"},
-        ),
+    files: Mapping[str, str] = key_made(
+        dict,
+        Pairs(SOME_TEXT, FILE_NAME),
+        "files and directories of the machine, copied before each run into the directory that it"
+        " then runs in, and their names there",
+        {"./data/large.txt": "input.txt"},
     )
     mpi: bool = key_or(False, TRUTH, "started by mpirun, one rank per task", True, always=True)
     per_task: bool = key_or(

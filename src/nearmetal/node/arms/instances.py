@@ -16,7 +16,7 @@ class Instances:
 
     @contextmanager
     def holding(self, instances: Iterable[Instance]) -> Iterator[None]:
-        """Register these instances until exit.
+        """Register these instances while the context is open.
 
         An instance that was restored or moved is another process under the same label, and replaces the one
         that was registered.

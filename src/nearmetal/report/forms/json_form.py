@@ -66,7 +66,7 @@ def json_form(
     report: str | None = None,
     inside: InsideRecord = NOTHING,
 ) -> dict[str, JsonValue]:
-    """Return the contents of the verdict table as data.
+    """Return the contents of the verdict table as data for JSON.
 
     report: path of the HTML page; None if there is none.
     """

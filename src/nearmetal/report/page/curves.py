@@ -119,7 +119,8 @@ def _points(cells: Sequence[tuple[int, Cell]]) -> tuple[Point, ...]:
 
 
 def figure_of(curve: Curve) -> LinesFigure | None:
-    """Return a figure with one line per side over the number; None if no value is known."""
+    """Return a figure with one line for each environment over the number that varies; None if no value is
+    known."""
     lines: dict[str, list[tuple[float, Interval]]] = {}
     for point in curve.points:
         if math.isfinite(point.value.centre):

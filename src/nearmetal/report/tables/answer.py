@@ -111,7 +111,7 @@ class Answer:
 
 
 def answer(study: Study, analysis: Analysis) -> Answer | None:
-    """Return the answer, or None if nothing could be compared yet."""
+    """Return the answer to the question of a study; None if nothing could be compared yet."""
     first = study.design.baselines[0]
     bases = [a.name for a in study.arms() if a.environment.name == first]
     cells = [c for c in analysis.cells if c.baseline in bases]

@@ -21,8 +21,8 @@ def _answers(method: PaperMethod, cells: Sequence[Cell]) -> list[tuple[Cell, Met
 
 
 def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid | Words]:
-    """Return the answers by the method of a paper; empty if its file gives no method or nothing was
-    measured."""
+    """Return the section of a report that applies the method of a paper to our data. The list is empty if the
+    file of the paper gives no method, or if nothing was measured."""
     if paper.method is None or not (found := _answers(paper.method, analysis.cells)):
         return []
     title = f"By the paper's method ({paper.method.kind}, {paper.method.source}), of the same data"

@@ -208,7 +208,7 @@ def _answer(u: Upgrade) -> str:
 
 
 def least_sentence(u: Upgrade) -> str:
-    """Return how many boots a verdict needs."""
+    """Return a sentence that says how many boots a verdict needs."""
     family = len(u.deciding)
     least = f"A verdict needs at least {u.least.any_verdict} boots on each side"
     if u.least.material == u.least.any_verdict:

@@ -21,7 +21,8 @@ TOKEN_LIMIT = 120.0
 
 
 class RankJob:
-    """Owns the FIFOs and the launch of nm-micro. `close` ends both in any state."""
+    """An MPI launch of nm-micro and the FIFOs by which it is controlled. `close` ends the launch and closes
+    the FIFOs, whatever state they are in."""
 
     def __init__(self, directory: Path, ranks: int, log: Path, trouble: Callable[[], str] = str) -> None:
         """Create a job that has not been launched yet.
