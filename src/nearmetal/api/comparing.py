@@ -19,7 +19,7 @@ from .results import Results, analysed, newest_first, open_results
 from .studies import Note, ignore
 
 OTHER_BOOT = "name results of another boot"
-"""What to do about a run that is given twice."""
+"""The remedy for a run that is given twice."""
 _MAY_DIFFER = frozenset(
     (
         *("seed", "max_time", "max_blocks", "min_blocks", "expected_blocks", "target_width"),

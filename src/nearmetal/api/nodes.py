@@ -54,7 +54,7 @@ class NodeCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCleaned:
-    """What killed runs left on one node.
+    """The leftovers of killed runs on one node.
 
     cleaned: None if the node did not answer.
     reason, remedy: why it did not answer, and what to do about that; '' if it answered.

@@ -99,7 +99,7 @@ _SIGNS = {
 
 
 def plain_signs(error: UnicodeError) -> tuple[str, int]:
-    """Error handler of codecs that replaces signs that an encoding lacks by similar ones."""
+    """Error handler of codecs that replaces characters that an encoding lacks by similar ones."""
     assert isinstance(error, UnicodeEncodeError)
     signs = error.object[error.start : error.end]
     return "".join(_SIGNS.get(sign, "?") for sign in signs), error.end

@@ -73,7 +73,7 @@ def in_parts(
 
 
 def duration(text: str | None, option: str = "--time") -> float | None:
-    """Convert '90s', '10m' or '1h30m' to seconds, as quantity."""
+    """Convert '90s', '10m' or '1h30m' to seconds. Errors are those of quantity()."""
     return quantity(option, text, parse_time, "90s, 10m or 1h30m")
 
 

@@ -1,4 +1,4 @@
-"""What an engine does: submit workers, tell their states, and cancel them."""
+"""The contract of an engine: it submits workers, reports their states, and cancels them."""
 
 from __future__ import annotations
 

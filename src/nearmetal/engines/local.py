@@ -14,7 +14,8 @@ from .contract import Job, State
 
 
 class Local:
-    """They go on if the process that started them ends."""
+    """The engine that starts workers on this machine, each on CPUs of its own. The workers continue if the
+    process that started them ends."""
 
     options: Mapping[str, str] = {}
 

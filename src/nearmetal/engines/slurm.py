@@ -18,7 +18,8 @@ _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQ
 
 
 class Slurm:
-    """Slurm restarts the worker of a failed node (--requeue). It is then another worker."""
+    """The engine that submits workers to Slurm. Slurm restarts the worker of a failed node (--requeue), which
+    is then another worker."""
 
     options: Mapping[str, str] = EXTRA
 

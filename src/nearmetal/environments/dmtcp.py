@@ -50,7 +50,8 @@ class Dmtcp:
 
     @property
     def binds(self) -> tuple[Path, ...]:
-        """What an instance must be given to see it; nothing if it sees it as a part of the machine's root."""
+        """The directories to mount in an instance so that it sees DMTCP; none if DMTCP is in a part of the
+        machine's root that the instance has."""
         hidden = any(self.directory.is_relative_to(top) for top in FRESH)
         return (self.directory.parent,) if hidden else ()
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Method(StrEnum):
-    """A method. Study files, options and output use these names and no others.
+    """A method of checkpoint or migration. Study files, options and output use these names and no others.
 
     OFFLINE: the guest stands still until all of its memory has been sent.
     PRECOPY: memory is sent while the guest runs, and changed pages again, until the rest is small.

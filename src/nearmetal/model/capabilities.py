@@ -1,4 +1,4 @@
-"""What a backend declares about itself. Other packages check these declarations, never a backend's name."""
+"""The capabilities that a backend declares. Other packages check them, and never a backend's name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Misfits = Iterator[tuple[KeyPath, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a backend can do.
+    """The capabilities of a backend.
 
     own: kinds of namespace (OWN_ALL) that its instances do not share with the machine. With 'net', the
         instances can join a network. With KERNEL, they are virtual machines: they accept the key `guest` and

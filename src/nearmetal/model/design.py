@@ -60,7 +60,7 @@ class Starts(StrEnum):
 
 
 class Estimand(StrEnum):
-    """What a verdict holds for if the rounds of a study ran on several nodes.
+    """The nodes for which a verdict holds, if the rounds of a study ran on several nodes.
 
     THESE: the nodes of the run, each with the same weight.
     ALIKE: nodes like these. The nodes of the run are a sample of them, and the replicates are the nodes.

@@ -44,7 +44,7 @@ class InventoryNode:
 
     @property
     def destination(self) -> str:
-        """What ssh is given to reach the machine."""
+        """The destination on the command line of ssh that reaches the machine."""
         at = f"{self.user}@" if self.user else ""
         address = self.address or self.name
         if self.port is None:

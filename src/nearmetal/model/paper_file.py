@@ -34,7 +34,8 @@ class PrintedFact:
 
 @dataclass(frozen=True, kw_only=True)
 class TableInReport(PlaceInReport):
-    """Where a table stands in the report of a study in parts, and what its rows and columns are."""
+    """The place of a printed table in the report of a study in parts, and the meaning of its rows and
+    columns."""
 
     rows: str = field(
         metadata=key(

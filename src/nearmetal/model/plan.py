@@ -1,4 +1,4 @@
-"""What will be run: blocks of trials in an order drawn from the seed, and when the results are looked at."""
+"""The plan of a run: blocks of trials in an order drawn from the seed, and the times of the analyses."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ class Significance:
 
 
 class Direction(StrEnum):
-    """What a claim says about the time of an environment compared with its baseline."""
+    """The time of an environment compared with its baseline, as a claim states it."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -272,7 +272,7 @@ class PaperClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceInReport:
-    """Where a number or a table stands in the report of a study in parts."""
+    """The place of a printed number or table in the report of a study in parts."""
 
     part: str = field(metadata=key(SOME_TEXT, "key of the part that measures the same quantity"))
     quantity: Quantity = field(metadata=key(one_of(Quantity), "the quantity that it gives"))
@@ -284,7 +284,7 @@ class PlaceInReport:
 
 @dataclass(frozen=True, kw_only=True)
 class NumberInReport(PlaceInReport):
-    """Where one number stands in the report of a study in parts."""
+    """The place of one printed number in the report of a study in parts."""
 
     size: str = key_or("", ANY_TEXT, "class of the NAS benchmark")
     arm: str = key_or("", ANY_TEXT, "the paper's name of the environment")

@@ -1,4 +1,4 @@
-"""What was measured: one record per trial, stored as one line of trials/<writer>.jsonl, in base units."""
+"""The measurements: one record per trial, stored as one line of trials/<writer>.jsonl, in base units."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def slice_value(better: Better, work: float, seconds: float) -> float:
 class RankPlace(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """Where a rank ran, as the rank itself reported it.
+    """The CPUs and namespaces of a rank, as the rank itself reported them.
 
     cpus: CPUs of its affinity mask.
     namespaces: inode numbers by kind (mnt, net, pid, ipc, uts, user).

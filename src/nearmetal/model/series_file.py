@@ -34,8 +34,8 @@ class RankChoice(StrEnum):
 
 
 class CpuNumbers(StrEnum):
-    """What the CPUs of a placement mean: numbers of Linux, or positions among the machine's usable CPUs in
-    the order in which ranks take them."""
+    """The meaning of the CPUs of a placement: numbers of Linux, or positions among the machine's usable CPUs
+    in the order in which ranks take them."""
 
     NUMBER = "number"
     ORDER = "order"

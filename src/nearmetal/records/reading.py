@@ -102,7 +102,7 @@ class Trials(Sequence[TrialRecord]):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredLines:
-    """Where lines of trials files are. It is small, so that it can be sent to another process.
+    """The positions of lines in trials files. They are small, so that they can be sent to another process.
 
     places: index of the file, line number, offset and length in bytes, one after the other for each line.
     loaded: the lines, if they are in memory.

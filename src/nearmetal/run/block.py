@@ -28,7 +28,7 @@ from ..subjects.rounds import sound
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What is recorded of the trials of a run, and where.
+    """The data that are recorded about the trials of a run, and their directory.
 
     logs: directory for the output of each trial.
     events: perf events that the ranks count.

@@ -148,8 +148,8 @@ def without_failed(study: Study, rehearsed: Rehearsed) -> Study:
 
 
 def without_unlike(study: Study, rehearsed: Rehearsed, remedy: str) -> Study:
-    """Return the study without the arms in which a program's files are in memory but in the baseline on a
-    disk, or vice versa.
+    """Return the study without the arms whose files cannot be compared with those of the baseline: one side
+    has the files of a program in memory, the other on a disk.
 
     remedy: how to make them comparable, for the error.
 

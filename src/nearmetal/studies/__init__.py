@@ -49,7 +49,7 @@ def series_texts(name: str, scale: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesSource:
-    """Where the files of a series are.
+    """The location of the files of a series.
 
     builtin: name of a built-in study in parts; '' for a directory.
     directory: the directory of the files, if the study is not built in.

@@ -35,7 +35,7 @@ class Around:
         """The instance continues at the source after a failure."""
 
     def ended(self, restored: Instance) -> None:
-        """The program has verified itself in the restored instance, and still runs.
+        """Act after the program has verified itself in the restored instance, while it still runs.
 
         Raises RunError.
         """

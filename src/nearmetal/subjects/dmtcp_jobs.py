@@ -118,7 +118,7 @@ class RestartEvent:
 
     @property
     def _files(self) -> Path:
-        """Where DMTCP writes the files of the job, and reads the copies."""
+        """The directory to which DMTCP writes the files of the job, and from which it reads the copies."""
         return self.images / "files"
 
     def _start(self, request: InstanceRequest, stack: ExitStack) -> Instance:

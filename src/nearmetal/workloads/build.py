@@ -56,7 +56,7 @@ class BuiltTools:
 
 
 class Builder(Protocol):
-    """Where the compilers run: a Host, or an instance in the tree of an image. The methods are those of
+    """A place where compilers run: a Host, or an instance in the tree of an image. The methods are those of
     Host."""
 
     def run(

@@ -1,4 +1,4 @@
-"""Where the extra time was spent: measured parts with a residual, and the cost of not using shared memory.
+"""Attributes the extra time: to measured parts with a residual, and to not using shared memory.
 
 Shares are of the baseline's own seconds in the same block. Only phases that were measured on both sides are
 named. The sentence claims no more than the intervals show.

@@ -23,7 +23,7 @@ NEVER = frozenset({"proc", "sys", "dev", "lost+found", *FRESH})
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """The top of a root directory.
+    """The entries at the top level of a root directory.
 
     links: target by name.
     directories: mode by name.

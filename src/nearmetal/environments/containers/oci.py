@@ -49,7 +49,7 @@ MASKED = (
     *("/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
 )
 _MASKED = "masked"
-"""What an image calls all masked directories."""
+"""The name of all masked directories in the files of a checkpoint."""
 READ_ONLY = tuple(f"/proc/{name}" for name in ["bus", "fs", "irq", "sys", "sysrq-trigger"])
 """Paths as in the output of `runc spec`."""
 
@@ -222,7 +222,7 @@ def _placed(
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """What an instance needs before its runtime is started.
+    """The preparations for an instance before its runtime is started.
 
     inner: the request, with scratch set to the runtime's own directory.
     around: words in front of the runtime's command.

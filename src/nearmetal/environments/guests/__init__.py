@@ -1,4 +1,4 @@
-"""What the backends of virtual machines share: the running guest, what it needs of the machine, and its boot.
+"""Code shared by the backends of virtual machines: the running guest, its requirements, and its boot.
 
 This package must not know which hypervisor runs the guest.
 """

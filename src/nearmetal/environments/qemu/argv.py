@@ -21,7 +21,7 @@ CONSOLES = {MachineType.Q35: "ttyS0", MachineType.MICROVM: "ttyS0"}
 
 
 class Wire(StrEnum):
-    """What a guest's network card is connected to: a tap, QEMU's own user-mode network, or nothing."""
+    """The other end of a guest's network card: a tap, QEMU's own user-mode network, or nothing."""
 
     TAP = "tap"
     USER = "user"

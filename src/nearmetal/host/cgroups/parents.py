@@ -1,4 +1,4 @@
-"""Where a process may make control groups, and the paths of groups."""
+"""The control groups below which a process may make its own, and the paths of groups."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
 
 _found_parents = lru_cache(maxsize=1)(find_parents)
 _within: list[Parents | MissingValue] = []
-"""What the innermost inside_own_group() of this process allows."""
+"""The groups that the innermost inside_own_group() of this process allows."""
 
 
 def machine_parents() -> Parents | MissingValue:

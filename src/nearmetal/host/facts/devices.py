@@ -70,7 +70,7 @@ def names(host: Host) -> tuple[str, ...]:
 
 
 def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
-    """Return the hardware devices that a run may take."""
+    """Return the names of the hardware network devices that a run may take, because nothing uses them."""
     return tuple(
         name
         for name in names(host)

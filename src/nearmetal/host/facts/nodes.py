@@ -1,4 +1,4 @@
-"""What distinguishes the machines of a cluster, by their provenances. No I/O."""
+"""Finds differences between the machines of a cluster in their provenances. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workloads run in: environments, their guests, images, networks and placements.
+"""The surroundings of workloads: environments, their guests, images, networks and placements.
 
 This package must not import workloads or results.
 """

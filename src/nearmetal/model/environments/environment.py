@@ -35,7 +35,7 @@ STORAGE_VARIABLE = "NEARMETAL_STORAGE"
 
 
 class Transport(StrEnum):
-    """What carries MPI messages between the ranks of one trial."""
+    """The transport of MPI messages between the ranks of one trial."""
 
     SHM = "shm"
     TCP = "tcp"

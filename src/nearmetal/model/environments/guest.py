@@ -12,8 +12,8 @@ PCI = r"^([0-9a-f]{4}:)?[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
 
 
 class Accelerator(StrEnum):
-    """What executes a guest's instructions: the processor (KVM), or an emulator (TCG). AUTO uses KVM if a
-    test guest starts with it, otherwise TCG."""
+    """The way to execute a guest's instructions: by the processor (KVM), or by an emulator (TCG). AUTO uses
+    KVM if a test guest starts with it, otherwise TCG."""
 
     AUTO = "auto"
     KVM = "kvm"

@@ -38,8 +38,8 @@ class Variant(StrEnum):
 
 
 class Expired(StrEnum):
-    """What to do about an archive whose lists of packages are older than they say they are valid for. Their
-    signatures are verified in any case."""
+    """Whether an archive is accepted whose package lists have expired. Their signatures are verified in any
+    case."""
 
     REFUSE = "refuse"
     ACCEPT = "accept"

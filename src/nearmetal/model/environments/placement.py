@@ -31,7 +31,7 @@ class Pinning(StrEnum):
 
 
 class NodeKind(StrEnum):
-    """What the nodes of a placement are: machines, or nodes that one machine emulates."""
+    """The kind of the nodes of a placement: machines, or nodes that one machine emulates."""
 
     MACHINE = "machine"
     EMULATED = "emulated"

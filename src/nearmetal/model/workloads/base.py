@@ -1,4 +1,4 @@
-"""What all workloads have in common."""
+"""The base class of all workloads."""
 
 from __future__ import annotations
 

@@ -18,15 +18,15 @@ USUAL_EVENTS = 8
 
 
 class Load(StrEnum):
-    """What a program does in an instance while the instance is moved: hardly anything, or writes to memory.
-    The program verifies its memory afterwards in both cases."""
+    """The work of the program in an instance that is moved: almost none, or writes to memory. The program
+    verifies its memory afterwards in both cases."""
 
     IDLE = "idle"
     DIRTY = "dirty"
 
 
 class Extent(StrEnum):
-    """What is written to files or moved.
+    """The processes that a checkpoint or a migration covers.
 
     INSTANCE: an instance with a program of its own.
     RANK: one rank of a job. Each rank has an instance of its own, and they exchange messages by TCP.
@@ -195,7 +195,7 @@ class EventSubject(WorkloadBase):
 
     @property
     def extent(self) -> Extent:
-        """What a checkpoint or a migration covers: a whole instance, or a rank or job in it."""
+        """The processes that the event covers; those of the instance if the study says nothing."""
         return self.of or Extent.INSTANCE
 
     @property

@@ -110,7 +110,7 @@ class RunningArm:
 
 
 class RunningGuard(Guard):
-    """A guard around actions of an arm while its instances run."""
+    """A Guard that keeps the console output of the guests of an arm if the trial fails."""
 
     def __init__(self, arm: RunningArm) -> None:
         super().__init__(arm.trial)

@@ -253,7 +253,7 @@ CHARTED = {
     "total": "moves",
     "silence": "moves",
 }
-"""What a distribution is of, by metric; starts if it is not here."""
+"""The plural noun for the values of a metric in a distribution; `starts` for a metric that is not here."""
 
 
 def _ecdf_view(what: str, log: bool, p: Palette) -> alt.LayerChart:

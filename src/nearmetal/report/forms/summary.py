@@ -102,7 +102,7 @@ def summary_text(
 
 
 class _Ranges(Enum):
-    """Where the table shows the intervals."""
+    """The position of the intervals in the table."""
 
     BESIDE = "beside the figures"
     TIGHT = "beside the figures, without spaces in them"

@@ -1,4 +1,4 @@
-"""What a report says about a run on several nodes. No I/O; independent of the output format. Everything is
+"""The parts of a report about a run on several nodes. No I/O; independent of the output format. All parts are
 empty for a run on one node."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the method of a paper says of our data, as a table beside our verdicts. No I/O."""
+"""The result of a paper's method applied to our data, as a table beside our verdicts. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the applications hpcc and hpl share: input files, output, and libraries of linear algebra.
+"""Code shared by the applications hpcc and hpl: input files, output, and libraries of linear algebra.
 
 This package must not know how an application is started.
 """
