@@ -17,7 +17,7 @@ from nearmetal.api.series.planning import requested_series
 from nearmetal.api.series.results import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
-from nearmetal.model.published import Likeness, Quantity
+from nearmetal.model.papers.published import Likeness, Quantity
 from nearmetal.model.series import Omission, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study, Transport

@@ -18,7 +18,7 @@ from nearmetal.host import LocalHost
 from nearmetal.images.store import ImageStore
 from nearmetal.lifecycle import Method
 from nearmetal.model.change import replace
-from nearmetal.model.published import Quantity
+from nearmetal.model.papers.published import Quantity
 from nearmetal.model.record import STEP, Row, TrialRecord
 from nearmetal.model.series import Figure, Omission, Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles

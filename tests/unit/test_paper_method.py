@@ -14,7 +14,7 @@ from tests.unit import test_two_vm_2009 as two_vm
 from nearmetal.analysis.papers.method import answer_of
 from nearmetal.errors import PaperFileError
 from nearmetal.model.change import replace
-from nearmetal.model.published import MethodKind, PaperMethod
+from nearmetal.model.papers.published import MethodKind, PaperMethod
 from nearmetal.model.study import Better
 from nearmetal.published import paper_keys, published, read
 from nearmetal.report.series import series_json, series_text

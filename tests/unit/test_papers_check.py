@@ -17,8 +17,8 @@ import pytest
 from nearmetal.analysis.papers.check import Finding, check_paper, checks_of
 from nearmetal.cli.app import run_command
 from nearmetal.errors import PaperFileError
-from nearmetal.model.formula import Formula
-from nearmetal.model.published import Quantity, Rule
+from nearmetal.model.papers.formula import Formula
+from nearmetal.model.papers.published import Quantity, Rule
 from nearmetal.published import json_schema, load, paper_keys, published, read
 from nearmetal.published.positions import Positions
 from nearmetal.report.tables.papers import follows_text, paper_json

@@ -15,7 +15,7 @@ from nearmetal.analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hol
 from nearmetal.analysis.papers.differences import OwnConditions, difference
 from nearmetal.analysis.published import rate_loss, speed_gain
 from nearmetal.model.change import replace
-from nearmetal.model.published import Bound, Direction, MeasurementConditions, PaperClaim, Quantity
+from nearmetal.model.papers.published import Bound, Direction, MeasurementConditions, PaperClaim, Quantity
 from nearmetal.model.series import Series
 from nearmetal.published import PHASES, published, read
 from nearmetal.report.series import PartResult, series_json, series_text

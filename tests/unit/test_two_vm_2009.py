@@ -21,7 +21,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.environments.environment import BackendSettings
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import HOST
-from nearmetal.model.published import PublishedFigure, Quantity
+from nearmetal.model.papers.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles

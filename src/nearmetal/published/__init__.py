@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from ..model.published import Published
+from ..model.papers.published import Published
 from .reading import json_schema, load, read
 
 __all__ = ["PHASES", "json_schema", "load", "paper_keys", "published", "read"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model.keys import did_you_mean
-from ..model.paper_file import TableEntry, TableInReport
-from ..model.published import PrintedColumn, PrintedRow, PrintedTable, Quantity
+from ..model.papers.file import TableEntry, TableInReport
+from ..model.papers.published import PrintedColumn, PrintedRow, PrintedTable, Quantity
 
 BY_METRIC = "metric"
 

@@ -12,10 +12,10 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ..errors import Mark, PaperFileError
-from ..model.formula import Formula
 from ..model.keys import did_you_mean
-from ..model.paper_file import ColumnFormula, NumberEntry, NumberFormula, PaperFile, TableEntry
-from ..model.published import (
+from ..model.papers.file import ColumnFormula, NumberEntry, NumberFormula, PaperFile, TableEntry
+from ..model.papers.formula import Formula
+from ..model.papers.published import (
     Derivation,
     Likeness,
     PaperClaim,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
 from ..analysis.papers.check import check_paper
-from ..model.published import Published, PublishedFigure, Quantity
+from ..model.papers.published import Published, PublishedFigure, Quantity
 from ..model.record import JsonValue, TrialRecord
 from ..model.result import Analysis, Cell
 from ..model.series import Part, Scale, Series, omission_lines

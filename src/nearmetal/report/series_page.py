@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
-from ..model.published import Published
+from ..model.papers.published import Published
 from ..model.series import PER_NODE, Figure, Series
 from ..records.disk import failure, write_file
 from .charts.chart import Chart, LinesFigure

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...model.published import (
+from ...model.papers.published import (
     Derivation,
     Direction,
     PaperClaim,

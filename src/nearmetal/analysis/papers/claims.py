@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...model.published import Bound, Direction, PaperClaim, Quantity
+from ...model.papers.published import Bound, Direction, PaperClaim, Quantity
 
 
 class Held(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...model.published import MeasurementConditions, PaperClaim
+from ...model.papers.published import MeasurementConditions, PaperClaim
 
 
 @dataclass(frozen=True, kw_only=True)

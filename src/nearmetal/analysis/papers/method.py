@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from ...model.published import MethodKind, PaperMethod
+from ...model.papers.published import MethodKind, PaperMethod
 from ...model.study import Better
 from ..intervals.mean import Sample, welch
 

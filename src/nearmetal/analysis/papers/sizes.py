@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...model.change import replace
-from ...model.published import Published
+from ...model.papers.published import Published
 from ...model.study import Arm, KernelWorkload, Placement, Study
 from .claims import NEAR, share_words
 

@@ -12,7 +12,7 @@ from ...errors import PaperFileError, StudyProblem, UsageError
 from ...images import known_names
 from ...model.environments.image import ImageDefinition
 from ...model.keys import did_you_mean
-from ...model.published import Published
+from ...model.papers.published import Published
 from ...model.series import Scale
 from ...model.series_file import SeriesFiles
 from ...node.machine import image_store

@@ -9,7 +9,7 @@ import typer
 from ...analysis.papers.check import check_paper
 from ...errors import ExitCode, UsageError
 from ...model.keys import did_you_mean
-from ...model.published import Published
+from ...model.papers.published import Published
 from ...published import json_schema, load, paper_keys, published
 from ...report.tables.papers import content_lines, finding_lines, head_lines, paper_json
 from ..common import print_json

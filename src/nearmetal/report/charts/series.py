@@ -11,7 +11,7 @@ from functools import partial
 
 import altair as alt
 
-from ...model.published import PublishedFigure, Quantity
+from ...model.papers.published import PublishedFigure, Quantity
 from ...model.result import Cell
 from ...model.series import PER_NODE
 from ...model.study import Better

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...analysis.papers.claims import Held, far_words
 from ...analysis.published import rate_loss, speed_gain
-from ...model.published import PublishedFigure, Quantity
+from ...model.papers.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study

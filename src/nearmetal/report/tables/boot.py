@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
-from ...model.published import Published, PublishedFigure, Quantity
+from ...model.papers.published import Published, PublishedFigure, Quantity
 from ...model.record import STEP, JsonValue, TrialRecord, section
 from ...model.study import Study
 from ...published import paper_keys, published

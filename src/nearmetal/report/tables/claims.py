@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, unlike
 from ...analysis.papers.differences import OwnConditions, difference
-from ...model.published import MeasurementConditions, PaperClaim
+from ...model.papers.published import MeasurementConditions, PaperClaim
 from ...model.record import JsonValue, section
 from ...model.result import Analysis, Cell, Verdict
 from ...model.series import Part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...analysis.instances import CPU, MEMORY, RATES, InstanceFigures, instance_figures
-from ...model.published import PublishedFigure, Quantity
+from ...model.papers.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.study import Study
 from ...units import show

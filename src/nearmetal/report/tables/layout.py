@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...analysis.published import published_column
-from ...model.published import PrintedColumn, PrintedRow, PrintedTable
+from ...model.papers.published import PrintedColumn, PrintedRow, PrintedTable
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study

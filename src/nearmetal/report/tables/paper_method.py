@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...analysis.papers.method import MethodAnswer, answer_of
-from ...model.published import Paper, PaperMethod
+from ...model.papers.published import Paper, PaperMethod
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell
 from ...model.study import Study

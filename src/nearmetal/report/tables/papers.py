@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.papers.check import Finding, check_paper, checks_of
-from ...model.published import Bound, PaperClaim, PrintedNumber, Published, Quantity, Relation
+from ...model.papers.published import Bound, PaperClaim, PrintedNumber, Published, Quantity, Relation
 from ...model.record import JsonValue
 from ...records.json_files import finite
 from ..sheet import Grid, Words

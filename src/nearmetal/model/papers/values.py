@@ -8,9 +8,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from ..units import Dimension, UnitError, parse
+from ...units import Dimension, UnitError, parse
+from ..keys import ValueMistake, ValueType, number
 from .formula import LONGEST
-from .keys import ValueMistake, ValueType, number
 
 LARGEST, SMALLEST = 1e30, 1e-30
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ..keys import ListOf, Pairs, key, key_made, key_or, one_of, one_word, whole
 from .formula import Formula
-from .keys import ListOf, Pairs, key, key_made, key_or, one_of, one_word, whole
-from .paper_keys import ANY_TEXT, CONFIDENCE, PAPER_KEY, RANKS, RATE, SHARE, SOME_TEXT, SOURCE, TRUTH
+from .values import ANY_TEXT, CONFIDENCE, PAPER_KEY, RANKS, RATE, SHARE, SOME_TEXT, SOURCE, TRUTH
 
 
 class Quantity(StrEnum):

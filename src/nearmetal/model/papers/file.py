@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from ..keys import Entries, ListOf, Named, Pairs, key, key_made, key_or, one_word
 from .formula import FUNCTIONS
-from .keys import Entries, ListOf, Named, Pairs, key, key_made, key_or, one_word
-from .paper_keys import (
+from .published import Deduction, NumberInReport, Paper, PaperClaim, PlaceInReport, Significance
+from .values import (
     ANY_TEXT,
     FORMULA,
     NAME,
@@ -18,7 +19,6 @@ from .paper_keys import (
     SOME_TEXT,
     SOURCE,
 )
-from .published import Deduction, NumberInReport, Paper, PaperClaim, PlaceInReport, Significance
 
 
 @dataclass(frozen=True, kw_only=True)
