@@ -21,7 +21,11 @@ EXTRA = {"extra": "further options of its submit command, such as '--partition s
 
 
 class State(StrEnum):
-    """WAITING: not started yet, or to be started again. ENDED: ended, cancelled, or not known any more."""
+    """The state of a worker.
+
+    WAITING: not started yet, or to be started again.
+    ENDED: ended, cancelled, or not known any more.
+    """
 
     WAITING = "waiting"
     RUNNING = "running"

@@ -38,8 +38,12 @@ RENEWALS = 6
 
 
 class ClaimState(StrEnum):
-    """HELD: its worker runs the block, or was lost. DONE: the block was run. RETURNED: its worker was told to
-    end, and gave the block back."""
+    """The state of a claim.
+
+    HELD: its worker runs the block, or was lost.
+    DONE: the block was run.
+    RETURNED: its worker was told to end, and gave the block back.
+    """
 
     HELD = "held"
     DONE = "done"

@@ -68,7 +68,7 @@ class RunningAnalysis:
         self._known = None
 
     def ran_on(self, run: str, node: NodeState) -> None:
-        """Take note of the node of a worker before its first block is analysed; see model.plan.Plan.nodes."""
+        """Record the node of a worker before its first block is analysed; see model.plan.Plan.nodes."""
         self._plan = replace(self._plan, nodes={**self._plan.nodes, run: node})
 
     def verdicts(self, analysis: Analysis) -> VerdictState:

@@ -115,7 +115,7 @@ def _claim_json(c: PaperClaim) -> dict[str, JsonValue]:
 
 
 def head_lines(paper: Published) -> Iterator[str]:
-    """Yield the lines that name a paper and count what is known of it."""
+    """Yield the lines that name a paper and count its numbers, claims and checkable statements."""
     p = paper.paper
     yield f"{p.key}: {one_line(p.title)} ({p.year})"
     yield (

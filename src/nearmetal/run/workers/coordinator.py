@@ -57,7 +57,7 @@ class Workers(Protocol):
         """Take back the blocks that no worker has begun, and return their numbers."""
 
     def problem(self) -> str:
-        """Return what is wrong with the measurements although they go on; '' if nothing is."""
+        """Return a problem that does not stop the measurements; '' if there is none."""
 
 
 class Coordinator:
