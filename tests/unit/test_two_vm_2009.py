@@ -19,7 +19,7 @@ from nearmetal.host.counters.procfiles import CounterUnits
 from nearmetal.images.find import builtin_definition
 from nearmetal.model.change import replace
 from nearmetal.model.environments.environment import BackendSettings
-from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.environments.image import HOST
 from nearmetal.model.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
@@ -431,3 +431,15 @@ def test_the_estimate_counts_tasks_that_share_a_cpu_and_the_sizes_of_the_paper()
     # Containers of two tasks: 20 steps of 32,000 atoms, and 1000 steps of 340,736.
     assert seconds("scenarios", Scale.SMALL) == pytest.approx(2 * seconds("cores", Scale.SMALL))
     assert seconds("cores", Scale.PAPER) > 100 * seconds("cores", Scale.SMALL)
+
+
+@pytest.mark.parametrize(("key", "round_seconds"), [("scenarios", 48.8), ("memory", 46.6), ("cores", 27.3)])
+def test_a_plan_is_within_a_factor_of_two_of_runs_on_two_cores(key: str, round_seconds: float) -> None:
+    """What a round took on two cores where guests are emulated, without other work."""
+    own = study(series(2), key)
+    emulated = tuple(
+        e if e.guest is None else replace(e, guest=replace(e.guest, accelerator=Accelerator.TCG))
+        for e in own.environments
+    )
+    guess = estimate(replace(own, environments=emulated))
+    assert round_seconds / 2 <= guess.block_seconds <= 2 * round_seconds
