@@ -151,6 +151,7 @@ def test_the_scale_chooses_the_classes_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("key", "seconds", "rounds", "round_seconds"),
     [
+        ("sizes", 48.0, 1, 15.9),
         ("q1", 80.0, 12, 6.1),
         ("q2", 60.0, 41, 3.0),
         ("q3", 88.0, 24, 3.5),

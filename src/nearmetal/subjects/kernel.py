@@ -31,9 +31,9 @@ from .rounds import rounds, sound
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
 LAUNCH = 0.16
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.0025}
-SLICE_OVER_LINKS, MESSAGES_OVER_LINKS = 0.04, 0.05
+SLICE_OVER_LINKS, MESSAGES_OVER_LINKS, USUAL_RATE = 0.04, 0.05, 125e6
 """Seconds of a slice between emulated nodes if the study sets its work, and by which a verified run takes
-longer there."""
+longer there at least; the rate in B/s of links over which it takes twice as long."""
 VERIFY = {
     "cg": (0.02, 0.1, 0.3, 10.0, 30.0),
     "ep": (0.02, 0.04, 0.3, 1.2, 5.0),
@@ -151,10 +151,10 @@ class Kernels(Subject):
     @classmethod
     def cost(cls, workloads: Sequence[KernelWorkload], arm: Arm, design: Design) -> Cost:
         del design
-        slow, further = slowness(arm), MESSAGES_OVER_LINKS if arm.placement.emulated else 0.0
+        slow = slowness(arm)
         return Cost(
             once=slow * LAUNCH,
-            verification=slow * sum(_verification_seconds(w) + further for w in workloads),
+            verification=slow * sum(_verification_seconds(w, arm) for w in workloads),
             slice=slow * sum(_slice_seconds(w, arm) for w in workloads),
         )
 
@@ -261,12 +261,14 @@ class Kernels(Subject):
                 t.found.phases[slice_phase(name)] = turns[t.id] / wanted
 
 
-def _verification_seconds(workload: KernelWorkload) -> float:
+def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
     """Return the estimated seconds of one full verified run on bare metal."""
-    size = str(workload.params.get("class"))
-    if size not in CLASSES:
-        return SHORT_VERIFICATION
-    return VERIFY.get(workload.kernel, SLOW_VERIFICATION)[CLASSES.index(size)]
+    size, seconds = str(workload.params.get("class")), SHORT_VERIFICATION
+    if size in CLASSES:
+        seconds = VERIFY.get(workload.kernel, SLOW_VERIFICATION)[CLASSES.index(size)]
+    if not arm.placement.emulated:
+        return seconds
+    return seconds * (1 + min(1.0, USUAL_RATE / arm.placement.link.rate)) + MESSAGES_OVER_LINKS
 
 
 def _slice_seconds(workload: KernelWorkload, arm: Arm) -> float:
