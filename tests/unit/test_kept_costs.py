@@ -81,7 +81,7 @@ def test_how_long_short_rounds_go_on_is_between_the_last_run_and_the_usual() -> 
     study = designed(small_study("native", "box"), slices=4, max_time=100.0)
     full, late = BlockCosts(beside=4.0, slices=1.0), BlockCosts(beside=0.1, slices=0.1)
     costs = RunCosts(rehearsal=20.0, block=full, late=late, until=10)
-    assert [estimate(study, replace(costs, until=n)).blocks for n in (10, 40, 160)] == [20, 40, 80]
+    assert [estimate(study, replace(costs, until=n)).blocks for n in (9, 36, 144)] == [18, 36, 72]
     assert estimate(study, replace(costs, until=None)).blocks == FIXED_FROM + 200, "as many as fit"
 
 
