@@ -31,6 +31,8 @@ from nearmetal.node.survey.programs import place_of
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
+from nearmetal.report import series_page
+from nearmetal.report.seen import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
 from nearmetal.run.estimate import estimate
@@ -346,6 +348,10 @@ def test_the_figures_of_the_paper_come_out_of_its_own_numbers(
     assert figures.run_delay == pytest.approx(1 / 3) and figures.accounting == pytest.approx(1.0)
     assert (figures.clock_ahead, figures.clock_drift) == (0.008, -0.00001)
     assert instance_figures(arm, "other", found.records) is None
+    for others, words in (((), "CPU time: two-vms"), (("other",), "CPU time: lammps, two-vms")):
+        counted = (figures, *(replace(figures, workload=name) for name in others))
+        first = next(series_page._second_by_second(found, counted, RecordIndex(found.records)))
+        assert first.title.startswith(words), "charts of several workloads are told apart"
 
 
 def test_the_tables_and_figures_stand_beside_the_papers(
