@@ -17,12 +17,12 @@ from nearmetal.cli.series.planning import requested_series
 from nearmetal.cli.series.results import has_open_cells
 from nearmetal.errors import RecordsError, UsageError
 from nearmetal.model.change import replace
-from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.published import Likeness, Quantity
 from nearmetal.model.series import Omission, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study, Transport
 from nearmetal.model.workloads.profile import RankProfile
+from nearmetal.node.survey.accelerator import foreseen_accelerators
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
@@ -166,9 +166,9 @@ def test_a_plan_is_within_a_factor_of_two_of_a_run_on_two_cores(
     """What was run in these seconds on two cores where guests are emulated, without other work."""
     own = study(series(2), key)
     own = replace(own, design=replace(own.design, max_time=seconds))
-    tcg = GuestSettings(accelerator=Accelerator.TCG)
-    environments = tuple(e if e.guest is None else replace(e, guest=tcg) for e in own.environments)
-    guess = estimate(replace(own, environments=environments))
+    flags = {"/proc/cpuinfo": "processor : 0\nflags : fpu\n"}
+    no_virtualisation = FakeHost(files=flags, absent=("/sys/*", "/proc/*"), cpus=(0, 1))
+    guess = estimate(foreseen_accelerators(own, no_virtualisation))
     assert rounds / 2 <= guess.blocks <= 2 * rounds
     assert round_seconds / 2 <= guess.block_seconds <= 2 * round_seconds
 
