@@ -119,6 +119,17 @@ static void path_of(char path[PATH_ROOM], const char *name) {
         give_up("too long a name", name);
 }
 
+/* The names of the namespaces that this process has made so far. */
+static struct {
+    char **names;
+    int count;
+} made;
+
+/* After a failure: namespaces of the same name that others made stay. */
+static void drop_made(void) {
+    (void)drop_namespaces(made.count, made.names);
+}
+
 /* A new namespace, which this process is in afterwards, kept by its name. Returns its descriptor. */
 static int make_namespace(const char *name) {
     char path[PATH_ROOM];
@@ -128,6 +139,7 @@ static int make_namespace(const char *name) {
     int file = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
     if (file < 0)
         give_up("make a namespace", path);
+    made.count++;
     close(file);
     if (unshare(CLONE_NEWNET) != 0 || mount("/proc/self/ns/net", path, NULL, MS_BIND, NULL) != 0)
         give_up("make a namespace", path);
@@ -174,6 +186,9 @@ int make_namespaces(const char *tuning, int count, char **words) {
     int namespaces[NAMESPACES_MAX];
     if (count > NAMESPACES_MAX)
         give_up("too many namespaces", words[0]);
+    made.names = words;
+    if (atexit(drop_made) != 0)
+        give_up("register the removal of namespaces", words[0]);
     for (int i = 0; i < count; i++) {
         nets[i] = split(words[i]);
         namespaces[i] = make_namespace(words[i]);
@@ -191,6 +206,7 @@ int make_namespaces(const char *tuning, int count, char **words) {
         join(namespaces[i], words[i]);
         settle(nets[i], i == 0 ? "" : tuning);
     }
+    made.count = 0;
     return 0;
 }
 

@@ -51,7 +51,8 @@ _Noreturn void serve_here(const char *hello);
 
 enum { NAMESPACES_MAX = 256 };
 /* Makes network namespaces in /run/netns, from NAME=INTERFACE,ADDRESS/PREFIX[,MTU] of each. The first one has
- * a bridge that connects it to the others; tuning: see tune(), for the interfaces of the others. A status. */
+ * a bridge that connects it to the others; tuning: see tune(), for the interfaces of the others. A status.
+ * After a failure none of them is left; a namespace that was there before stays. */
 int make_namespaces(const char *tuning, int count, char **words);
 /* Removes them, as soon as nothing runs in them; a status. */
 int drop_namespaces(int count, char **names);

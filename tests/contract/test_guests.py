@@ -310,8 +310,12 @@ def test_containers_in_one_guest_are_joined_by_veth_and_a_bridge(
         said = run(first, PYTHON, "-c", CLIENT, "10.99.0.3")
         assert said.stdout == "PING\n", said.stderr
         assert not run(guest, PYTHON, "-c", CLIENT, "10.99.0.3").ok, "the guest itself is not among them"
-        with pytest.raises(RunError, match="File exists"), guest.joined({"left": ends["left"]}, network):
+        taken = {"new": ends["hub"], "left": ends["left"]}
+        with pytest.raises(RunError, match="File exists"), guest.joined(taken, network):
             pass
+        assert run(guest, "ls", "/run/netns").stdout.split() == ["hub", "left", "right"]
+        assert run(second, "sh", "-c", listening.replace("said", "again")).ok
+        assert run(first, PYTHON, "-c", CLIENT, "10.99.0.3").stdout == "PING\n", "they are still joined"
     assert not run(guest, "ls", "/run/netns").stdout
     assert run(guest, "ls", "/sys/class/net").stdout.split() == ["lo"]
 

@@ -22,6 +22,7 @@ from nearmetal.model.series import Omission, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study, Transport
 from nearmetal.model.workloads.profile import RankProfile
+from nearmetal.node.survey.accelerator import foreseen_accelerators
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
@@ -29,6 +30,8 @@ from nearmetal.records import SeriesDirectory
 from nearmetal.report.page.rank_curves import rank_figures
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
+from nearmetal.report.tables.whole_runs import WholeRun, whole_runs_grids
+from nearmetal.run.estimate import estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_study, load_text
@@ -105,7 +108,27 @@ def test_bare_nodes_alone_choose_the_sizes_of_packing_with_the_paper_s_links_or_
     assert {(a.placement.ranks, a.placement.link.rate * 8) for a in sizes.arms()} == {(4, 1e9), (4, 10e9)}
     packed = {w.kernel for w in study(asked, "q1").kernels}
     assert {w.kernel for w in sizes.kernels} == packed == set(COMPUTING)
+    candidates = [(w.kernel, w.params) for w in sizes.kernels]
+    assert all((w.kernel, w.params) in candidates for w in study(asked, "q1").kernels), "the plan knows it"
+    links = {a.placement.link for a in sizes.arms()}
+    assert {a.placement.link for a in study(asked, "q1").arms() if a.placement.emulated} < links
     assert [w.name for w in study(series(4, scale=Scale.PAPER), "sizes").kernels] == list(COMPUTING)
+
+
+def test_whole_runs_on_the_same_nodes_are_told_apart_by_their_links() -> None:
+    own = study(series(2), "sizes")
+    runs = tuple(
+        WholeRun(workload="ep", kernel="ep", size="W", arm=a.name, n=1, seconds=1.0, rate=1e9)
+        for a in own.arms()
+    )
+    (grid,) = whole_runs_grids(own, runs)
+    assert [row[0] for row in grid.rows] == [
+        "EP.W, native, 2 emulated nodes × 1 task, links of 1 Gbit/s and 50 us",
+        "EP.W, native, 2 emulated nodes × 1 task, links of 10 Gbit/s and 0 us",
+    ]
+    packed = study(series(2), "q1")
+    (grid,) = whole_runs_grids(packed, (replace(runs[0], arm=packed.arms()[0].name),))
+    assert grid.rows[0][0] == "EP.W, native, 2 emulated nodes × 1 task"
 
 
 def test_parts_that_one_cpu_cannot_run_say_so() -> None:
@@ -121,8 +144,33 @@ def test_the_scale_chooses_the_classes_of_the_paper() -> None:
         found = study(series(4, scale=scale), "q1").workloads
         return {w.name: w.params["class"] for w in found if isinstance(w, KernelWorkload)}
 
-    assert set(classes(Scale.SMALL).values()) == {"S"}
+    assert classes(Scale.SMALL) == {"cg": "W", "ep": "W", "ft": "W", "is": "W", "lu": "W", "mg": "A"}
     assert classes(Scale.PAPER) == {"cg": "B", "ep": "B", "ft": "B", "is": "C", "lu": "B", "mg": "C"}
+
+
+@pytest.mark.parametrize(
+    ("key", "seconds", "rounds", "round_seconds"),
+    [
+        ("sizes", 48.0, 1, 15.9),
+        ("q1", 80.0, 12, 6.1),
+        ("q2", 60.0, 41, 3.0),
+        ("q3", 88.0, 24, 3.5),
+        ("cures", 30.0, 51, 0.6),
+        ("nodes", 40.0, 8, 3.5),
+        ("kernels", 136.0, 4, 25.0),
+    ],
+)
+def test_a_plan_is_within_a_factor_of_two_of_a_run_on_two_cores(
+    key: str, seconds: float, rounds: int, round_seconds: float
+) -> None:
+    """What was run in these seconds on two cores where guests are emulated, without other work."""
+    own = study(series(2), key)
+    own = replace(own, design=replace(own.design, max_time=seconds))
+    flags = {"/proc/cpuinfo": "processor : 0\nflags : fpu\n"}
+    no_virtualisation = FakeHost(files=flags, absent=("/sys/*", "/proc/*"), cpus=(0, 1))
+    guess = estimate(foreseen_accelerators(own, no_virtualisation))
+    assert rounds / 2 <= guess.blocks <= 2 * rounds
+    assert round_seconds / 2 <= guess.block_seconds <= 2 * round_seconds
 
 
 def test_the_least_time_out_is_the_papers_and_all_lose_packets_alike() -> None:
@@ -354,6 +402,8 @@ def test_the_page_names_emulated_nodes_and_shows_the_curve(
     html, text = page.read_text().replace("\u00a0", " "), markdown.read_text()
     for form in (html, text):
         assert "8 emulated nodes × 1 task" in form
+        assert "It compares no environments." in form and "none: nothing is compared" in form
+        assert "Nothing could be compared yet" not in form
     assert "Packing: the same ranks on fewer nodes" in html
     assert "15 to 67 %" in html and "section 4.2, Figure 1c" in html
     assert html.count("Nodes emulated on one machine.") >= 3, "figures say so too"

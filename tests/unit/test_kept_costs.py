@@ -77,6 +77,14 @@ def test_a_plan_by_measured_costs_differs_from_one_by_estimates() -> None:
     assert estimate(study, replace(costs, until=6)).blocks == 6, "everything was decided then"
 
 
+def test_how_long_short_rounds_go_on_is_between_the_last_run_and_the_usual() -> None:
+    study = designed(small_study("native", "box"), slices=4, max_time=100.0)
+    full, late = BlockCosts(beside=4.0, slices=1.0), BlockCosts(beside=0.1, slices=0.1)
+    costs = RunCosts(rehearsal=20.0, block=full, late=late, until=10)
+    assert [estimate(study, replace(costs, until=n)).blocks for n in (9, 36, 144)] == [18, 36, 72]
+    assert estimate(study, replace(costs, until=None)).blocks == FIXED_FROM + 200, "as many as fit"
+
+
 def test_a_run_that_ended_with_all_verdicts_says_how_many_rounds_that_took() -> None:
     study = small_study("native", "box")
     walls = dict.fromkeys(range(1, 13), 1.0)

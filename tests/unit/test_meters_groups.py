@@ -57,8 +57,10 @@ def test_the_group_of_a_guest_counts_the_instances_that_share_it_once(tmp_path: 
     )
     with ExitStack() as stack:
         meters = GroupMeters(node, (arm,), stack, events=(), sampler=None, alone=True)
-        used.write_text(f"usage_usec {10**12}\n")
+        with meters.arms["1.box/2x1"].inside.timed("cg"):
+            used.write_text(f"usage_usec {10**12}\n")
         found = meters.close()
+    assert found.of("1.box/2x1").counters[str(Scope.timed("cg"))]["cpu"] == 10**6 - 1
     assert found.disturbance["other_cpu_share"] == 0.0, "all busy time is that of the guest"
     assert found.of("1.box/2x1").counters[str(Scope.instance("a"))]["cpu"] is None
     own = SimpleNamespace(label="a", hostname="a", cgroups=guest.cgroups)

@@ -19,7 +19,7 @@ from nearmetal.host.counters.procfiles import CounterUnits
 from nearmetal.images.find import builtin_definition
 from nearmetal.model.change import replace
 from nearmetal.model.environments.environment import BackendSettings
-from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.environments.image import HOST
 from nearmetal.model.papers.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
@@ -31,6 +31,8 @@ from nearmetal.node.survey.programs import place_of
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
+from nearmetal.report import series_page
+from nearmetal.report.seen import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
 from nearmetal.run.estimate import estimate
@@ -346,6 +348,10 @@ def test_the_figures_of_the_paper_come_out_of_its_own_numbers(
     assert figures.run_delay == pytest.approx(1 / 3) and figures.accounting == pytest.approx(1.0)
     assert (figures.clock_ahead, figures.clock_drift) == (0.008, -0.00001)
     assert instance_figures(arm, "other", found.records) is None
+    for others, words in (((), "CPU time: two-vms"), (("other",), "CPU time: lammps, two-vms")):
+        counted = (figures, *(replace(figures, workload=name) for name in others))
+        first = next(series_page._second_by_second(found, counted, RecordIndex(found.records)))
+        assert first.title.startswith(words), "charts of several workloads are told apart"
 
 
 def test_the_tables_and_figures_stand_beside_the_papers(
@@ -431,3 +437,15 @@ def test_the_estimate_counts_tasks_that_share_a_cpu_and_the_sizes_of_the_paper()
     # Containers of two tasks: 20 steps of 32,000 atoms, and 1000 steps of 340,736.
     assert seconds("scenarios", Scale.SMALL) == pytest.approx(2 * seconds("cores", Scale.SMALL))
     assert seconds("cores", Scale.PAPER) > 100 * seconds("cores", Scale.SMALL)
+
+
+@pytest.mark.parametrize(("key", "round_seconds"), [("scenarios", 48.8), ("memory", 46.6), ("cores", 27.3)])
+def test_a_plan_is_within_a_factor_of_two_of_runs_on_two_cores(key: str, round_seconds: float) -> None:
+    """What a round took on two cores where guests are emulated, without other work."""
+    own = study(series(2), key)
+    emulated = tuple(
+        e if e.guest is None else replace(e, guest=replace(e.guest, accelerator=Accelerator.TCG))
+        for e in own.environments
+    )
+    guess = estimate(replace(own, environments=emulated))
+    assert round_seconds / 2 <= guess.block_seconds <= 2 * round_seconds

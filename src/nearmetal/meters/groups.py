@@ -198,7 +198,13 @@ class GroupMeters:
         networks = {a.trial.id: watch_network(a, stack) for a in arms}
         inside = {
             a.trial.id: InsideCounters(
-                sources_of(a, self._files, alone=alone, unshared=a.trial.id not in shared)
+                sources_of(
+                    a,
+                    self._files,
+                    alone=alone,
+                    unshared=a.trial.id not in shared,
+                    guest=self._guests.get(a.trial.id),
+                )
             )
             for a in arms
         }

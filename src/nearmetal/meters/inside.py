@@ -25,7 +25,12 @@ _LONGEST = "run_delay"
 
 
 def sources_of(
-    arm: RunningArm, files: Mapping[str, CounterFiles], *, alone: bool, unshared: bool
+    arm: RunningArm,
+    files: Mapping[str, CounterFiles],
+    *,
+    alone: bool,
+    unshared: bool,
+    guest: CounterFiles | None = None,
 ) -> tuple[Source | FileSource, ...]:
     """Return the sources of counters that are attributed to one arm.
 
@@ -33,10 +38,14 @@ def sources_of(
     alone: whether no other arm runs at the same time. The counters of the node then belong to this arm.
     unshared: whether no other arm runs in the same virtual machine. Counters of a virtual machine that two
         arms share are attributed to neither; only their ranks then report.
+    guest: counter files of the virtual machine that was booted only for the arm's instances, which have no
+        control groups of their own; None if there is none.
     """
     if not unshared or arm.node.real is not None:
         return ()
     groups = [GroupSource(name=i.label, files=files[i.label]) for i in arm.instances if i.cgroups]
+    if guest is not None:
+        groups.append(GroupSource(name="guest", files=guest))
     node = NodeSource(files=arm.node.files)
     energy = () if arm.node.energy is None else (arm.node.energy,)
     return (*groups, *own_sources(arm.instances), *((node, *energy) if alone else ()))

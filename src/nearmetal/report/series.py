@@ -191,7 +191,7 @@ def _overview(series: Series, results: Sequence[PartResult]) -> Leaf:
             (
                 r.part.title,
                 "none" if a is None else f"{a.blocks} in {show_clock(a.elapsed)}",
-                ", ".join(f"{n} {words}" for words, n in found.most_common()) or "nothing measured",
+                ", ".join(f"{n} {words}" for words, n in found.most_common()) or _without_verdicts(r),
                 trust_in(r.study, a.noise_floor).sentence if r.study is not None and a is not None else "",
                 r.why,
             )
@@ -309,6 +309,11 @@ def _grids(study: Study, analysis: Analysis) -> list[Block]:
     return out
 
 
+def _without_verdicts(r: PartResult) -> str:
+    compares = r.study is None or r.analysis is None or r.study.comparisons()
+    return "nothing measured" if compares else "none: nothing is compared"
+
+
 def _cell_text(cell: Cell | None) -> str:
     if cell is None:
         return "no figure"
@@ -323,6 +328,7 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
     def count(value: float | None) -> str:
         return "unavailable" if value is None else f"{value:,.3g}"
 
+    several = len({c.baseline for c in cells}) > 1
     return Grid(
         title="TCP time-outs in the timed part of a trial",
         heads=(
@@ -335,7 +341,8 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
         ),
         rows=tuple(
             (
-                f"{metric_label(c)}, {side(study, c.arm).title}",
+                f"{metric_label(c)}, {side(study, c.arm).title}"
+                + (f", against {side(study, c.baseline).title}" if several else ""),
                 count(t.timeouts),
                 count(t.baseline_timeouts),
                 count(t.retransmitted),

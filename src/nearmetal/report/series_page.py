@@ -23,7 +23,7 @@ from .series import PartResult, answer_of, scale_text, series_files, sheet
 from .sheet import Block, html_of, markdown_of
 from .tables.beside import PrintedComparison
 from .tables.cells import side
-from .text import plural, tight
+from .text import one_line, plural, tight
 
 
 def write_series(
@@ -85,6 +85,7 @@ def _second_by_second(
     """Yield charts of a typical run of each arm whose guests were sampled. The typical run is the one with
     the median wall time."""
     assert r.study is not None
+    several = len({f.workload for f in counted}) > 1
     for f in counted:
         walls = sorted(
             (row.values[-1], t.trial)
@@ -94,4 +95,5 @@ def _second_by_second(
         )
         if walls:
             runs = runs_of(r.guests, walls[len(walls) // 2][1], f.workload)
-            yield from instances_charts(side(r.study, f.arm).title, runs)
+            load = f"{one_line(f.workload)}, " if several else ""
+            yield from instances_charts(load + side(r.study, f.arm).title, runs)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..model.design import LEAST_SLICES
-from ..model.study import Arm, Study
+from ..model.study import Arm, Attachment, Study, Transport
 from ..plan import FIXED_FROM, VERIFIED_EVERY, block_length, late_lengths
 from ..subjects.contract import Cost
 from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
-UNTIL_DECIDED = 40
+UNTIL_DECIDED = 36
 """Number of blocks after which containers, and the baseline against itself, usually have their verdicts."""
 BOOT, EMULATED_BOOT = 2.5, 3.0
 """Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
@@ -109,6 +109,8 @@ def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
     if costs.late is not None and blocks > FIXED_FROM:
         late = costs.late.seconds
         fit = blocks if left is None else FIXED_FROM + math.floor((left - FIXED_FROM * block) / late)
+        if costs.until is not None:  # the noise of an hour determines when the last comparison is decided
+            most = min(design.max_blocks, round(math.sqrt(costs.until * UNTIL_DECIDED)))
         blocks = max(FIXED_FROM, min(fit, most))
         late_blocks = blocks - FIXED_FROM
     least = blocks
@@ -164,19 +166,31 @@ def _costs(study: Study, arms: Sequence[Arm]) -> list[Cost]:
 def _lasting(study: Study) -> frozenset[str]:
     """Return the names of the arms that are expected to run after the first look.
 
-    An emulated guest differs so much from everything else, and messages over TCP from those through shared
-    memory, that these comparisons are decided by then. An arm goes on only if it is also compared with one of
-    its kind, or if it is one of the first baseline, which is compared with itself.
+    An emulated guest differs so much from everything else, and messages from those on another kind of path,
+    that these comparisons are decided by then. An arm goes on only if it is also compared with one of its
+    kind, or if it is one of the first baseline, which is compared with itself.
     """
     arms = {a.name: a for a in study.arms()}
     kinds = {
-        name: ((g := a.environment.guest) is not None and g.emulated, a.transport) for name, a in arms.items()
+        name: ((g := a.environment.guest) is not None and g.emulated, _path(a)) for name, a in arms.items()
     }
     needed = {
         name for c in study.comparisons() if kinds[c.arm] == kinds[c.baseline] for name in (c.arm, c.baseline)
     }
     compared = {c.arm for c in study.comparisons()}
     return frozenset(n for n in arms if n in needed or n not in compared)
+
+
+def _path(arm: Arm) -> tuple[object, ...]:
+    """Return the kind of the path on which an arm's messages go: their transport, and within one node what
+    forwards them. Links between emulated nodes take longer than anything else on the way."""
+    if arm.placement.ranks == 1:
+        return ()
+    if arm.transport is not Transport.TCP or arm.placement.emulated:
+        return (arm.transport,)
+    attachment = arm.environment.attachment
+    alone = attachment in (Attachment.LOOPBACK, Attachment.OVS)
+    return (arm.transport, attachment if alone else "")
 
 
 def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:

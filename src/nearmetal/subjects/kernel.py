@@ -17,6 +17,7 @@ from ..model.study import Arm, Design, KernelWorkload, Transport
 from ..node.arms.running_arm import RunningArm, RunningGuard
 from ..node.guests import carry_fifos, into_guests, out_of_guests, trouble
 from ..node.trial import Trial
+from ..workloads.kernels.contract import CLASSES
 from ..workloads.kernels.registry import argument, slice_work
 from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
@@ -30,11 +31,20 @@ from .rounds import rounds, sound
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
 LAUNCH = 0.16
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.0025}
-SLICE_OVER_LINKS, MESSAGES_OVER_LINKS = 0.04, 0.05
+SLICE_OVER_LINKS, MESSAGES_OVER_LINKS, USUAL_RATE = 0.04, 0.05, 125e6
 """Seconds of a slice between emulated nodes if the study sets its work, and by which a verified run takes
-longer there."""
-#: Seconds of one full verified run of a built-in kernel, by class; of the slower ones from class A on.
-VERIFY = {"S": 0.03, "W": 0.2, "A": 3.0, "B": 60.0, "C": 240.0}
+longer there at least; the rate in B/s of links over which it takes twice as long."""
+VERIFY = {
+    "cg": (0.02, 0.1, 0.3, 10.0, 30.0),
+    "ep": (0.02, 0.04, 0.3, 1.2, 5.0),
+    "ft": (0.02, 0.15, 2.0, 25.0, 110.0),
+    "is": (0.02, 0.1, 0.6, 2.5, 10.0),
+    "lu": (0.03, 0.5, 3.0, 14.0, 55.0),
+    "mg": (0.02, 0.05, 0.4, 2.0, 16.0),
+}
+SLOW_VERIFICATION = (0.03, 0.5, 4.0, 18.0, 75.0)
+"""Seconds of one full verified run by kernel, for each of the classes, and those of any other kernel that has
+classes."""
 SHORT_VERIFICATION = 0.015
 """Seconds of one full verified run of a kernel without a class."""
 
@@ -141,11 +151,10 @@ class Kernels(Subject):
     @classmethod
     def cost(cls, workloads: Sequence[KernelWorkload], arm: Arm, design: Design) -> Cost:
         del design
-        slow, further = slowness(arm), MESSAGES_OVER_LINKS if arm.placement.emulated else 0.0
-        classes = [str(w.params.get("class")) for w in workloads]
+        slow = slowness(arm)
         return Cost(
             once=slow * LAUNCH,
-            verification=slow * sum(VERIFY.get(name, SHORT_VERIFICATION) + further for name in classes),
+            verification=slow * sum(_verification_seconds(w, arm) for w in workloads),
             slice=slow * sum(_slice_seconds(w, arm) for w in workloads),
         )
 
@@ -250,6 +259,16 @@ class Kernels(Subject):
             if wanted and len(slices[t.id]) == wanted:
                 t.found.rows += kernel_rows(workload, slices[t.id], verified.get(t.id))
                 t.found.phases[slice_phase(name)] = turns[t.id] / wanted
+
+
+def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
+    """Return the estimated seconds of one full verified run on bare metal."""
+    size, seconds = str(workload.params.get("class")), SHORT_VERIFICATION
+    if size in CLASSES:
+        seconds = VERIFY.get(workload.kernel, SLOW_VERIFICATION)[CLASSES.index(size)]
+    if not arm.placement.emulated:
+        return seconds
+    return seconds * (1 + min(1.0, USUAL_RATE / arm.placement.link.rate)) + MESSAGES_OVER_LINKS
 
 
 def _slice_seconds(workload: KernelWorkload, arm: Arm) -> float:

@@ -67,7 +67,7 @@ def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float
         return PROGRAM * slowness(arm)
     known, given, ranks = application(workload.application), choices(workload), arm.placement.ranks
     waiting, vectorised = known.waiting(given), known.vectorised(given, ranks)
-    slow = slowness(arm, files=known.needs(given).storage)
+    slow = slowness(arm, files=known.of_files)
     vectors = vectorised * (slow * VECTORS if slow > 1 else 1.0)
     further = 0.0 if arm.transport is Transport.SHM else (TCP - 1) * known.messages(given, ranks)
     other = (known.seconds(given, ranks) + further - waiting - vectorised) * slow

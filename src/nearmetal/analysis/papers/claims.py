@@ -183,9 +183,9 @@ def hold(
         held, direction = (Held.OPEN if h is Held.HOLDS else h for h in (held, direction))
     finite = all(o.finite for o in own)
     missing = [w for w in missing if w not in unasked]
-    reason = _reason(claim, held, direction, each, missing, finite=finite)
+    reason = _reason(claim, held, direction, each, missing, finite=finite, partial=bool(untold))
     if untold:
-        reason = "; ".join([*([reason] if reason else []), f"cannot be checked: {'; '.join(untold)}"])
+        reason += f"; cannot be checked for the others: {'; '.join(untold)}"
     return ClaimAnswer(claim=claim, held=held, direction=direction, each=each, reason=reason)
 
 
@@ -221,9 +221,14 @@ def _reason(
     missing: Sequence[str],
     *,
     finite: bool,
+    partial: bool,
 ) -> str:
+    """Return why a claim holds or not.
+
+    partial: whether the answer is not on all workloads of the claim, so that those it is on are named.
+    """
     out = []
-    if len({h for _, h in each}) > 1:
+    if partial or len({h for _, h in each}) > 1:
         for answer, words in (
             (Held.HOLDS, "holds for"),
             (Held.FAILS, "does not hold for"),

@@ -37,7 +37,7 @@ class Sizes:
     def words(self, printed: Printed) -> str:
         """Return the choice as a sentence."""
         each = [self._kernel(kernel, printed[kernel]) for kernel in self.chosen]
-        where = "" if not self.arm.placement.emulated else f", and links of {_link(self.arm.placement)}"
+        where = "" if not self.arm.placement.emulated else f", and links of {link_words(self.arm.placement)}"
         return (
             "Chosen by the share of its time for which the baseline alone computes, before anything else was "
             f"measured: {'; '.join(each)}{where}."
@@ -114,5 +114,6 @@ def with_sizes(study: Study, sizes: Sizes) -> Study:
     return replace(study, workloads=workloads, placements=placements)
 
 
-def _link(place: Placement) -> str:
+def link_words(place: Placement) -> str:
+    """Return the settings of the links between emulated nodes: '10 Gbit/s and 0 us'."""
     return f"{8e-9 * place.link.rate:.3g} Gbit/s and {1e6 * place.link.delay:.3g} us"

@@ -74,8 +74,8 @@ class GuestInstance(ProgramInstance):
     @contextmanager
     def joined(self, ends: Mapping[str, str], network: NetworkSettings) -> Iterator[None]:
         """See contract.HoldsNetworks."""
+        self._run(["nm-guest", "join", tuning(network), *(f"{name}={net}" for name, net in ends.items())])
         try:
-            self._run(["nm-guest", "join", tuning(network), *(f"{name}={net}" for name, net in ends.items())])
             yield
         finally:
             with contextlib.suppress(RunError):  # the guest may have ended

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
-from ..tables.answer import NOTHING, AnswerRow, ArmAnswer, answer, figures
+from ..tables.answer import AnswerRow, ArmAnswer, answer, figures, no_answer
 from ..tables.cells import bare_metal_text, emulation_warnings
 from ..tables.nodes import alert_sentences, scope_sentence
 from ..tables.trust import trust_in
@@ -44,7 +44,7 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
         *(tag("p", text, class_="alert", role="note") for text in alert_sentences(study, analysis)),
     ]
     if found is None:
-        return join(meta, *warnings, tag("p", NOTHING, class_="answer"), caption)
+        return join(meta, *warnings, tag("p", no_answer(study), class_="answer"), caption)
     missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
     sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
     first, last = (caption, "") if trust.alert else ("", caption)

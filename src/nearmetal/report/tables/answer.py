@@ -127,9 +127,14 @@ def answer(study: Study, analysis: Analysis) -> Answer | None:
 
 
 def answer_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
-    """Return a sentence for each environment, or that nothing could be compared."""
+    """Return a sentence for each environment, or that nothing is compared."""
     found = answer(study, analysis)
-    return (NOTHING,) if found is None else tuple(arm.sentence for arm in found.arms)
+    return (no_answer(study),) if found is None else tuple(arm.sentence for arm in found.arms)
+
+
+def no_answer(study: Study) -> str:
+    """Return the sentence about a study of which no comparison was measured."""
+    return NOTHING if study.comparisons() else "It compares no environments."
 
 
 def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:

@@ -7,9 +7,11 @@ are part of no verdict.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ...analysis.papers.sizes import link_words
 from ...model.record import JsonValue
 from ...model.study import Study
 from ...units import show
@@ -80,9 +82,10 @@ def whole_runs_grids(study: Study, runs: tuple[WholeRun, ...]) -> list[Grid]:
     """Return the table; nothing without runs."""
     if not runs:
         return []
+    titles = _titles(study)
     rows = tuple(
         (
-            f"{r.kernel.upper()}.{r.size}, {side(study, r.arm).title}",
+            f"{r.kernel.upper()}.{r.size}, {titles[r.arm]}",
             show(r.seconds, "s"),
             _mops(r.rate),
             str(r.n),
@@ -93,6 +96,21 @@ def whole_runs_grids(study: Study, runs: tuple[WholeRun, ...]) -> list[Grid]:
     return [
         Grid(title="Whole runs of the benchmarks, verified: medians", heads=heads, rows=rows, numbers=True)
     ]
+
+
+def _titles(study: Study) -> dict[str, str]:
+    """Return the titles of the arms. Those that differ only in their links name them."""
+    titles = {a.name: side(study, a.name).title for a in study.arms()}
+    counted = Counter(titles.values())
+    return {
+        a.name: titles[a.name]
+        + (
+            f", links of {link_words(a.placement)}"
+            if a.placement.emulated and counted[titles[a.name]] > 1
+            else ""
+        )
+        for a in study.arms()
+    }
 
 
 def _mops(rate: float) -> str:

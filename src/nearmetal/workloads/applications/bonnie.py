@@ -79,6 +79,7 @@ class Bonnie(Application):
     """Debian's bonnie++."""
 
     name = "bonnie"
+    of_files = True
     doc = "storage: characters, blocks, rewriting and seeks, as the papers' Bonnie measures them"
     parameters = PARAMETERS
 

@@ -181,11 +181,13 @@ class Application(Protocol):
     name: name in the study file (`application: lammps`).
     parameters: its keys. In addition to its metrics, wall, user, system and max_rss are measured for every
         launch.
+    of_files: whether its time is that of reading and writing files.
     """
 
     name: str
     doc: str
     parameters: tuple[Parameter, ...]
+    of_files: bool = False
 
     def needs(self, choices: Choices) -> Needs: ...
 

@@ -66,6 +66,7 @@ class Fio(Application):
     """Debian's fio."""
 
     name = "fio"
+    of_files = True
     doc = "storage: bandwidth, requests a second and their latencies, direct or buffered"
     parameters = PARAMETERS
 

@@ -18,7 +18,7 @@ from .hpc_challenge import input as hpcc_input
 from .hpc_challenge.output import faults, hpl_fault, section, solved, summary
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
-FIXED_SECONDS, MESSAGE_SECONDS, ELEMENT_SECONDS = 0.45, 1.0, 4e-7
+FIXED_SECONDS, MESSAGE_SECONDS, ELEMENT_SECONDS = 0.1, 0.3, 4e-7
 """For estimates: seconds of all parts but HPL on one rank, more for messages of several ranks, and more for
 each element of a rank's part of the matrix."""
 
