@@ -155,9 +155,11 @@ def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
     with backend.start(HOST, rig.tools, rig.request) as instance:
         rig.start_keeper(instance)
         if "mnt" in backend.capabilities.own:
-            inside = ["sh", "-c", "echo kept > /etc/nearmetal-kept && mkdir /tmp/kept"]
+            inside = ["sh", "-c", f"mkdir /tmp/kept && for f in {FILES}; do echo kept > $f; done"]
             assert HOST.run(instance.command(inside), timeout=600).ok
         masked = HOST.run(instance.command(MASKED), timeout=600).stdout
+        network = HOST.run(instance.command(NETWORK), timeout=600).stdout
+        assert "lo:" in network
         rig.checkpoint(instance)
         found = statistics_of(rig.images)
         assert found.freezing > 0 and found.frozen > 0 and found.written >= MEMORY
@@ -174,11 +176,13 @@ def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
         assert done.returncode == 7
         allowed = HOST.run(instance.command(["cat", "/proc/self/status"]), timeout=600).stdout
         assert HOST.run(instance.command(MASKED), timeout=600).stdout == masked
+        assert HOST.run(instance.command(NETWORK), timeout=600).stdout == network
         assert f"Cpus_allowed_list:\t{rig.request.cpus[0]}\n" in allowed
         if "mnt" in backend.capabilities.own:
-            kept = HOST.run(instance.command(["cat", "/etc/nearmetal-kept"]), timeout=600)
-            assert kept.stdout == "kept\n"
-            assert HOST.run(instance.command(["test", "-d", "/tmp/kept"]), timeout=600).ok
+            kept = HOST.run(instance.command(["cat", *FILES.split()]), timeout=600)
+            assert kept.stdout == "kept\n" * len(FILES.split()), kept
+            own = HOST.run(instance.command(["readlink", "/proc/self/ns/net"]), timeout=600).stdout
+            assert own.strip() not in ("", str(Path("/proc/self/ns/net").readlink()))
     steps = rig.read()[0]
     time.sleep(0.05)
     assert rig.read()[0] == steps
@@ -303,6 +307,14 @@ def test_a_restored_instance_dies_with_the_tool(rig: Rig) -> None:
 KERNEL = "ep:class=S"
 MASKED = ["sh", "-c", "ls -A /proc/acpi /proc/scsi /sys/firmware; touch /proc/acpi/x /sys/firmware/x"]
 """Lists directories that runc masks. A program must not find more in them after a restore."""
+NETWORK = [
+    "sh",
+    "-c",
+    "grep -o lo: /proc/net/dev; grep -om1 127.0.0.1 /proc/net/fib_trie; grep cgroup /proc/mounts",
+]
+"""Shows whether the loopback interface is there and up, and the mounts of control groups."""
+FILES = "/etc/nearmetal-kept /tmp/kept/file /run/nearmetal-kept /dev/shm/nearmetal-kept"
+"""Written by an instance to its root and to each tmpfs of its own."""
 
 
 @contextmanager

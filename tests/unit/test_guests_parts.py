@@ -7,11 +7,12 @@ import json
 import lzma
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
-from nearmetal.environments import GuestBase, InstanceRequest, Seat, Tools, Unavailable
+from nearmetal.environments import Available, GuestBase, InstanceRequest, Seat, Tools, Unavailable
 from nearmetal.environments.guests.guest import (
     GuestInterface,
     boot_phases,
@@ -39,7 +40,7 @@ from nearmetal.environments.guests.needs import (
 from nearmetal.environments.guests.tap import USER_PLACE, place_of, taken_place, tap_argv
 from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Sockets, Wire, qemu_argv
 from nearmetal.environments.qemu.backend import Qemu
-from nearmetal.environments.qemu.guest import accelerator_of, cpu_of
+from nearmetal.environments.qemu.guest import FORGETS_WRITES, accelerator_of, cpu_of, qemu_answer
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import Clocks, Hello
@@ -503,6 +504,23 @@ def test_kvm_is_used_where_it_works_and_asked_for_in_vain_elsewhere() -> None:
     )
     with pytest.raises(UnavailableError, match="needs KVM"):
         cpu_of(GuestSettings(cpu="host"), Accelerator.TCG)
+
+
+@pytest.mark.parametrize(
+    ("kvm", "version", "forgets"), [(HANGS, 7, True), (HANGS, 9, False), (WORKS, 7, False)]
+)
+def test_an_emulator_that_forgets_writes_is_noted_for_moves_alone(
+    kvm: str, version: int, forgets: bool
+) -> None:
+    programs = {name: name for name in ("/opt/tools/nm-box", "/opt/tools/nm-init", "qemu-system-x86_64")}
+    commands: dict[tuple[str, ...], Any] = {
+        ("/opt/tools/nm-box", "kvm"): kvm,
+        ("qemu-system-x86_64", "--version"): f"QEMU emulator version {version}.2.1 (Debian)",
+    }
+    answer = qemu_answer(FakeHost(commands=commands, programs=programs), TOOLS)
+    assert isinstance(answer, Available) and answer.version == f"QEMU {version}.2.1"
+    assert FORGETS_WRITES not in answer.notes
+    assert answer.of_moves == ((FORGETS_WRITES,) if forgets else ())
 
 
 def test_programs_are_compiled_for_the_processor_that_every_arm_has() -> None:

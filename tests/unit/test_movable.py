@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from nearmetal.environments import Backend, InstanceRequest
+from nearmetal.environments import Available, Backend, InstanceRequest
 from nearmetal.environments.containers.namespaces import Namespaces
 from nearmetal.environments.qemu import backend as qemu_backend
 from nearmetal.environments.qemu.backend import Qemu
+from nearmetal.environments.qemu.guest import FORGETS_WRITES
 from nearmetal.environments.qemu.migrate import QemuGuest
 from nearmetal.environments.registry import get_backend
 from nearmetal.lifecycle import Phase, PhaseTimes
@@ -19,9 +20,11 @@ from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.record import STEP
 from nearmetal.model.study import Arm, Attachment, Environment, EventSubject, Placement
 from nearmetal.node.arms.starting import with_layers
-from nearmetal.node.survey.available import why_unmovable
+from nearmetal.node.survey.available import asks_for_moves, usable_backends, why_unmovable
+from nearmetal.subjects.checkpoint import CHECKPOINT
 from nearmetal.subjects.event_rows import event_row, with_steps
 from nearmetal.subjects.migrate import MIGRATE
+from nearmetal.subjects.start_stop import START
 from nearmetal.testing.fake_host import FakeHost
 
 
@@ -100,6 +103,31 @@ def test_what_cannot_be_moved_is_not_made_ready(environment: Environment, why: s
     arm = Arm(environment=environment, placement=Placement(name="1x1", instances=1, tasks=1))
     assert get_backend(environment.backend).name == environment.backend
     assert why_unmovable(machine, arm) == why
+
+
+@pytest.mark.parametrize(
+    ("movable", "events", "noted"),
+    [
+        (False, (), False),
+        (False, (EventSubject(name="s", facts=START),), False),
+        (False, (EventSubject(name="m", facts=MIGRATE),), True),
+        (False, (EventSubject(name="c", facts=CHECKPOINT),), True),
+        (True, (), True),
+    ],
+)
+def test_what_only_moves_suffer_from_is_noted_only_in_studies_with_moves(
+    monkeypatch: pytest.MonkeyPatch, movable: bool, events: tuple[EventSubject, ...], noted: bool
+) -> None:
+    answer = Available(version="QEMU 7.2", notes=("TCG, no KVM",), of_moves=(FORGETS_WRITES,))
+    monkeypatch.setattr(Qemu, "check", lambda *_: answer)
+    environment = Environment(name="e", backend="qemu", image="own", movable=movable)
+    study: Any = SimpleNamespace(environments=(environment,), events=events)
+    machine: Any = SimpleNamespace(host=FakeHost(), tools=None)
+    said: list[str] = []
+    progress: Any = SimpleNamespace(note=said.append)
+    assert asks_for_moves(study) is noted
+    assert usable_backends(machine, study, progress).missing == {}
+    assert said == ["qemu: TCG, no KVM", *([f"qemu: {FORGETS_WRITES}"] if noted else [])]
 
 
 def test_a_movable_guest_has_every_capability_that_its_qemu_allows_together(

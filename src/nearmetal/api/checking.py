@@ -132,8 +132,9 @@ def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools:
         except NearmetalError as e:
             found = e
         if isinstance(found, Available):
-            state = PARTLY if found.notes else WORKS
-            yield Check(state=state, what=f"{name} {found.version}".strip(), why="; ".join(found.notes))
+            notes = (*found.notes, *found.of_moves)
+            state = PARTLY if notes else WORKS
+            yield Check(state=state, what=f"{name} {found.version}".strip(), why="; ".join(notes))
         else:
             yield _unless(found, name)
 

@@ -24,10 +24,12 @@ class Available:
     """The backend can start instances on this machine.
 
     notes: differences on this machine (for example 'without root: affinity instead of cpuset').
+    of_moves: those that concern only instances that are moved or checkpointed.
     """
 
     version: str
     notes: tuple[str, ...] = ()
+    of_moves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,18 +85,24 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
 
 
 def script(
-    argv: Sequence[str], directory: Path, *, more: Sequence[str] = (), hold: Path | None = None
+    argv: Sequence[str],
+    directory: Path,
+    *,
+    name: str = "criu",
+    more: Sequence[str] = (),
+    hold: Path | None = None,
 ) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
     argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
         container program: it could not be found by its label afterwards, since its title takes the place of
         its environment.
+    name: of the file, which must be new: to replace one takes 20 to 30 ms while a file system writes memory.
     more: options after those of the container program.
     hold: FIFO from which a line is read before CRIU restores. A container program written in Go passes the
         first socket to its child, that of the request to restore, as descriptor 3 ("criu swrk 3").
     """
-    file = directory / "criu"
+    file = directory / name
     held = "" if hold is None else f'[ "$2" != 3 ] || read -r line <{shlex.quote(str(hold))} || exit 1\n'
     words = " ".join((shlex.join(argv), '"$@"', *map(shlex.quote, more)))
     file.write_text(f"#!/bin/sh\n{held}exec {words}\n")

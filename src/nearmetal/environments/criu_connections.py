@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from .contract import InstanceRequest, Tools
+from .contract import InstanceRequest
 
 UNLOCKED = ("--network-lock", "skip")
 """CRIU runs iptables several times to cut the network of an instance off, which lengthens its standstill.
@@ -27,24 +27,18 @@ done
 """
 
 
-def connection_options(
-    request: InstanceRequest, directory: Path, *, loopback_by: Tools | None = None
-) -> tuple[str, ...]:
+def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, ...]:
     """Return the options of CRIU for the network of an instance.
 
     directory: for a script.
-    loopback_by: brings up the loopback interface of a restored network namespace; None if CRIU does.
     """
     if not request.connections:
         return UNLOCKED
-    at = {"post-restore": shlex.join(request.arrival)} if request.arrival else {}
-    if loopback_by is not None:
-        at["setup-namespaces"] = f"{loopback_by / 'nm-box'} seat up /proc/$CRTOOLS_INIT_PID/ns/net lo"
-    if not at:
+    if not request.arrival:
         return CONNECTIONS
     file = directory / "connect"
-    cases = "".join(f"{action}) exec {command} ;;\n" for action, command in at.items())
-    file.write_text(f'#!/bin/sh\ncase "$CRTOOLS_SCRIPT_ACTION" in\n{cases}esac\n')
+    command = shlex.join(request.arrival)
+    file.write_text(f'#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec {command}\n')
     file.chmod(0o755)
     return (*CONNECTIONS, "--action-script", str(file))
 

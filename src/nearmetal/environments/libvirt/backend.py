@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups, runtime
@@ -89,7 +90,7 @@ class Libvirt:
                 notes = (f"by {daemon.words}", *found.notes)
         except (RunError, UnavailableError) as e:
             return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")
-        return Available(version=f"libvirt {version}, {found.version}", notes=notes)
+        return replace(found, version=f"libvirt {version}, {found.version}", notes=notes)
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

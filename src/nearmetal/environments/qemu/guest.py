@@ -76,9 +76,12 @@ def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
     notes: tuple[str, ...] = (
         () if kvm.works else (f"TCG, no KVM: {kvm.reason}; every figure of it is of an emulator",)
     )
-    if not kvm.works and int(number[1].split(".")[0]) < REMEMBERS_WRITES:
-        notes = (*notes, FORGETS_WRITES)
-    return Available(version=f"QEMU {number[1]}", notes=(*notes, *group_notes()))
+    forgets = not kvm.works and int(number[1].split(".")[0]) < REMEMBERS_WRITES
+    return Available(
+        version=f"QEMU {number[1]}",
+        notes=(*notes, *group_notes()),
+        of_moves=(FORGETS_WRITES,) if forgets else (),
+    )
 
 
 def require_program(host: Host) -> str:

@@ -42,13 +42,14 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
 
     Raises UnavailableError if a backend is not installed.
     """
+    moves = asks_for_moves(study)
     backends: dict[str, Backend] = {}
     here: dict[str, str | None] = {}
     elsewhere: dict[str, str | None] = {}
     for e in study.environments:
         own = get_backend(e.backend)
         if isinstance(own, Elsewhere) and (answer := own.check_environment(machine.host, machine.tools, e)):
-            elsewhere[e.name] = _reported(e.name, answer, progress)
+            elsewhere[e.name] = _reported(e.name, answer, progress, moves=moves)
             backends[e.backend] = own
             continue
         for name in (
@@ -57,19 +58,28 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
         ):
             if name not in here:
                 backend = get_backend(name)
-                here[name] = _reported(name, backend.check(machine.host, machine.tools), progress)
+                answer = backend.check(machine.host, machine.tools)
+                here[name] = _reported(name, answer, progress, moves=moves)
                 backends |= {name: backend} if here[name] is None else {}
     missing = {name: why for name, why in here.items() if why is not None}
     return Usable(backends=backends, missing=missing, elsewhere=elsewhere)
 
 
-def _reported(name: str, answer: Available | Unavailable, progress: Progress) -> str | None:
+def asks_for_moves(study: Study) -> bool:
+    """Whether a study moves instances, checkpoints them, or makes them ready for that."""
+    return any(e.movable for e in study.environments) or any("method" in w.facts.keys for w in study.events)
+
+
+def _reported(name: str, answer: Available | Unavailable, progress: Progress, *, moves: bool) -> str | None:
     """Report the result of a backend's check. Returns why the backend cannot be used, in one line; None if it
-    can."""
+    can.
+
+    moves: whether the study asks for moves or checkpoints.
+    """
     if isinstance(answer, Unavailable):
         progress.note(f"{name} cannot run here: {answer.reason.rstrip('.?')}. Next: {answer.remedy}")
         return f"{answer.reason}; {answer.remedy}"
-    for text in answer.notes:
+    for text in (*answer.notes, *(answer.of_moves if moves else ())):
         progress.note(f"{name}: {text}")
     return None
 
