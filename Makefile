@@ -26,11 +26,12 @@ test-vm: setup-test
 	  $(addprefix tests/contract/test_,guests.py guests_network.py libvirt_guests.py) \
 	  $(addprefix tests/system/test_,guests_run.py guest_faults.py) -q $(ARGS)
 
-# Checkpoints and moves: methods x backends, then each of them with faults in the middle. Half an hour on two cores.
+# Checkpoints and moves: methods x backends, then with faults in the middle. Forty minutes on two cores.
 test-lifecycle: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_moves.py) \
 	  $(addprefix tests/contract/test_,checkpoints.py migration.py monitor.py job_ranks.py) \
-	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py migration_run.py moving.py job_moves.py) \
+	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py random_faults.py migration_run.py) \
+	  $(addprefix tests/system/test_,moving.py job_moves.py) \
 	  $(addprefix tests/system/test_moving_,hosts.py containers.py faults.py cut.py) -q $(ARGS)
 
 setup:

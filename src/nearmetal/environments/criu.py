@@ -95,17 +95,15 @@ def script(
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
 
     argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
-        container program: it could not be found by its label afterwards, since its title takes the place of
-        its environment.
-    name: of the file, which must be new: to replace one takes 20 to 30 ms while a file system writes memory.
+        container program: its title takes the place of its environment, and so of its label.
+    name: of a new file: to replace one takes 20 to 30 ms while a file system writes memory.
     more: options after those of the container program.
     hold: FIFO from which a line is read before CRIU restores. A container program written in Go passes the
         first socket to its child, that of the request to restore, as descriptor 3 ("criu swrk 3").
     """
-    file = directory / name
     held = "" if hold is None else f'[ "$2" != 3 ] || read -r line <{shlex.quote(str(hold))} || exit 1\n'
     words = " ".join((shlex.join(argv), '"$@"', *map(shlex.quote, more)))
-    file.write_text(f"#!/bin/sh\n{held}exec {words}\n")
+    (file := directory / name).write_text(f"#!/bin/sh\n{held}exec {words}\n")
     file.chmod(0o755)
     return file
 
@@ -173,10 +171,10 @@ class RunningDump:
     images: Path
     output: Path
 
-    def finish(self) -> None:
-        """Wait for its end. Raises RunError; the first error in CRIU's log explains it."""
+    def finish(self, most: float = SECONDS) -> None:
+        """Wait for its end. Raises RunError after some seconds; the first error in CRIU's log explains it."""
         with contextlib.suppress(TimeoutError):
-            self.process.wait(SECONDS)
+            self.process.wait(most)
         status, log = self.process.poll(), self.images / DUMP_LOG
         if status != 0:
             self.process.kill()

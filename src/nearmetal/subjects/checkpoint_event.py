@@ -41,6 +41,8 @@ LIMIT = 60.0
 """Seconds after which the program has not gone on."""
 _GOES_ON = 2.0
 """Seconds within which the program takes a step again at the source after a failed checkpoint."""
+_ENDS = 0.1
+"""Seconds within which a thawed source ends that has nothing left to hold it."""
 _REAPED = 2.0
 """Seconds within which the parents of ended processes have waited for them."""
 _LOOK_AGAIN = 0.0005
@@ -244,7 +246,7 @@ class _Course:
     def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
         """Wait for the end of a dump, and return for how many seconds it had stopped the processes."""
         with self._phase(Phase.COPY):
-            dumping.finish()
+            dumping.finish(LIMIT)  # CRIU waits without end for processes that are killed during the dump
         statistics = statistics_of(dumping.images)
         # The seconds of the dump were counted for both phases.
         self._seconds[Phase.FREEZE] = statistics.freezing
@@ -410,6 +412,8 @@ class _Course:
             steps, end = self._progress().steps, time.monotonic() + _GOES_ON
             while not (on := self._progress().steps > steps) and time.monotonic() < end:
                 time.sleep(_LOOK_AGAIN)
+            # A source whose container program was killed takes a few steps, and ends.
+            on = on and criu_of.await_ends(self._held, _ENDS) == len(self._held)
         fate = "the program goes on at the source" if on else "the program runs nowhere"
         if isinstance(error, OSError):
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))

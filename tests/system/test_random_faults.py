@@ -1,0 +1,256 @@
+"""Checkpoints with a random fault at a random time: 300 in all, of which none may end wrongly.
+
+Wrong is: two copies of the program at any time, a program that runs nowhere without an error that says so, an
+error that says the opposite of what is seen from outside, or anything left, after `nearmetal clean` where the
+tool itself was killed. `--part apart` runs them; each seed is a test with faults of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+from benchmarks.criu_moves import large_pipes
+from tests.patience import until
+from tests.system.checkpoint_case import Case, checkpointing_backends, find_or_build_criu
+
+from nearmetal.environments import Criu, Unavailable
+from nearmetal.errors import NearmetalError, RunError, TrialFailedError
+from nearmetal.host import namespaces
+from nearmetal.host.leftovers import find
+from nearmetal.host.runtime import scratch_directory
+from nearmetal.subjects import checkpoint_event
+from nearmetal.subjects.progress import read_progress
+
+pytestmark = [pytest.mark.apart, pytest.mark.beside, pytest.mark.no_run]
+
+BACKENDS = ("native", "namespaces", "runc")
+SEEDS, FAULTS = 12, 25
+SPAN = 0.5
+"""Seconds from the begin of a move, within which its fault occurs. Most moves take less."""
+HERE, LOST = "the program goes on at the source", "runs nowhere"
+numbers = count()
+
+
+@pytest.fixture(scope="module")
+def criu() -> Iterator[Criu]:
+    with large_pipes() if os.geteuid() == 0 else pytest.MonkeyPatch.context():
+        found = find_or_build_criu()
+        if isinstance(found, Unavailable):
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
+        yield found
+
+
+@dataclass
+class Observer:
+    """Looks from outside whether the program runs where an error says, before anything is ended.
+
+    begun, failing, over: of the event. wrong: what was found.
+    """
+
+    record: Path
+    begun: threading.Event = field(default_factory=threading.Event)
+    failing: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+    struck_meanwhile: bool = False
+    wrong: list[str] = field(default_factory=list)
+
+    def judge(self, said: str) -> None:
+        steps, end = read_progress(self.record).steps, time.monotonic() + (10.0 if HERE in said else 0.05)
+        while not (on := read_progress(self.record).steps > steps) and time.monotonic() < end:
+            time.sleep(0.001)
+        if on != (HERE in said) and not self.struck_meanwhile:
+            self.wrong.append(f"it is said: {said}; and it {'runs' if on else 'does not run'}")
+
+
+@contextmanager
+def observed(record: Path) -> Iterator[Observer]:
+    observer, original = Observer(record), checkpoint_event._Course._failed
+
+    def failed(course: checkpoint_event._Course, error: RunError | OSError) -> TrialFailedError:
+        observer.failing.set()
+        found = original(course, error)
+        observer.judge(found.what)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_event._Course, "_failed", failed)
+        yield observer
+
+
+def matching(case: Case, *, names: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> list[int]:
+    """The processes of a case with one of these names, or with one of these words on their command line."""
+    found = []
+    for pid in case.processes():
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            if name in names or any(word.encode() in command for word in words):
+                found.append(pid)
+    return found
+
+
+def kill(pids: list[int]) -> int:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def kill_program(case: Case) -> int:
+    """The source, or after the restore the destination, with its first process."""
+    return kill(matching(case, names=("nm-init", "nm-keeper")))
+
+
+def kill_criu(case: Case) -> int:
+    return kill(matching(case, words=("dump", "restore", "swrk")))
+
+
+def cut_link(case: Case) -> int:
+    """Ends what memory is sent by."""
+    return kill(matching(case, words=("page-server", "lazy-pages")))
+
+
+def kill_copy(case: Case) -> int:
+    """The copy of the images from one side to the other: the tool's own child, without a label."""
+    children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
+    found = []
+    for pid in map(int, children.split()):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+            found += [pid] if command.startswith("cp\0") and str(case.root) in command else []
+    return kill(found)
+
+
+def kill_runtime(case: Case) -> int:
+    """The container program, or nm-box, which holds what was started."""
+    return kill(matching(case, names=("runc", "nm-box")))
+
+
+KILLS: Mapping[str, Callable[[Case], int]] = {
+    "kill of the program": kill_program,
+    "kill of CRIU": kill_criu,
+    "cut link": cut_link,
+    "kill of the copy": kill_copy,
+    "kill of the runtime": kill_runtime,
+}
+FULL, TOOL = "full disk", "kill of the tool"
+
+
+def run_with(case: Case, act: Callable[[Case], int], delay: float) -> tuple[str, int, list[str]]:
+    """Run an event with a fault some seconds after its begin. Return the error, empty without one, how many
+    processes were killed, and what was wrong."""
+    said, struck = "", 0
+
+    with observed(case.record) as observer:
+
+        def strike() -> None:
+            nonlocal struck
+            observer.begun.wait()
+            if observer.over.wait(delay) or observer.failing.is_set():
+                return
+            struck = act(case)
+            observer.struck_meanwhile = struck > 0 and observer.failing.is_set()
+
+        striker = threading.Thread(target=strike)
+        striker.start()
+        try:
+            case.event(lambda _: observer.begun.set()).run()
+        except NearmetalError as e:
+            said = e.what
+        finally:
+            observer.over.set()
+            observer.begun.set()
+            striker.join()
+    return said, struck, [*observer.wrong, *wrongs(case, said)]
+
+
+def wrongs(case: Case, said: str) -> list[str]:
+    """What is wrong after an event: with its copies, with what was said of them, with what is left."""
+    found = []
+    until(lambda: not case.processes(), f"the end of the processes of {case.label}")
+    before = read_progress(case.record)
+    time.sleep(0.02)
+    after = read_progress(case.record)
+    if after != before:
+        found.append("a copy goes on that nobody knows")
+    if after.strange:
+        found.append("two copies ran")
+    if said and not any(fate in said for fate in (HERE, LOST, "is ended", "has ended")):
+        found.append("the error does not say where the program runs")
+    left = [item for item in find(case.label) if not Path(item.detail).is_relative_to(case.root)]
+    return [*found, *(f"left: {item.kind} {item.detail}" for item in left)]
+
+
+def with_tool_killed(case: Case, delay: float) -> list[str]:
+    """Kill the tool some seconds after the program runs, and clean."""
+    argv = [sys.executable, "-m", "tests.system.checkpoint_case", case.name, case.method.value, case.label]
+    argv += [str(case.directory), "never", json.dumps(case.criu.argv)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tool:
+        until(lambda: read_progress(case.record).passes or tool.poll() is not None, "the begin of the work")
+        time.sleep(delay)
+        tool.kill()
+        tool.wait()
+    case.clean()
+    until(lambda: not case.processes(), f"the end of the processes of {case.label}")
+    case.clean()
+    steps = read_progress(case.record)
+    time.sleep(0.02)
+    found = [] if read_progress(case.record) == steps else ["a copy goes on that nobody knows"]
+    found += ["two copies ran"] if steps.strange else []
+    return [*found, *(f"left: {item.kind} {item.detail}" for item in find(case.label))]
+
+
+def fault(rng: Random, criu: Criu, directory: Path) -> tuple[str, bool, list[str]]:
+    """Make one event with a fault. Return its description, whether the fault hit, and what is wrong."""
+    name = rng.choice(BACKENDS)
+    able = [m for m in checkpointing_backends()[name] if m not in criu.unable]
+    method, kind = rng.choice(able), rng.choice((*KILLS, FULL, TOOL))
+    delay, size, there = rng.uniform(0.0, SPAN), rng.randrange(4, 6 << 10), rng.random() < 0.5
+    words = f"{name} {method.value} after {delay:.3f} s, "
+    label = f"nearmetal-test{os.getpid()}-f{next(numbers)}"
+    directory.mkdir()
+    with ExitStack() as stack:
+        root = stack.enter_context(scratch_directory(f"{label}-images"))
+        case = Case(name=name, method=method, criu=criu, label=label, directory=directory, root=root)
+        case.make()
+        if kind == TOOL:
+            case = Case(
+                name=name, method=method, criu=criu, label=f"{label}-tool", directory=directory, root=root
+            )
+            return f"{words}{TOOL}", True, with_tool_killed(case, delay)
+        if kind == FULL:
+            full = case.there if there else case.here
+            namespaces.mount("nearmetal-test", full, "tmpfs", options=f"size={size}k")
+            stack.callback(namespaces.detach, full)
+            said, _, wrong = run_with(case, lambda _: 0, 0.0)
+            words += f"{size} KiB {'there' if there else 'here'}: {said or 'no error'}"
+            return words, bool(said), wrong
+        said, struck, wrong = run_with(case, KILLS[kind], delay)
+        return f"{words}{kind} {struck}: {said or 'no error'}", struck > 0, wrong
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_random_fault_ends_wrongly(seed: int, criu: Criu, tmp_path: Path) -> None:
+    rng, hits, bad = Random(seed), 0, []
+    for number in range(FAULTS):
+        words, hit, wrong = fault(rng, criu, tmp_path / str(number))
+        hits += hit
+        print(f"{seed}.{number} {words}{'' if not wrong else f'; WRONG: {wrong}'}", flush=True)
+        if wrong:
+            bad.append((words, wrong))
+    assert not bad, bad
+    assert hits > FAULTS // 4, "the faults miss the events"
