@@ -129,7 +129,7 @@ def test_the_pace_follows_the_last_rounds() -> None:
 
 def test_what_is_announced() -> None:
     rest = Rest(rounds=40, seconds=80.0)
-    ends = "in all; fewer if every figure is decided before, more if decided environments are left out"
+    ends = "in all; fewer if every figure is decided before, more if decided environments drop out"
     assert rest_note(rest, done=0, elapsed=10.0) == f"about 40 rounds of 2 s, 0:01:30 {ends}"
     assert rest_note(rest, done=1, elapsed=12.0) == f"about 40 more rounds of 2 s, 0:01:32 {ends}"
     one = rest_note(Rest(rounds=1, seconds=2.5), done=1, elapsed=12.0)

@@ -61,7 +61,7 @@ def resume_series(directory: SeriesDirectory, options: RunOptions) -> int:
     seconds = duration(options.time) or series.max_time
     with View(quiet=options.json, told=set()) as view:
         if options.dry_run:
-            series, begun = checked_rest(directory, view, seconds=seconds)
+            series, begun = checked_rest(directory, series, view, seconds=seconds)
         else:
             machine = machine_here(view, None)
     if options.dry_run:

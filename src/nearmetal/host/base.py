@@ -86,7 +86,8 @@ class Process(Protocol):
         """Wait for the end and return the exit status. Raises TimeoutError after timeout seconds."""
 
     def kill(self) -> None:
-        """Kill the process and everything in its process group; harmless if the process has ended."""
+        """Kill the process and everything in its process group, and wait until none of it lives, for at most
+        some seconds. Nothing is done if the process has ended: its group may be that of others by then."""
 
 
 REPORT_FD = 3

@@ -87,7 +87,7 @@ def rest_note(rest: Rest, *, done: int, elapsed: float) -> str:
     each = rest.seconds / rest.rounds
     return (
         f"about {rounds} of {each:.3g} s, {show_clock(elapsed + rest.seconds)} in all; "
-        "fewer if every figure is decided before, more if decided environments are left out"
+        "fewer if every figure is decided before, more if decided environments drop out"
     )
 
 

@@ -24,8 +24,8 @@ BOOT, EMULATED_BOOT = 2.5, 3.0
 class RunEstimate:
     """The estimated duration of a study.
 
-    blocks: number of blocks that fit into the time budget, 0 if not even the rehearsal does; 40 without a
-        budget.
+    blocks: number of blocks that fit into the time budget, 0 if not even the rehearsal does;
+        UNTIL_DECIDED without a budget.
     least_blocks: the same if no comparison is decided early. Later blocks are then longer.
     block_seconds: seconds of one block.
     rehearsal_seconds: seconds until the end of block 0.
@@ -82,7 +82,8 @@ class RunCosts:
     rehearsal: until the end of block 0.
     block: a block with all arms.
     late: a block after the first look, if arms drop out there; None if none does.
-    until: number of blocks after which everything is decided; None if more are needed than fit.
+    until: number of blocks after which everything is decided; None if more are needed than fit. Where arms
+        drop out, a run of which this was measured is expected to end between it and UNTIL_DECIDED.
     """
 
     rehearsal: float
@@ -103,7 +104,7 @@ def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
     if own_length:
         block = max(block, block_length(costs.block.beside, left))
     # The first block is run even if it ends late, but not if the rehearsal ends late.
-    blocks = 40 if left is None else max(1, math.floor(left / block)) if left else 0
+    blocks = UNTIL_DECIDED if left is None else max(1, math.floor(left / block)) if left else 0
     most = min(design.max_blocks, costs.until or design.max_blocks)
     late_blocks, late = 0, 0.0
     if costs.late is not None and blocks > FIXED_FROM:
@@ -166,9 +167,9 @@ def _costs(study: Study, arms: Sequence[Arm]) -> list[Cost]:
 def _lasting(study: Study) -> frozenset[str]:
     """Return the names of the arms that are expected to run after the first look.
 
-    An emulated guest differs so much from everything else, and messages from those on another kind of path,
-    that these comparisons are decided by then. An arm goes on only if it is also compared with one of its
-    kind, or if it is one of the first baseline, which is compared with itself.
+    An emulated guest differs so much from everything else, and messages on one kind of path from those on
+    another, that these comparisons are decided by then. An arm goes on only if it is also compared with one
+    of its kind, or if it is one of the first baseline, which is compared with itself.
     """
     arms = {a.name: a for a in study.arms()}
     kinds = {

@@ -22,6 +22,7 @@ from ..network.plan import NetworkRequest
 from ..node.machine import Hardware, Machine, hardware_of, image_store
 from ..node.progress import Progress
 from ..node.survey.attachments import NEEDS_CARD, try_networks
+from ..node.survey.available import asks_for_moves
 from ..node.survey.programs import find_on, install_line, lacking, two_ranks
 from ..plan.narrowing import MachineOffer, StandIn, devices_of
 from ..subjects.registry import without_unable
@@ -43,8 +44,9 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
     Raises UsageError if the backend does not exist, or if the series has no list of backends.
     """
     host = machine.host
+    moves = any(asks_for_moves(study) for study in files.studies.values())
     stand_ins = {
-        name: _stand_in(preferred, machine, progress)
+        name: _stand_in(preferred, machine, progress, moves=moves)
         for name, preferred in _preferred(files, backend).items()
     }
     wanted = [a for a in _attachments(files) if not a.on_device]
@@ -103,8 +105,11 @@ def _preferred(files: SeriesFiles, backend: str | None) -> Mapping[str, tuple[st
     return dict.fromkeys(files.head.narrow.backends, (backend,))
 
 
-def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress) -> StandIn:
-    """Test backends until one works."""
+def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, *, moves: bool) -> StandIn:
+    """Test backends until one works.
+
+    moves: whether a part asks for moves or checkpoints.
+    """
     refused: list[tuple[str, Unavailable]] = []
     for name in preferred:
         progress.phase(f"does {name} work here")
@@ -120,7 +125,7 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress) 
             notes=(
                 f"{_instances(name)} by {name}.",
                 *(f"Not by {other}: {why.reason}; next: {why.remedy}." for other, why in refused),
-                *(f"{name}: {note}." for note in answer.notes),
+                *(f"{name}: {note}." for note in (*answer.notes, *(answer.of_moves if moves else ()))),
             ),
         )
     return StandIn(

@@ -41,8 +41,8 @@ LIMIT = 60.0
 """Seconds after which the program has not gone on."""
 _GOES_ON = 2.0
 """Seconds within which the program takes a step again at the source after a failed checkpoint."""
-_ENDS = 0.1
-"""Seconds within which a thawed source ends that has nothing left to hold it."""
+_ENDS = 1.0
+"""Seconds within which a thawed source ends whose container program was killed. It takes steps before."""
 _REAPED = 2.0
 """Seconds within which the parents of ended processes have waited for them."""
 _LOOK_AGAIN = 0.0005
@@ -409,15 +409,18 @@ class _Course:
         on = False
         if self._thaw():
             e.around.stay()
-            steps, end = self._progress().steps, time.monotonic() + _GOES_ON
-            while not (on := self._progress().steps > steps) and time.monotonic() < end:
-                time.sleep(_LOOK_AGAIN)
-            # A source whose container program was killed takes a few steps, and ends.
-            on = on and criu_of.await_ends(self._held, _ENDS) == len(self._held)
+            on = self._takes_steps() and criu_of.await_ends(self._held, _ENDS) > 0 and self._takes_steps()
         fate = "the program goes on at the source" if on else "the program runs nowhere"
         if isinstance(error, OSError):
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
         return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
+
+    def _takes_steps(self) -> bool:
+        """Return whether the program takes a step within some seconds."""
+        steps, end = self._progress().steps, time.monotonic() + _GOES_ON
+        while not (on := self._progress().steps > steps) and time.monotonic() < end:
+            time.sleep(_LOOK_AGAIN)
+        return on
 
     def _thaw(self) -> bool:
         """Let the source go on if it exists; whether it does. The kernel does not end frozen processes."""

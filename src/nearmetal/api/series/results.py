@@ -21,7 +21,7 @@ from .planning import reason
 
 if TYPE_CHECKING:
     from ...model.result import Analysis
-    from ...records import ResultsDirectory, SeriesDirectory
+    from ...records import ResultsDirectory
     from ...report.series import PartResult
     from ...samplers import SampleSection
     from ..results import Results

@@ -23,12 +23,12 @@ from ..measuring import bounded, machine_for, machine_here
 from ..results import analysed, frozen_study, write_report
 from ..studies import Note, ignore, study_text
 from .planning import checked_series, reason
-from .results import Analyse, frozen_series, waiting_parts
+from .results import Analyse, waiting_parts
 from .sizes import sized
 
 if TYPE_CHECKING:
     from ...node.machine import Machine
-    from ...records import ResultsDirectory, SeriesDirectory
+    from ...records import ResultsDirectory
     from ...run.estimate import RunEstimate
     from ...run.run import Order, Outcome
 
@@ -37,7 +37,7 @@ OVERRUN = (
     "note: --overrun: a part whose time is used up goes on until its verdicts are given next. "
     "The later parts keep their shares, so the whole takes longer than its time."
 )
-Start = Callable[[Part, Study, "SeriesDirectory", "ResultsDirectory | None", float], "Outcome"]
+Start = Callable[[Part, Study, SeriesDirectory, "ResultsDirectory | None", float], "Outcome"]
 """A function that runs the study of one part, or resumes it if it has a results directory. The last argument
 is the number of seconds until which its first round may begin."""
 Open = Callable[[], AbstractContextManager[Progress]]
@@ -54,16 +54,16 @@ def create_series(series: Series, results: Path, table: str) -> SeriesDirectory:
 
 
 def checked_rest(
-    directory: SeriesDirectory, progress: Progress, *, seconds: float
+    directory: SeriesDirectory, series: Series, progress: Progress, *, seconds: float
 ) -> tuple[Series, dict[str, Begun]]:
     """Return the parts that a resumption would run here, and the state of those that were begun, by key.
     Nothing is measured.
 
+    series: frozen_series(directory).
     seconds: time of these parts.
 
     Raises the error of the first part if none can run.
     """
-    series = frozen_series(directory)
     series = replace(series, max_time=seconds, parts=tuple(waiting_parts(directory, series)))
     found = {p.key: part for p in series.parts if (part := directory.part(p)) is not None}
     series = checked_series(series, machine_here(progress, None), progress)

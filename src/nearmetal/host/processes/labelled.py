@@ -21,6 +21,8 @@ GROUP_SECONDS = 2.0
 """Seconds for which kill_group() waits. A process in a frozen control group does not end before it is
 thawed."""
 
+_THREADS = 14
+"""Position of the number of threads in /proc/<pid>/stat, behind the process group."""
 _MARK = LABEL_VARIABLE.encode() + b"="
 
 
@@ -134,9 +136,10 @@ def kill_group(leader: int, reap: Callable[[], object]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
     reap()
-    end = time.monotonic() + GROUP_SECONDS
+    end, pause = time.monotonic() + GROUP_SECONDS, 0.001
     while _lives(leader) and time.monotonic() < end:
-        time.sleep(0.001)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)  # each look reads the state of every process
 
 
 def _lives(group: int) -> bool:
@@ -151,8 +154,9 @@ def _lives(group: int) -> bool:
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     for pid in pids:
         with contextlib.suppress(OSError):
-            state, _, other, *_ = _stat(pid)
-            if int(other) == group and state not in "ZX":
+            state, _, other, *rest = _stat(pid)
+            # A process whose first thread has ended is called a zombie while the others live.
+            if int(other) == group and (state not in "ZX" or int(rest[_THREADS]) > 1):
                 return True
     return False
 

@@ -1,5 +1,5 @@
-"""Types of the values in a file with the numbers and claims of a paper. Such a file is TOML, so a text in
-quotes is no number."""
+"""Types of the values in a file with the numbers and claims of a paper. Such a file is TOML, so a
+printed figure is a number and no text in quotes."""
 
 from __future__ import annotations
 

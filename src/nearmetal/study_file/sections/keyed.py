@@ -104,7 +104,9 @@ def _further(name: str, key: Key) -> tuple[Any, Any]:
 
 
 def _described(name: str, key: Key) -> dict[str, Any]:
-    more: dict[str, Any] = {"description": key.doc, "examples": list(key.examples)}
+    more: dict[str, Any] = {"description": key.doc}
+    if key.examples:
+        more["examples"] = list(key.examples)
     return more if key.name == name else more | {"alias": key.name}
 
 
