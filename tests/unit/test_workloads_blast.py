@@ -185,3 +185,9 @@ def test_impossible_search_is_refused_before_the_start() -> None:
 def test_programs() -> None:
     for name in PROGRAMS:
         assert Blast().needs(choices(program=name)).programs[0] == name
+
+
+def test_the_estimate_is_within_a_factor_of_two_of_what_searches_took() -> None:
+    small = {"fragments": 4, "sequences": 400, "queries": 2}
+    for ranks, took, given_ in ((2, 1.38, {}), (1, 0.25, small), (2, 0.17, small)):
+        assert took / 2 <= Blast().seconds(choices(**given_), ranks) <= 2 * took

@@ -16,7 +16,7 @@ PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
 UNTIL_DECIDED = 36
 """Number of blocks after which containers, and the baseline against itself, usually have their verdicts."""
-BOOT, EMULATED_BOOT = 2.5, 3.0
+BOOT, EMULATED_BOOT = 2.5, 2.5
 """Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
 
 

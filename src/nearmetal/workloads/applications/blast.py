@@ -27,6 +27,9 @@ EVERY_HIT = "1000000000"
 MOST_DRAWN = 16 << 30
 #: Unless this is set, BLAST sends usage reports to NCBI.
 ENV = {"BLAST_USAGE_REPORT": "false"}
+FRAGMENT_SECONDS, PAIR_SECONDS = 0.1, 3e-6
+"""For estimates: seconds in which one rank starts the search of a fragment, and more for each pair of a query
+and a sequence. A database of the user's counts like the one that is drawn."""
 #: Not allowed in paths: makeblastdb and alias files separate names by these characters.
 DIVIDERS = (" ", "\t", "\n", '"', "'")
 SEQUENCES, QUERY, INFO, WHOLE, MERGED = (
@@ -114,6 +117,10 @@ class Blast(Application):
             threads = ("-num_threads", str(place.tasks))
             steps.append(_made(choices.word("program"), *search, *result, *threads, "-out", WHOLE))
         return tuple(steps)
+
+    def seconds(self, choices: Choices, ranks: int = 1) -> float:
+        pairs = (choices.whole("queries") or 0) * (choices.whole("sequences") or 0)
+        return (FRAGMENT_SECONDS * (choices.whole("fragments") or ranks) + pairs * PAIR_SECONDS) / ranks
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         checked = ("--reference", WHOLE) if choices.word("verify") == "yes" else ()
