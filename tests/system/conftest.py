@@ -7,8 +7,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from benchmarks.criu_moves import large_pipes
 from tests.patience import until
+from tests.system.checkpoint_case import find_or_build_criu
 
+from nearmetal.environments import Criu, Unavailable
 from nearmetal.host.lock import living_runs, lock_path
 
 WAIT = 3000.0
@@ -28,3 +31,13 @@ def machine(request: pytest.FixtureRequest) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX)
         until(lambda: not living_runs(), "the end of the other runs on this machine", WAIT)
         yield
+
+
+@pytest.fixture(scope="module")
+def criu() -> Iterator[Criu]:
+    """CRIU, which is built if it is not here, with large pipes where the kernel lets them be set."""
+    with large_pipes() if os.geteuid() == 0 else pytest.MonkeyPatch.context():
+        found = find_or_build_criu()
+        if isinstance(found, Unavailable):
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
+        yield found

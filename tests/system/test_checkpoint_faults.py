@@ -15,16 +15,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from benchmarks.criu_moves import large_pipes
 from tests.patience import until
 from tests.system.checkpoint_case import (
     METHODS,
     Case,
     checkpointing_backends,
-    find_or_build_criu,
 )
 
-from nearmetal.environments import Criu, Unavailable
+from nearmetal.environments import Criu
 from nearmetal.errors import RunError, TrialFailedError
 from nearmetal.host import namespaces
 from nearmetal.host.leftovers import find
@@ -39,15 +37,6 @@ HERE, NOWHERE = "; the program goes on at the source", "; the program runs nowhe
 SIZES = ("4k", "16k")
 """Of file systems that are full at once, and after some files."""
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def criu() -> Iterator[Criu]:
-    with large_pipes() if os.geteuid() == 0 else pytest.MonkeyPatch.context():
-        found = find_or_build_criu()
-        if isinstance(found, Unavailable):
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
-        yield found
 
 
 SAMPLE = {("native", Method.CRIU)}

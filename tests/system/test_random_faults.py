@@ -1,4 +1,4 @@
-"""Checkpoints with a random fault at a random time: 300 in all, of which none may end wrongly.
+"""300 checkpoints, each with a random fault at a random time. None may end wrongly.
 
 Wrong is: two copies of the program at any time, a program that runs nowhere without an error that says so, an
 error that says the opposite of what is seen from outside, or anything left, after `nearmetal clean` where the
@@ -23,11 +23,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from benchmarks.criu_moves import large_pipes
 from tests.patience import until
-from tests.system.checkpoint_case import Case, checkpointing_backends, find_or_build_criu
+from tests.system.checkpoint_case import Case, checkpointing_backends
 
-from nearmetal.environments import Criu, Unavailable
+from nearmetal.environments import Criu
 from nearmetal.errors import NearmetalError, RunError, TrialFailedError
 from nearmetal.host import namespaces
 from nearmetal.host.leftovers import find
@@ -43,15 +42,6 @@ SPAN = 0.5
 """Seconds from the begin of a move, within which its fault occurs. Most moves take less."""
 HERE, LOST = "the program goes on at the source", "runs nowhere"
 numbers = count()
-
-
-@pytest.fixture(scope="module")
-def criu() -> Iterator[Criu]:
-    with large_pipes() if os.geteuid() == 0 else pytest.MonkeyPatch.context():
-        found = find_or_build_criu()
-        if isinstance(found, Unavailable):
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{found.reason}; {found.remedy}")
-        yield found
 
 
 @dataclass
@@ -186,7 +176,7 @@ def wrongs(case: Case, said: str) -> list[str]:
     time.sleep(0.02)
     after = read_progress(case.record)
     if after != before:
-        found.append("a copy goes on that nobody knows")
+        found.append("an unknown copy of the program runs")
     if after.strange:
         found.append("two copies ran")
     if said and not any(fate in said for fate in (HERE, LOST, "is ended", "has ended")):
@@ -213,7 +203,7 @@ def with_tool_killed(case: Case, delay: float) -> tuple[bool, list[str]]:
     case.clean()
     steps = read_progress(case.record)
     time.sleep(0.02)
-    found = [] if read_progress(case.record) == steps else ["a copy goes on that nobody knows"]
+    found = [] if read_progress(case.record) == steps else ["an unknown copy of the program runs"]
     found += ["two copies ran"] if steps.strange else []
     return alive, [*found, *(f"left: {item.kind} {item.detail}" for item in find(case.label))]
 

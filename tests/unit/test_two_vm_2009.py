@@ -351,7 +351,7 @@ def test_the_figures_of_the_paper_come_out_of_its_own_numbers(
     for others, words in (((), "CPU time: two-vms"), (("other",), "CPU time: lammps, two-vms")):
         counted = (figures, *(replace(figures, workload=name) for name in others))
         first = next(series_page._second_by_second(found, counted, RecordIndex(found.records)))
-        assert first.title.startswith(words), "charts of several workloads are told apart"
+        assert first.title.startswith(words), "the title names the workload if there are several"
 
 
 def test_the_tables_and_figures_stand_beside_the_papers(

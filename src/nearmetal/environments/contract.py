@@ -247,8 +247,8 @@ class HoldsNetworks(Protocol):
 
         ends: for each namespace, by its name in /run/netns, 'INTERFACE,ADDRESS/PREFIX[,MTU]'.
         network: further settings of the interfaces, except that of the bridge.
-        Raises RunError, for example if the kernel has no bridge or a namespace of this name exists. The guest
-        then has none of the new namespaces, and keeps those that it had before.
+        Raises RunError, for example if the kernel has no bridge or a namespace of this name exists. After an
+        error the new namespaces are removed; those that existed before stay.
         """
 
 

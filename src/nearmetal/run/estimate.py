@@ -82,8 +82,8 @@ class RunCosts:
     rehearsal: until the end of block 0.
     block: a block with all arms.
     late: a block after the first look, if arms drop out there; None if none does.
-    until: number of blocks after which everything is decided; None if more are needed than fit. Where arms
-        drop out, a run of which this was measured is expected to end between it and UNTIL_DECIDED.
+    until: number of blocks after which everything is decided; None if more are needed than fit. If it
+        was measured and arms drop out, a number between it and UNTIL_DECIDED is expected.
     """
 
     rehearsal: float

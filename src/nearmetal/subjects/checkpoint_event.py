@@ -400,8 +400,7 @@ class _Course:
             raise RunError(f"the checkpoint is not copied: {done.failure()}", where=str(parent))
 
     def _failed(self, error: RunError | OSError) -> TrialFailedError:
-        """Let the source go on, unless the program has gone on elsewhere. Return the error, which says
-        where the program runs."""
+        """Let the source go on unless the program runs elsewhere. Return an error that says where."""
         e = self._event
         if self._lazy_dump is not None and self._progress().steps == self._before.steps:
             self._lazy_dump.kill()

@@ -133,7 +133,7 @@ def answer_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
 
 
 def no_answer(study: Study) -> str:
-    """Return the sentence about a study of which no comparison was measured."""
+    """Return the sentence for a study without a measured comparison."""
     return NOTHING if study.comparisons() else "It compares no environments."
 
 
