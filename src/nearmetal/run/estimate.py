@@ -64,7 +64,8 @@ class BlockCosts:
     """What a block takes, in seconds.
 
     beside: all but its slices.
-    slices: its slices: as many as the study says, or else LEAST_SLICES of each kernel.
+    slices: its slices: as many as the study says, or else LEAST_SLICES of each kernel; in a block after the
+        first look that was measured, as many as were run.
     """
 
     beside: float

@@ -100,7 +100,7 @@ def measured_costs(
     block, guess = _mean(study, early), estimated_costs(study)
     later = None
     if late:
-        later = _mean(study, late)
+        later = _mean(study, late, as_run=True)
     elif guess.late is not None:
         part = guess.late.seconds / guess.block.seconds
         later = BlockCosts(beside=block.beside * part, slices=block.slices * part)
@@ -110,8 +110,14 @@ def measured_costs(
     return RunCosts(rehearsal=rehearsal, block=block, late=later, until=until)
 
 
-def _mean(study: Study, blocks: Iterable[tuple[int, float, list[TrialRecord]]]) -> BlockCosts:
-    """Return the mean costs of blocks, each with its number, its seconds and its records."""
+def _mean(
+    study: Study, blocks: Iterable[tuple[int, float, list[TrialRecord]]], *, as_run: bool = False
+) -> BlockCosts:
+    """Return the mean costs of blocks, each with its number, its seconds and its records.
+
+    as_run: the slices are those that were run, not the least that a block may have: after the first look,
+        fewer arms share the time.
+    """
     names = [w.name for w in study.workloads if w.sliced]
     beside, slices = [], []
     for _, seconds, records in blocks:
@@ -121,7 +127,7 @@ def _mean(study: Study, blocks: Iterable[tuple[int, float, list[TrialRecord]]]) 
                 took = r.phases.get(slice_phase(name), 0.0)
                 number = max((len(row.values) for row in r.rows if row.workload == name), default=0)
                 timed += took * number
-                least += took * (study.design.slices or LEAST_SLICES)
+                least += took * (number if as_run else study.design.slices or LEAST_SLICES)
         beside.append(max(0.0, seconds - timed))
         slices.append(least)
     return BlockCosts(beside=fmean(beside), slices=fmean(slices))
