@@ -28,13 +28,14 @@ from nearmetal.environments import (
     Unavailable,
 )
 from nearmetal.environments.containers.podman import Podman, Store
-from nearmetal.environments.criu import await_ends, holding, script, start_dump
+from nearmetal.environments.criu import script, start_dump
 from nearmetal.environments.criu_images import statistics_of
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import RunError
 from nearmetal.host import Completed, LocalHost, cgroups
 from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.host.processes import labelled as processes
+from nearmetal.host.processes.held import await_ends, holding
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build

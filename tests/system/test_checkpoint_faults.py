@@ -175,17 +175,24 @@ def once_at(moment: str, command: str, directory: Path, monkeypatch: pytest.Monk
 
 @every
 @pytest.mark.parametrize(
-    "moment", ["pre-dump", "post-dump", "pre-restore", "post-restore", "pre-resume", "post-resume"]
+    "moment",
+    [
+        *("pre-dump", "post-dump"),
+        *("pre-restore", "post-setup-namespaces", "post-restore", "pre-resume", "post-resume"),
+    ],
 )
 def test_criu_is_killed(case: Case, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By itself, at a moment at which it calls a script."""
     done = once_at(moment, "kill -9 $PPID", tmp_path, monkeypatch)
     said = fate(case, lambda _: None)
+    if moment == "post-setup-namespaces" and not done.exists():
+        assert case.name == "native" and said == "", "without namespaces of its own"
+        return
     assert done.exists()
     lazy = case.method is Method.CRIU_LAZY
     if moment in ("pre-dump", "post-dump"):
         assert said.endswith(HERE)
-    elif moment == "pre-restore":
+    elif moment in ("pre-restore", "post-setup-namespaces"):
         assert said.endswith(HERE if lazy else NOWHERE)
     else:  # the processes may go on without CRIU
         assert said == "" or said.endswith((HERE, NOWHERE)) or "the program runs nowhere" in said
@@ -212,6 +219,14 @@ def test_the_connection_of_lazy_pages_is_lost(case: Case, phase: Phase) -> None:
     kill = Once(phase, lambda: kill_programs(case, "lazy-pages"))
     said = fate(case, kill)
     assert kill.done and (said.endswith(HERE) if phase is Phase.RESTORE else "runs nowhere" in said)
+
+
+@by(Method.CRIU_LAZY)
+def test_the_memory_of_lazy_pages_is_lost(case: Case) -> None:
+    """With the CRIU at the source. The one that restores waits for processes that wait for it."""
+    kill = Once(Phase.RESTORE, lambda: kill_programs(case, "dump", "checkpoint"))
+    said = fate(case, kill)
+    assert kill.done and (said.endswith(HERE) or "since it had gone on at the destination" in said)
 
 
 @every

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from nearmetal.environments.criu_images import (
     read_statistics,
 )
 from nearmetal.environments.native import Native
-from nearmetal.environments.program import ProgramInstance
+from nearmetal.environments.program import ProgramInstance, read_pid
 from nearmetal.errors import RunError
 from nearmetal.host import Completed
 from nearmetal.images import ImageStore
@@ -150,6 +151,15 @@ def test_a_script_runs_it_for_programs_that_take_one_path(tmp_path: Path) -> Non
     enter = "/t/nm-box enter --pid 0 --die-with-parent --label l --"
     assert made.read_text() == f"#!/bin/sh\nexec {enter} echo 'a b' \"$@\"\n"
     assert made.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(("words", "noted"), [(("swrk", "3"), True), (("swrk", "14"), False)])
+def test_it_notes_the_pid_of_the_one_that_restores(
+    words: tuple[str, ...], noted: bool, tmp_path: Path
+) -> None:
+    made = script(("sh", "-c", "echo $$"), tmp_path, restores=True)
+    told = subprocess.run([made, *words], capture_output=True, text=True, check=True).stdout
+    assert (read_pid(tmp_path / "criu.pid") == int(told)) is noted
 
 
 def test_mounts_of_the_machine_are_not_those_that_the_instance_made() -> None:

@@ -17,6 +17,7 @@ from ..environments.external import Dumps, RestoredError, Saved, Work
 from ..errors import NearmetalError, RunError
 from ..host import Host, Process, paced
 from ..host.processes.failure import TIMED_OUT, describe_failure
+from ..host.processes.held import await_ends, holding, signal_all
 from ..host.ssh import SshHost
 from .move_plans import ASK_SECONDS, REMOTE, SECONDS
 
@@ -163,13 +164,13 @@ def move_lazily(
         dump = Dump(images=images, server=port, ready=ready)
         return [*_DIES_WITH_TOOL, *external.dump_command(host, work, dump)]
 
-    with criu_of.holding(external.first(host)) as held, ExitStack() as stack:
+    with holding(external.first(host)) as held, ExitStack() as stack:
         begin, asked = time.monotonic(), False
         try:
             dumping = criu_of.background(host, label, argv, images / criu_of.DUMP_LOG, "no checkpoint")
             dump = stack.enter_context(dumping)
             # If CRIU is killed, the processes that it holds are stopped, instead of running twice.
-            criu_of.signal_all(held, signal.SIGSTOP)
+            signal_all(held, signal.SIGSTOP)
             there.send(images)
             fetcher = there.fetch_pages(work.criu(remote), port, images / criu_of.LAZY_LOG)
             asked = True
@@ -184,9 +185,9 @@ def move_lazily(
                     f"it is not known whether {what} runs on {remote.name}, and it is stopped here: {why}",
                     remedy=f"find out there; if it does not run: kill -CONT {external.first(host)} here",
                 ) from e
-            criu_of.signal_all(held, signal.SIGCONT)
+            signal_all(held, signal.SIGCONT)
             external.thaw(host)
-            fate = "continues here" if criu_of.await_ends(held, 0.0) else "runs nowhere"
+            fate = "continues here" if await_ends(held, 0.0) else "runs nowhere"
             raise RunError(f"{what} was not moved to {remote.name}, and {fate}: {why}") from e
         stopped = time.monotonic() - begin
         _await_memory(external, saved, there, (fetcher, dump), held)
@@ -205,7 +206,7 @@ def _await_memory(
             if (status := program.wait(_LONGEST)) != 0:
                 raise RunError(f"the program that sends or fetches it ended with status {status}")
     except (RunError, TimeoutError, KeyboardInterrupt) as e:
-        criu_of.signal_all(held, signal.SIGKILL)
+        signal_all(held, signal.SIGKILL)
         reached = there.remote.connected()
         if reached:
             external.discard(there.remote, saved)

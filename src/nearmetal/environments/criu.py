@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +45,9 @@ SMALL = 8 << 20
 """Bytes written in a round of pre-copy, below which the rest is written while the instance stands still."""
 _END_SECONDS = 10.0
 _RESTORE_OUTPUT = "restore.err"
-_WITHOUT_CRIU = 0.5
-"""Seconds between two looks for the CRIU that restores."""
+_CRIU_PID = "criu.pid"
+_LOOK_AT_CRIU = 0.5
+"""Seconds between two looks whether CRIU has ended. After two without it, a restore has failed."""
 _LOOK_AGAIN = 0.001
 
 
@@ -90,6 +91,7 @@ def script(
     *,
     name: str = "criu",
     more: Sequence[str] = (),
+    restores: bool = False,
     hold: Path | None = None,
 ) -> Path:
     """Write a program into a directory that runs CRIU, for container programs, which want a single path.
@@ -98,12 +100,16 @@ def script(
         container program: its title takes the place of its environment, and so of its label.
     name: of a new file: to replace one takes 20 to 30 ms while a file system writes memory.
     more: options after those of the container program.
-    hold: FIFO from which a line is read before CRIU restores. A container program written in Go passes the
-        first socket to its child, that of the request to restore, as descriptor 3 ("criu swrk 3").
+    restores: whether the PID of the CRIU that restores is noted beside the images. A container program
+        written in Go passes the first socket to its child, that of the request to restore, as descriptor 3
+        ("criu swrk 3").
+    hold: FIFO from which a line is read before CRIU restores.
     """
-    held = "" if hold is None else f'[ "$2" != 3 ] || read -r line <{shlex.quote(str(hold))} || exit 1\n'
+    first = [f"echo $$ >{shlex.quote(str(directory / _CRIU_PID))}"] if restores else []
+    first += [f"read -r line <{shlex.quote(str(hold))} || exit 1"] if hold is not None else []
+    early = f"case $1-$2 in restore-*|swrk-3) {'; '.join(first)};; esac\n" if first else ""
     words = " ".join((shlex.join(argv), '"$@"', *map(shlex.quote, more)))
-    (file := directory / name).write_text(f"#!/bin/sh\n{held}exec {words}\n")
+    (file := directory / name).write_text(f"#!/bin/sh\n{early}exec {words}\n")
     file.chmod(0o755)
     return file
 
@@ -254,7 +260,11 @@ def background(
         finally:
             os.close(writer)
         try:
-            if not wait_readable(reader, SECONDS) or not os.read(reader, 1):
+            end = time.monotonic() + SECONDS
+            while not (ready := wait_readable(reader, _LOOK_AT_CRIU)):
+                if process.poll() is not None or time.monotonic() > end:
+                    break
+            if not ready or not os.read(reader, 1):
                 with contextlib.suppress(TimeoutError):
                     process.wait(_END_SECONDS)
                 why = first_error(log) or log_failure("criu", process.poll(), said)
@@ -309,43 +319,6 @@ def lazy_dump(
     )
 
 
-@contextmanager
-def holding(pid: int) -> Iterator[Sequence[int]]:
-    """Yield descriptors (pidfd) of a process and its descendants. They identify the processes of a source,
-    whatever PIDs are used anew."""
-    with ExitStack() as stack:
-        held = []
-        for member in processes.tree(pid):
-            with contextlib.suppress(ProcessLookupError):
-                held.append(os.pidfd_open(member))
-                stack.callback(os.close, held[-1])
-        yield held
-
-
-def signal_all(held: Sequence[int], number: signal.Signals) -> None:
-    """Send a signal to all processes of holding() that still exist."""
-    for fd in held:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(fd, number)
-
-
-def await_ends(held: Sequence[int], seconds: float) -> int:
-    """Return how many processes of holding() still exist after some seconds."""
-    end = time.monotonic() + seconds
-    return sum(not wait_readable(fd, end - time.monotonic()) for fd in held)
-
-
-def await_reaped(held: Sequence[int], seconds: float) -> None:
-    """Wait until the PIDs of the processes of holding(), which have ended, are free; at most some seconds."""
-    end, left = time.monotonic() + seconds, list(held)
-    while left and time.monotonic() < end:
-        try:
-            signal.pidfd_send_signal(left[-1], 0)  # succeeds until its parent has waited for it
-            time.sleep(_LOOK_AGAIN)
-        except ProcessLookupError:
-            left.pop()
-
-
 class RestoresByCriu:
     """Common part of the backends that implement moving.Checkpoints."""
 
@@ -387,12 +360,24 @@ def restorer(
     return [*words, "--", *separate, tools / "nm-box", "reap", "--"]
 
 
-def _criu_runs(pid: int, images: Path) -> bool:
-    """Whether a CRIU that restores from these images is among the descendants of a process, or has not begun.
-    A container program does not notice that its CRIU was killed."""
-    if not (images / RESTORE_LOG).exists():
-        return True
-    return any(processes.opened(below, str(images / RESTORE_LOG)) for below in processes.tree(pid))
+def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
+    """Return why a program that restores from these images will not end; empty if it may.
+
+    A container program does not notice that its CRIU was killed while processes that CRIU has made live. CRIU
+    may wait for these without end if the program is gone that fetches their memory.
+    """
+    log = images / RESTORE_LOG
+    if not log.exists():
+        return ""
+    criu = read_pid(images / _CRIU_PID)
+    if not any(processes.opened(p, str(log)) for p in (processes.tree(pid) if criu is None else (criu,))):
+        return "CRIU has ended"
+    if not request.lazy or not first_error(log):
+        return ""
+    fetchers = processes.labelled(lambda label: label == request.label)
+    if any(processes.opened(p, str(images / LAZY_LOG)) for p in fetchers):
+        return ""
+    return "the program that fetches its memory has ended"
 
 
 def start_restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images: Path) -> Process:
@@ -428,14 +413,15 @@ def restoring_from(
     pid: int | None = None
     try:
         now = time.monotonic()
-        end, look, gone = now + SECONDS, now + _WITHOUT_CRIU, 0
+        end, look, stuck = now + SECONDS, now + _LOOK_AT_CRIU, ""
         while (pid := read_pid(pid_file) if pid_of is None else pid_of(process.pid)) is None:
             now = time.monotonic()
+            before = ""
             if now > look:
-                look, gone = now + _WITHOUT_CRIU, gone + 1 if not _criu_runs(process.pid, images) else 0
-            if process.poll() is not None or now > end or gone > 1:
-                why = first_error(log) or log_failure(Path(argv[0]).name, process.poll(), output)
-                raise RunError(f"not restored: {'CRIU has ended' if gone else why}", where=str(log))
+                look, before, stuck = now + _LOOK_AT_CRIU, stuck, _why_stuck(process.pid, request, images)
+            if process.poll() is not None or now > end or (before and stuck):
+                why = stuck or first_error(log) or log_failure(Path(argv[0]).name, process.poll(), output)
+                raise RunError(f"not restored: {why}", where=str(log))
             time.sleep(_LOOK_AGAIN)
         if apart and (pid := processes.descendant(process.pid, "nm-init")) is None:
             raise RunError("not restored: the first process has ended", where=str(log))

@@ -30,6 +30,7 @@ from ..environments import criu as criu_of
 from ..environments.criu_images import image_bytes, made, memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
+from ..host.processes.held import await_ends, await_reaped, holding, signal_all
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
 from .around import NOTHING, Around
@@ -141,7 +142,7 @@ class _Course:
         self._wait(lambda now: now.steps >= 1, "does not start its work")
         self._begun = self._mark()
         self._wait(lambda now: now.passes >= 1, "does not start its work")
-        self._held = self._here.enter_context(criu_of.holding(self._instance.pid))
+        self._held = self._here.enter_context(holding(self._instance.pid))
         e.around.begun()
 
     def move(self) -> Restored:
@@ -229,15 +230,15 @@ class _Course:
             # CRIU ends the processes last. A container program ends later, while the images are copied.
             self._dumping = dumping = self._start_dump(dump)
             end = time.monotonic() + criu_of.SECONDS
-            while (left := criu_of.await_ends(self._held, 0.0)) and dumping.process.poll() is None:
+            while (left := await_ends(self._held, 0.0)) and dumping.process.poll() is None:
                 if time.monotonic() > end:
                     dumping.process.kill()
                 time.sleep(_LOOK_AGAIN)
             if left:
                 dumping.finish()
-                left = criu_of.await_ends(self._held, LIMIT)
+                left = await_ends(self._held, LIMIT)
             ended = time.monotonic()
-            criu_of.await_reaped(self._held, _REAPED)
+            await_reaped(self._held, _REAPED)
         if left:
             raise RunError(f"{left} processes still run after their checkpoint", remedy="nearmetal clean")
         self._before = self._progress()
@@ -309,7 +310,7 @@ class _Course:
             self._lazy_dump = self._here.enter_context(lazy)
             # If CRIU is killed, the processes that it holds are stopped, instead of running beside those
             # that were restored.
-            criu_of.signal_all(self._held, signal.SIGSTOP)
+            signal_all(self._held, signal.SIGSTOP)
         self._before = self._progress()
         last_step = time.time() - self._program.last_step()
         return time.monotonic() - last_step
@@ -358,7 +359,7 @@ class _Course:
                 kept.callback(os.close, fd)
             self._held = ()
             self._here.close()
-            left = criu_of.await_ends(held, 0.0)
+            left = await_ends(held, 0.0)
         if left:
             raise TrialFailedError(
                 f"{left} processes of the instance run after its checkpoint", remedy="nearmetal clean"
@@ -404,11 +405,11 @@ class _Course:
         e = self._event
         if self._lazy_dump is not None and self._progress().steps == self._before.steps:
             self._lazy_dump.kill()
-            criu_of.signal_all(self._held, signal.SIGCONT)
+            signal_all(self._held, signal.SIGCONT)
         on = False
         if self._thaw():
             e.around.stay()
-            on = self._takes_steps() and criu_of.await_ends(self._held, _ENDS) > 0 and self._takes_steps()
+            on = self._takes_steps() and await_ends(self._held, _ENDS) > 0 and self._takes_steps()
         fate = "the program goes on at the source" if on else "the program runs nowhere"
         if isinstance(error, OSError):
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
@@ -423,7 +424,7 @@ class _Course:
 
     def _thaw(self) -> bool:
         """Let the source go on if it exists; whether it does. The kernel does not end frozen processes."""
-        e, exists = self._event, criu_of.await_ends(self._held, 0.0) > 0
+        e, exists = self._event, await_ends(self._held, 0.0) > 0
         if exists:
             self._backend.thaw(e.host, e.tools, self._source, self._instance)
         return exists

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import Backend, Instance, InstanceRequest, Tools
-from ..environments.criu import await_ends, holding
 from ..environments.dmtcp import IMAGES, Dmtcp, failure_in, processes_in
 from ..environments.program import read_pid
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
+from ..host.processes.held import await_ends, holding
 from ..lifecycle import Phase, PhaseTimes
 from ..model.change import replace
 from ..model.study import Mpi

@@ -177,7 +177,8 @@ def _checkpointing(
 
     more: options of CRIU.
     """
-    program = criu_of.script(criu_of.bound_to_tool(tools, request.label, criu.argv), images, more=more)
+    bound = criu_of.bound_to_tool(tools, request.label, criu.argv)
+    program = criu_of.script(bound, images, more=more, restores="--restore" in words)
     path = f"PATH={program.parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     where = ["--checkpoint-dir", str(images), "--verbose"]
     return ["env", path, *_lxc("lxc-checkpoint", state_of(request)), *words, *where]

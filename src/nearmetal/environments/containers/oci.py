@@ -200,7 +200,9 @@ class _Placed:
         where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
         where += ["--tcp-established"] if self.request.connections else []
         bound = criu_of.bound_to_tool(self.tools, self.request.label, criu.argv)
-        script = criu_of.script(bound, images, name=f"criu-{command}", hold=hold)
+        script = criu_of.script(
+            bound, images, name=f"criu-{command}", restores=command == "restore", hold=hold
+        )
         return [*self.command("--criu", str(script), command), *where, *more]
 
     def enter(self) -> list[str]:

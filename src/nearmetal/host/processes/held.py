@@ -1,0 +1,52 @@
+"""Processes held by descriptors (pidfd), such as those of the source of a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from .helper import wait_readable
+from .labelled import tree
+
+_LOOK_AGAIN = 0.001
+
+
+@contextmanager
+def holding(pid: int) -> Iterator[Sequence[int]]:
+    """Yield descriptors (pidfd) of a process and its descendants. They identify the processes, whatever
+    PIDs are used anew."""
+    with ExitStack() as stack:
+        held = []
+        for member in tree(pid):
+            with contextlib.suppress(ProcessLookupError):
+                held.append(os.pidfd_open(member))
+                stack.callback(os.close, held[-1])
+        yield held
+
+
+def signal_all(held: Sequence[int], number: signal.Signals) -> None:
+    """Send a signal to all processes of holding() that still exist."""
+    for fd in held:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, number)
+
+
+def await_ends(held: Sequence[int], seconds: float) -> int:
+    """Return how many processes of holding() still exist after some seconds."""
+    end = time.monotonic() + seconds
+    return sum(not wait_readable(fd, end - time.monotonic()) for fd in held)
+
+
+def await_reaped(held: Sequence[int], seconds: float) -> None:
+    """Wait until the PIDs of the processes of holding(), which have ended, are free; at most some seconds."""
+    end, left = time.monotonic() + seconds, list(held)
+    while left and time.monotonic() < end:
+        try:
+            signal.pidfd_send_signal(left[-1], 0)  # succeeds until its parent has waited for it
+            time.sleep(_LOOK_AGAIN)
+        except ProcessLookupError:
+            left.pop()
