@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.parts import part, study
+from tests.parts import near, part, planned, study
 from tests.unit.planted_trouble import TROUBLE
 
 from nearmetal.analysis import analyse
@@ -22,7 +22,6 @@ from nearmetal.model.series import Omission, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study, Transport
 from nearmetal.model.workloads.profile import RankProfile
-from nearmetal.node.survey.accelerator import foreseen_accelerators
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
@@ -31,7 +30,6 @@ from nearmetal.report.page.rank_curves import rank_figures
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
 from nearmetal.report.tables.whole_runs import WholeRun, whole_runs_grids
-from nearmetal.run.estimate import estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_study, load_text
@@ -155,22 +153,20 @@ def test_the_scale_chooses_the_classes_of_the_paper() -> None:
         ("q1", 80.0, 12, 6.1),
         ("q2", 60.0, 41, 3.0),
         ("q3", 88.0, 24, 3.5),
+        ("rto", 54.0, 11, 3.9),
         ("cures", 30.0, 51, 0.6),
         ("nodes", 40.0, 8, 3.5),
+        ("ovs", 61.0, 245, 1.0),
         ("kernels", 136.0, 4, 25.0),
+        ("appendix", 44.0, 49, 0.9),
     ],
 )
 def test_a_plan_is_within_a_factor_of_two_of_a_run_on_two_cores(
     key: str, seconds: float, rounds: int, round_seconds: float
 ) -> None:
     """What was run in these seconds on two cores where guests are emulated, without other work."""
-    own = study(series(2), key)
-    own = replace(own, design=replace(own.design, max_time=seconds))
-    flags = {"/proc/cpuinfo": "processor : 0\nflags : fpu\n"}
-    no_virtualisation = FakeHost(files=flags, absent=("/sys/*", "/proc/*"), cpus=(0, 1))
-    guess = estimate(foreseen_accelerators(own, no_virtualisation))
-    assert rounds / 2 <= guess.blocks <= 2 * rounds
-    assert round_seconds / 2 <= guess.block_seconds <= 2 * round_seconds
+    guess = planned(series(2), key, seconds)
+    assert near(guess, rounds, round_seconds), guess
 
 
 def test_the_least_time_out_is_the_papers_and_all_lose_packets_alike() -> None:

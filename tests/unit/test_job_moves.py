@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import HoldsConnections, InstanceRequest, Migrates, Unavailable
+from nearmetal.environments import Available, HoldsConnections, InstanceRequest, Migrates, Unavailable
 from nearmetal.environments.criu_connections import (
     connection_options,
     freezing_options,
     write_configuration,
 )
 from nearmetal.environments.registry import backend_names, get_backend
+from nearmetal.errors import TrialFailedError
 from nearmetal.lifecycle import Method, RankSteps, longest_gap, read_steps, steps_within
 from nearmetal.model.change import replace
 from nearmetal.model.study import Attachment, Environment, EventSubject
@@ -22,7 +23,7 @@ from nearmetal.model.workloads.event import Extent, Load
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.subjects.mpi_jobs import share_of_rank
-from nearmetal.subjects.rank_moves import refuses_to_move_rank
+from nearmetal.subjects.rank_moves import refuses_to_move_rank, stopped_by_move
 from nearmetal.subjects.tcp_job import view_of
 from nearmetal.testing.fake_host import FakeHost
 
@@ -203,3 +204,21 @@ def test_a_group_is_frozen_before_criu_looks_or_left_to_it(
 
 def test_a_group_without_a_freezer_is_left_to_criu(tmp_path: Path) -> None:
     assert freezing_options(None, tmp_path) == () and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("method", "known", "remedy"),
+    [
+        (Method.PRECOPY, ("it forgets writes",), "method offline or postcopy: it forgets writes"),
+        (Method.PRECOPY, (), ""),
+        (Method.OFFLINE, ("it forgets writes",), ""),
+    ],
+)
+def test_a_job_that_a_move_stopped_names_the_known_cause(
+    method: Method, known: tuple[str, ...], remedy: str
+) -> None:
+    answer = Available(version="QEMU 7.2", of_moves=known)
+    methods = (Method.OFFLINE, Method.PRECOPY, Method.POSTCOPY, Method.MULTIFD)
+    found = stopped_by_move(TrialFailedError("the job ended"), method, methods, answer)
+    assert found.what == f"the job ended, after a move of its last rank by {method}"
+    assert found.remedy == remedy

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.parts import part, study
+from tests.parts import near, part, planned, study
 
 from nearmetal.analysis import analyse
 from nearmetal.api import images
@@ -328,3 +328,20 @@ def test_printed_latencies_stand_beside_the_layer_that_they_are_of() -> None:
     assert native["ours"][0]["value"] == pytest.approx(10e-6, rel=0.05)
     assert "(" in native["ours"][0]["text"]
     assert beside["latency, half of a round trip SR-IOV, Open MPI"]["lacking"]
+
+
+@pytest.mark.parametrize(
+    ("key", "seconds", "rounds", "round_seconds"),
+    [
+        ("latency", 66.7, 5, 9.0),
+        ("throughput", 57.2, 8, 5.4),
+        ("blast", 126.8, 6, 17.5),
+        ("npb", 60.7, 59, 4.1),
+    ],
+)
+def test_a_plan_is_within_a_factor_of_two_of_runs_on_two_cores(
+    key: str, seconds: float, rounds: int, round_seconds: float
+) -> None:
+    """What was run on two cores where guests are emulated, without other work, in these seconds."""
+    guess = planned(series(2), key, seconds)
+    assert near(guess, rounds, round_seconds), guess

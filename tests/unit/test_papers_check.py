@@ -376,6 +376,7 @@ def test_every_value_is_found_at_its_place(text: str) -> None:
 
 def test_the_schema_accepts_the_papers_and_rejects_mistakes() -> None:
     schema = json_schema()
+    assert all(section["description"] for section in schema["$defs"].values())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     for key in PAPERS:

@@ -415,6 +415,7 @@ def test_every_part_is_an_ordinary_study_file(name: str) -> None:
 
 def test_the_schema_describes_every_key_with_an_example() -> None:
     schema = json.loads(json.dumps(series_schema()))
+    assert all(section["description"].endswith(".") for section in (schema, *schema["$defs"].values()))
     top, part = schema["properties"], schema["$defs"]["PartEntry"]
     assert schema["required"] == ["name", "title"] and not schema["additionalProperties"]
     assert part["required"] == ["title", "share"] and not part["additionalProperties"]

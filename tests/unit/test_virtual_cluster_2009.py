@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.parts import part, study
+from tests.parts import near, part, planned, study
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.guest_gains import ClockAnswer, answer_of
@@ -319,6 +319,12 @@ def test_the_range_of_an_overhead_without_an_interval_is_open() -> None:
     json.dumps(form, allow_nan=False)
     row = next(r for r in form["parts"][0]["tables"][0]["rows"] if r["name"] == "G-HPL")
     assert row["cells"][4]["low"] is None and "no interval yet" in row["cells"][4]["text"]
+
+
+def test_a_plan_of_the_curve_is_within_a_factor_of_two_of_a_run_on_two_cores() -> None:
+    """What was run in 100 s on two cores where guests are emulated, without other work."""
+    guess = planned(series(), "curve", 100.0)
+    assert near(guess, 103, 5.5), guess
 
 
 def test_the_estimate_counts_messages_over_tcp_and_guests_that_boot_at_the_same_time() -> None:

@@ -14,9 +14,10 @@ from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
 """Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
-UNTIL_DECIDED = 36
-"""Number of blocks after which containers, and the baseline against itself, usually have their verdicts."""
-BOOT, EMULATED_BOOT = 2.5, 2.5
+UNTIL_DECIDED, VALUES_UNTIL_DECIDED = 36, 144
+"""Number of blocks after which containers, and the baseline against itself, usually have their verdicts; if
+the study sets how many slices or runs are in a block, number of slices or runs in all these blocks."""
+BOOT, EMULATED_BOOT = 2.5, 2.2
 """Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
 
 
@@ -25,7 +26,7 @@ class RunEstimate:
     """The estimated duration of a study.
 
     blocks: number of blocks that fit into the time budget, 0 if not even the rehearsal does;
-        UNTIL_DECIDED without a budget.
+        until_decided() without a budget.
     least_blocks: the same if no comparison is decided early. Later blocks are then longer.
     block_seconds: seconds of one block.
     rehearsal_seconds: seconds until the end of block 0.
@@ -84,13 +85,24 @@ class RunCosts:
     block: a block with all arms.
     late: a block after the first look, if arms drop out there; None if none does.
     until: number of blocks after which everything is decided; None if more are needed than fit. If it
-        was measured and arms drop out, a number between it and UNTIL_DECIDED is expected.
+        was measured and arms drop out, a number between it and until_decided() is expected.
     """
 
     rehearsal: float
     block: BlockCosts
     late: BlockCosts | None = None
     until: int | None = None
+
+
+def until_decided(study: Study) -> int:
+    """Return the number of blocks after which everything is expected to be decided.
+
+    A block's value is the noisier, the fewer slices of a kernel or runs of a program are in it.
+    """
+    design = study.design
+    numbers = [design.slices] if study.kernels and design.slices else []
+    numbers += [design.runs] if any(w.program for w in study.workloads) else []
+    return math.ceil(VALUES_UNTIL_DECIDED / min(numbers)) if numbers else UNTIL_DECIDED
 
 
 def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
@@ -105,14 +117,15 @@ def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
     if own_length:
         block = max(block, block_length(costs.block.beside, left))
     # The first block is run even if it ends late, but not if the rehearsal ends late.
-    blocks = UNTIL_DECIDED if left is None else max(1, math.floor(left / block)) if left else 0
+    usual = until_decided(study)
+    blocks = usual if left is None else max(1, math.floor(left / block)) if left else 0
     most = min(design.max_blocks, costs.until or design.max_blocks)
     late_blocks, late = 0, 0.0
     if costs.late is not None and blocks > FIXED_FROM:
         late = costs.late.seconds
         fit = blocks if left is None else FIXED_FROM + math.floor((left - FIXED_FROM * block) / late)
         if costs.until is not None:  # the noise of an hour determines when the last comparison is decided
-            most = min(design.max_blocks, round(math.sqrt(costs.until * UNTIL_DECIDED)))
+            most = min(design.max_blocks, round(math.sqrt(costs.until * usual)))
         blocks = max(FIXED_FROM, min(fit, most))
         late_blocks = blocks - FIXED_FROM
     least = blocks
@@ -145,7 +158,7 @@ def estimated_costs(study: Study) -> RunCosts:
         rehearsal=PREPARATION + once + verification + COLD_START * len(arms),
         block=_block_costs(study, arms),
         late=_block_costs(study, [a for a in arms if a.name in kept]) if drops else None,
-        until=UNTIL_DECIDED if drops else None,
+        until=until_decided(study) if drops else None,
     )
 
 
@@ -184,15 +197,16 @@ def _lasting(study: Study) -> frozenset[str]:
 
 
 def _path(arm: Arm) -> tuple[object, ...]:
-    """Return the kind of the path on which an arm's messages go: their transport, and within one node what
-    forwards them. Links between emulated nodes take longer than anything else on the way."""
+    """Return the kind of the path on which an arm's messages go: their transport, and within one node
+    what forwards them. Links between emulated nodes take longer than anything else on the way."""
     if arm.placement.ranks == 1:
         return ()
     if arm.transport is not Transport.TCP or arm.placement.emulated:
         return (arm.transport,)
     attachment = arm.environment.attachment
-    alone = attachment in (Attachment.LOOPBACK, Attachment.OVS)
-    return (arm.transport, attachment if alone else "")
+    if arm.placement.instances == 1 or not attachment.seated:
+        return (arm.transport, "loopback")
+    return (arm.transport, attachment if attachment is Attachment.OVS else "")
 
 
 def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:

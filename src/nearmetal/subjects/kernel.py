@@ -29,11 +29,13 @@ from .launches.rank_argv import event_argv
 from .rounds import rounds, sound
 
 #: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
-LAUNCH = 0.16
+LAUNCH = 0.12
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.0025}
 SLICE_OVER_LINKS, MESSAGES_OVER_LINKS, USUAL_RATE = 0.04, 0.05, 125e6
 """Seconds of a slice between emulated nodes if the study sets its work, and by which a verified run takes
 longer there at least; the rate in B/s of links over which it takes twice as long."""
+TIME_OUT = 0.2
+"""Least seconds until Linux sends a lost packet again, if the study sets no other."""
 VERIFY = {
     "cg": (0.02, 0.1, 0.3, 10.0, 30.0),
     "ep": (0.02, 0.04, 0.3, 1.2, 5.0),
@@ -272,8 +274,13 @@ def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
 
 
 def _slice_seconds(workload: KernelWorkload, arm: Arm) -> float:
-    """Return the estimated seconds of one slice on bare metal."""
-    ranks = arm.placement.ranks
+    """Return the estimated seconds of one slice on bare metal.
+
+    Of a message longer than the queue of a link, packets are lost, and are sent again after a time-out.
+    """
+    ranks, queue = arm.placement.ranks, arm.placement.link.queue
+    if arm.placement.emulated and queue is not None and int(workload.params.get("bytes", 0)) > queue:
+        return SLICE_OVER_LINKS + (arm.environment.network.rto_min or TIME_OUT)
     if arm.placement.emulated and slice_work(workload, ranks=ranks, llc_bytes=0).units is not None:
         return SLICE_OVER_LINKS
     return SLICE[arm.transport]

@@ -19,8 +19,6 @@ VECTORS = 16.0
 """How many times more an emulator slows down tuned vector code than other work."""
 TCP = 3.0
 """How many times longer messages of an application take over TCP than through shared memory."""
-PROGRAM = 1.0
-"""Estimated seconds of one run of a user's command, used until a run has been measured."""
 
 
 class Programs(Subject):
@@ -64,7 +62,7 @@ class Programs(Subject):
 def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float:
     """Return the estimated seconds of one run."""
     if isinstance(workload, CommandWorkload):
-        return PROGRAM * slowness(arm)
+        return workload.usual_time * slowness(arm)
     known, given, ranks = application(workload.application), choices(workload), arm.placement.ranks
     waiting, vectorised = known.waiting(given), known.vectorised(given, ranks)
     slow = slowness(arm, files=known.of_files)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..environments import (
+    Available,
     Backend,
     Checkpoints,
     Criu,
@@ -18,9 +19,10 @@ from ..environments import (
     Migrates,
     Moved,
     MoveRequest,
+    RemoteInstance,
     Unavailable,
 )
-from ..errors import RunError
+from ..errors import RunError, TrialFailedError
 from ..host import Host
 from ..lifecycle import Method
 from ..model.change import replace
@@ -30,6 +32,7 @@ from ..model.workloads.event import EventSubject
 from ..network.build import Network
 from ..node.arms.starting import seated_request, with_memory
 from ..node.criu import find_criu
+from ..node.guests import keep_consoles
 from ..node.trial import Trial
 from .around import SeatChange
 from .checkpoint import CheckpointRestore, facts_of, prepared, program_facts, require_criu, total_row
@@ -252,13 +255,36 @@ def move_guest_of_rank(
             )
             moved = stack.enter_context(backend.migrate(host, tools, now, move))
             now = moved.instance
-            job.go_on(STEPS_AFTER)
+            job.moved(ranks - 1, now)
+            try:
+                job.go_on(STEPS_AFTER)
+            except TrialFailedError as e:
+                guests = [r.instance for r in job.attached if isinstance(r.instance, RemoteInstance)]
+                keep_consoles(guests, guests, trial.log)
+                raise stopped_by_move(e, method, backend.moves_by, starter.check(host, tools)) from e
             windows.append((before, (requested, time.monotonic())))
             found.moves.append(moved)
         steps = job.end()
     found.views = [view_of(steps[:-1], before, move) for before, move in windows]
     found.memory = {"passes": steps[-1].passes, "wrong_pages": 0, "second_copies": 0}
     return found
+
+
+def stopped_by_move(
+    error: TrialFailedError, method: Method, methods: Sequence[Method], answer: Available | Unavailable
+) -> TrialFailedError:
+    """Return the error of a job that did not go on after a move of a guest, with the known cause if the
+    hypervisor may have lost writes of the guest.
+
+    methods: those of the backend.
+    answer: the backend's check.
+    """
+    known = method.copies_first and isinstance(answer, Available) and answer.of_moves
+    others = " or ".join(m for m in methods if not m.copies_first)
+    return TrialFailedError(
+        f"{error.what}, after a move of its last rank by {method}",
+        remedy=f"method {others}: {'; '.join(known)}" if known and others else "",
+    )
 
 
 def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:

@@ -120,8 +120,13 @@ class AttachedRank:
         ahead = self.instance.on_host(round(found.ends[0] * 1e9)) / 1e9 - found.ends[0]
         return read_steps(self._text(), ahead)
 
+    def trouble(self) -> str:
+        """Return why its guest no longer runs; empty while it runs, or if it is in no guest."""
+        return self.instance.trouble() if isinstance(self.instance, RemoteInstance) else ""
+
     def _failure(self, status: int) -> TrialFailedError:
-        return TrialFailedError(f"the job ended: {describe_failure('nm-keeper', status, self._text())}")
+        why = self.trouble() or describe_failure("nm-keeper", status, self._text())
+        return TrialFailedError(f"the job ended: {why}")
 
     def _text(self) -> str:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
@@ -160,6 +165,10 @@ class TcpJob:
         )
         self.stack.callback(process.kill)
         self.attached.append(AttachedRank(instance=instance, process=process, output=output))
+
+    def moved(self, rank: int, instance: Instance) -> None:
+        """Record the instance that a rank runs in after its move."""
+        self.attached[rank] = replace(self.attached[rank], instance=instance)
 
     def joined(self) -> None:
         """Wait until all attached ranks have their connections.

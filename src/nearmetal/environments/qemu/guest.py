@@ -52,9 +52,11 @@ FORGETS_WRITES = (
 """QEMU's commit 03bfc2188f, "physmem: Fix migration dirty bitmap coherency with TCG memory access": bits of
 the dirty bitmap are cleared, and the emulator goes on to write to these pages without setting them.
 
-Seen: after 2 of 48 moves by multifd the guest's kernel panicked, once in its memory allocator. If the size of
-the memory is no multiple of 64 pages, QEMU goes through it page by page, and none of 9 guests was lost. But
-it then holds a guest that writes 100 MiB at full speed for 2 to 14 s.
+Seen: after 2 of 48 moves by multifd the guest's kernel panicked, once in its memory allocator; 1 of 16 guests
+ended after precopy, although it wrote only 16 MiB/s. If the size of the memory is no multiple of 64 pages,
+QEMU goes through it page by page, and none of 45 guests was lost. But moves of a guest that writes 16 MiB/s
+then take 1.5 times as long, and it stands still three times as long in moves by offline; one that writes 100
+MiB at full speed is held for 2 to 14 s.
 """
 PROBE_SECONDS = 60.0
 

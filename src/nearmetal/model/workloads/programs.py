@@ -47,6 +47,7 @@ class CommandWorkload(WorkloadBase):
     files: names in its directory, by path on the machine.
     verify: None if every successful run counts.
     time_limit: in seconds.
+    usual_time: seconds of one run on bare metal, for plans only.
     """
 
     program: ClassVar[bool] = True
@@ -99,6 +100,9 @@ class CommandWorkload(WorkloadBase):
         (0,), ListOf(whole(0, 255), least=1), "exit codes of a run that ended well", [0, 3]
     )
     time_limit: float = field(default=3600.0, metadata=TIME_LIMIT)
+    usual_time: float = key_or(
+        1.0, SECONDS, "about how long one run takes on bare metal; only plans use it", "10 min"
+    )
 
     def argv_on(self, ranks: int) -> tuple[str, ...]:
         """Return the command line of a launch on this many ranks. Each RANKS in it is replaced by the

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 from collections.abc import Mapping
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar
@@ -50,7 +52,16 @@ def section_of(
         base = _configured(config) if config is not None else Section
         _MADE[kind, own] = create_model(kind.__name__, __base__=base, **fields)
         _MADE[kind, own].stands_for = kind
+        _MADE[kind, own].__doc__ = _description(kind)
     return _MADE[kind, own]
+
+
+def _description(kind: type[Any]) -> str | None:
+    """Return the first statement of a dataclass's docstring, for its JSON Schema; None if it has none."""
+    text = " ".join((inspect.getdoc(kind) or "").split())
+    if not text or text.startswith(f"{kind.__name__}("):  # dataclasses make one from the fields
+        return None
+    return re.split(r"[.:;](?: |$)", text)[0] + "."
 
 
 def _configured(config: ConfigDict) -> type[Section]:
