@@ -4,18 +4,3 @@ used."""
 from .assemble import analyse, conclude, wanted
 from .progress import decided, furthest, half_width, settled, verdict_state
 from .two_level import StateCell, compare_boots, compare_states, least_boots
-
-__all__ = [
-    "StateCell",
-    "analyse",
-    "compare_boots",
-    "compare_states",
-    "conclude",
-    "decided",
-    "furthest",
-    "half_width",
-    "least_boots",
-    "settled",
-    "verdict_state",
-    "wanted",
-]

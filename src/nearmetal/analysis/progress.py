@@ -68,11 +68,6 @@ def _hopeless(cell: Cell) -> bool:
     return cell.low > cell.high or cell.low > cell.margin or cell.high < -cell.margin / (1 + cell.margin)
 
 
-def wide_cells(analysis: Analysis, target: float) -> tuple[Cell, ...]:
-    """Return the cells whose half-width of theta still exceeds the target."""
-    return tuple(c for c in all_cells(analysis) if half_width(c) > target)
-
-
 def settled(analysis: Analysis, study: Study) -> dict[str, frozenset[str]]:
     """Return, for each arm, the workloads that later blocks need not run.
 
@@ -103,7 +98,7 @@ def verdict_state(analysis: Analysis, study: Study) -> VerdictState:
     finished = ""
     if cells and min(c.n for c in cells) >= design.min_blocks:
         if design.target_width is not None:
-            if not wide_cells(analysis, design.target_width):
+            if not tuple(c for c in all_cells(analysis) if half_width(c) > design.target_width):
                 finished = f"every interval is at most ±{100 * design.target_width:.3g} % wide"
         elif decided(analysis):
             finished = "every comparison has its verdict"

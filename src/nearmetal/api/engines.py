@@ -289,7 +289,7 @@ def serve_here(
     with taking_part(directory, terms) as label:
 
         def prepared() -> tuple[Machine, Study]:
-            digest = _digest_of_tools(directory)
+            digest = str(section(directory.provenance, "tools").get("digest", "")) if directory.frozen else ""
             return machine_for(study, progress, tools=directory.path / TOOLS / digest if digest else None)
 
         try:
@@ -300,7 +300,3 @@ def serve_here(
             require_own_plan(directory)
             machine, study = prepared()
         serve(machine, study, directory, terms, label, done, progress)
-
-
-def _digest_of_tools(directory: ResultsDirectory) -> str:
-    return str(section(directory.provenance, "tools").get("digest", "")) if directory.frozen else ""

@@ -3,5 +3,3 @@
 It must not make decisions about a run or a report; it calls the package api."""
 
 from .app import main
-
-__all__ = ["main"]

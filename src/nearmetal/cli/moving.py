@@ -11,7 +11,7 @@ import typer
 from ..api import moving
 from ..api.move_plans import USUAL_BOUND
 from ..errors import ExitCode, UsageError
-from ..lifecycle import Bounded, Estimate, Method, Prediction
+from ..lifecycle import Bounded, Estimate, Method
 from ..model.record import JsonValue
 from ..records.json_files import to_json
 from ..units import parse_rate
@@ -173,17 +173,16 @@ def plan_json(plan: moving.MovePlan) -> dict[str, JsonValue]:
         "method": plan.method.value,
         "reason": plan.reason,
         "bound_holds": plan.holds,
-        "methods": {p.method.value: _prediction(p) for p in plan.methods},
+        "methods": {
+            p.method.value: {
+                "total": to_json(p.total),
+                "downtime": to_json(p.downtime),
+                "rounds": p.rounds,
+                "converges": p.converges,
+            }
+            for p in plan.methods
+        },
         "notes": list(plan.notes),
-    }
-
-
-def _prediction(p: Prediction) -> dict[str, JsonValue]:
-    return {
-        "total": to_json(p.total),
-        "downtime": to_json(p.downtime),
-        "rounds": p.rounds,
-        "converges": p.converges,
     }
 
 

@@ -3,15 +3,3 @@ form that each runtime needs. This package knows no environment and no workload.
 
 from .find import builtin_definition, builtin_names, find_image, known_names, no_image, require_image
 from .store import Image, ImageStore, in_use
-
-__all__ = [
-    "Image",
-    "ImageStore",
-    "builtin_definition",
-    "builtin_names",
-    "find_image",
-    "in_use",
-    "known_names",
-    "no_image",
-    "require_image",
-]

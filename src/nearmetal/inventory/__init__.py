@@ -1,5 +1,3 @@
 """Inventories: the machines on which rounds may run, from a file of your own, Slurm, Ansible or LDAP."""
 
 from .sources import load_inventory
-
-__all__ = ["load_inventory"]

@@ -7,18 +7,3 @@ It does not know how an instance is started, or what the ranks run.
 from .installed import MPI_PACKAGES, InstalledMpi, find_mpi, mpi_of_compiler, programs_of
 from .job import JOB_VARIABLE, HostSlots, Launch, MpiJob, everywhere
 from .places import PlacementDiffers, verify_places
-
-__all__ = [
-    "JOB_VARIABLE",
-    "MPI_PACKAGES",
-    "HostSlots",
-    "InstalledMpi",
-    "Launch",
-    "MpiJob",
-    "PlacementDiffers",
-    "everywhere",
-    "find_mpi",
-    "mpi_of_compiler",
-    "programs_of",
-    "verify_places",
-]

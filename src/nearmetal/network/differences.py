@@ -29,7 +29,7 @@ def differences(
         if (
             mode is not None
             and kind in ("macvlan", "macvtap", "ipvlan")
-            and not _same_mode(mode, facts["mode"])
+            and facts["mode"] not in (mode, _MACVLAN.get(mode), _IPVLAN.get(mode))
         ):
             out.append(_words(facts, place, "mode", mode, facts["mode"]))
         for name, expected in wanted.items():
@@ -46,7 +46,3 @@ def _same(name: str, expected: object, actual: object) -> bool:
     if name == "rate" and isinstance(expected, float) and isinstance(actual, (int, float)):
         return abs(actual - expected) <= max(expected * _RATE_TOLERANCE, 1)
     return expected == actual
-
-
-def _same_mode(mode: str, actual: object) -> bool:
-    return actual in (mode, _MACVLAN.get(mode), _IPVLAN.get(mode))

@@ -245,7 +245,9 @@ def real_nodes(
         return
     rules = scratch / "variables"
     rules.touch(mode=0o600)  # it holds the values of this process's own variables
-    rules.write_bytes(variable_rules(os.environ, _variables_of(study)))
+    rules.write_bytes(
+        variable_rules(os.environ, {name: value for w in study.commands for name, value in w.env.items()})
+    )
     config, chosen = _chosen(machine.host, asked, study)
     with ExitStack() as stack:
         opened = []
@@ -292,10 +294,6 @@ def variable_rules(environment: Mapping[str, str], own: Mapping[str, str]) -> by
     rules += [f"-{name}={value}" for name, value in environment.items()]
     rules += [f"+{beginning}*" for beginning in (*HANDED_ON, "NEARMETAL_")]
     return b"".join(os.fsencode(rule) + b"\0" for rule in rules)
-
-
-def _variables_of(study: Study) -> dict[str, str]:
-    return {name: value for w in study.commands for name, value in w.env.items()}
 
 
 def _chosen(host: Host, asked: RealNodes, study: Study) -> tuple[str | None, tuple[InventoryNode, ...]]:

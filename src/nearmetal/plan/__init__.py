@@ -13,19 +13,3 @@ from .slices import (
     block_length,
     late_lengths,
 )
-
-__all__ = [
-    "FIXED_FROM",
-    "LONGEST_BLOCK",
-    "LOOKS",
-    "MOST_SLICES",
-    "VERIFIED_EVERY",
-    "SlicePlanner",
-    "block_length",
-    "kalibera_jones_plan",
-    "late_lengths",
-    "looks_over_sets",
-    "make_block",
-    "make_plan",
-    "node_of",
-]

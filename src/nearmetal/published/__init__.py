@@ -11,8 +11,6 @@ from importlib import resources
 from ..model.papers.published import Published
 from .reading import json_schema, load, read
 
-__all__ = ["PHASES", "json_schema", "load", "paper_keys", "published", "read"]
-
 PHASES = ("computation", "communication", "start of MPI")
 """Phases of a process, in the order of the tables of times."""
 

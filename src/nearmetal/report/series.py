@@ -23,10 +23,10 @@ from .sheet import Block, Grid, Leaf, Words, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, times_grid
 from .tables.boot import boot_blocks, printed_boots
-from .tables.cells import entry, has_interval, left_out_text, metric_label, side, verdict_text
+from .tables.cells import Entry, left_out_text, metric_label, side, verdict_table, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
-from .tables.clients import clients_grid
-from .tables.guest_gains import gains_grid, gains_json, gains_of
+from .tables.clients import clients_grids
+from .tables.guest_gains import gains_grids, gains_json, gains_of
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.layout import LaidOutTable, laid_out
 from .tables.paper_method import method_blocks, method_json
@@ -243,9 +243,8 @@ def _part(r: PartResult, paper: Published | None, charts: PartCharts) -> Leaf:
         blocks += charts(r, pairs, counted, records)
         blocks += _grids(r.study, r.analysis)
         blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
-        blocks += _clients(r.study, records)
-        if gains := gains_grid(r.study, gains_of(r.study, r.analysis, counted)):
-            blocks.append(gains)
+        blocks += clients_grids(r.study, records)
+        blocks += gains_grids(r.study, gains_of(r.study, r.analysis, counted))
         blocks += instances_blocks(r.study, counted)
     times = [b for b in pairs if b.figure.quantity in (Quantity.TIME, Quantity.TIME_SHARE)]
     if times and r.study is not None and r.analysis is not None:
@@ -267,39 +266,20 @@ def _part(r: PartResult, paper: Published | None, charts: PartCharts) -> Leaf:
     return Leaf(key=f"part-{r.part.key}", title=r.part.title, blocks=tuple(blocks))
 
 
-def _clients(study: Study, records: RecordIndex) -> list[Block]:
-    """Return the table of what clients of moving instances saw; nothing if there were none."""
-    grid = clients_grid(study, records, lambda arm: side(study, arm).title)
-    return [] if grid is None else [grid]
-
-
 def _grids(study: Study, analysis: Analysis) -> list[Block]:
     """Return tables of all comparisons, one table per baseline arm, and a table of TCP time-outs if there
     were any."""
-    out: list[Block] = []
-    for base in dict.fromkeys(c.baseline for c in analysis.cells):
-        own = [c for c in analysis.cells if c.baseline == base and has_interval(c)]
-        if not own:
-            continue
-        arms = tuple(dict.fromkeys(c.arm for c in own))
-        rows: dict[str, dict[str, Cell]] = {}
-        for c in own:
-            rows.setdefault(metric_label(c), {})[c.arm] = c
-        first = [next(iter(by_arm.values())) for by_arm in rows.values()]
-        out.append(
-            Grid(
-                title=f"Against {side(study, base).full}",
-                heads=("metric", "baseline", *(side(study, arm).full for arm in arms)),
-                rows=tuple(
-                    (
-                        label,
-                        show(one.baseline_value.centre, one.unit),
-                        *(_cell_text(by_arm.get(arm)) for arm in arms),
-                    )
-                    for one, (label, by_arm) in zip(first, rows.items(), strict=True)
-                ),
-            )
+    out: list[Block] = [
+        Grid(
+            title=f"Against {group.baseline.full}",
+            heads=("metric", "baseline", *(c.full for c in group.columns)),
+            rows=tuple(
+                (line.label, line.baseline, *(_entry_text(line.entries.get(c.arm)) for c in group.columns))
+                for line in group.lines
+            ),
         )
+        for group in verdict_table(study, analysis)
+    ]
     left_out = left_out_text(analysis)
     if left_out:
         out.append(Words(text=f"{left_out}.", quiet=True))
@@ -314,11 +294,8 @@ def _without_verdicts(r: PartResult) -> str:
     return "nothing measured" if compares else "none: nothing is compared"
 
 
-def _cell_text(cell: Cell | None) -> str:
-    if cell is None:
-        return "no figure"
-    e = entry(cell, 0)
-    return f"{e.overhead} {e.interval} {e.n} {e.verdict}"
+def _entry_text(e: Entry | None) -> str:
+    return "no figure" if e is None else f"{e.overhead} {e.interval} {e.n} {e.verdict}"
 
 
 def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:

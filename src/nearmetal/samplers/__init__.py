@@ -6,21 +6,3 @@ from .reading import Header, Sample, SampleSection, parse, read_samples, read_se
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost
 from .stream import GUESTS, GuestSampler, Stream
 from .windows import Window, in_windows
-
-__all__ = [
-    "GUESTS",
-    "GuestSampler",
-    "Header",
-    "Sample",
-    "SampleSection",
-    "Sampler",
-    "SamplingCost",
-    "Stream",
-    "Window",
-    "costs_in",
-    "in_windows",
-    "parse",
-    "read_samples",
-    "read_sections",
-    "sampling_cost",
-]

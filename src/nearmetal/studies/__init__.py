@@ -34,7 +34,13 @@ def builtin(name: str) -> str:
 
 def series_names() -> tuple[str, ...]:
     """Return the names of the built-in studies in parts, sorted."""
-    return tuple(sorted(p.name for p in resources.files(__name__).iterdir() if _is_series(p)))
+    return tuple(
+        sorted(
+            p.name
+            for p in resources.files(__name__).iterdir()
+            if (p.is_dir() and p.joinpath(SERIES_FILE).is_file())
+        )
+    )
 
 
 def series_texts(name: str, scale: str) -> dict[str, str]:
@@ -70,10 +76,6 @@ def find_series(text: str) -> SeriesSource | None:
     if (path / SERIES_FILE).is_file():
         return SeriesSource(directory=path)
     return SeriesSource(builtin=text) if text in series_names() and not path.is_file() else None
-
-
-def _is_series(path: Traversable) -> bool:
-    return path.is_dir() and path.joinpath(SERIES_FILE).is_file()
 
 
 def _at(text: str, scale: str) -> Iterator[str]:

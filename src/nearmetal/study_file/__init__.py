@@ -9,16 +9,3 @@ from .dump import SCHEMA_LINE, dump_study
 from .explain import explain, template
 from .load import load_study, load_text
 from .schema import SCHEMA_NAME, json_schema
-
-__all__ = [
-    "COMMAND",
-    "SCHEMA_LINE",
-    "SCHEMA_NAME",
-    "Catalog",
-    "dump_study",
-    "explain",
-    "json_schema",
-    "load_study",
-    "load_text",
-    "template",
-]

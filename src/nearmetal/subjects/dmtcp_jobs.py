@@ -105,7 +105,7 @@ class RestartEvent:
                 "does not verify its memory any more",
             )
             require_right(moved, self.log)
-            size = size_of(self._files)
+            size = sum(file.stat().st_size for file in self._files.rglob("*") if file.is_file())
             return Restored(
                 phases=PhaseTimes(timer.seconds),
                 pause=moved.gap,
@@ -220,8 +220,3 @@ class RestartEvent:
 
     def _mark(self) -> Mark:
         return Mark(work=self.program.progress().steps, at=time.monotonic())
-
-
-def size_of(directory: Path) -> int:
-    """Return the bytes of all files below a directory."""
-    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())

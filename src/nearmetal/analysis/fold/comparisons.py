@@ -134,7 +134,14 @@ def joined_pieces(choice: ChosenTrials, pieces: Iterable[Piece]) -> Folded:
             kept = _without(found.blocks, reasons)
             if not bool(kept.any()):
                 continue
-            found = _of_measured(found, kept)
+            found = replace(
+                found,
+                blocks=found.blocks[kept],
+                middles=found.middles[kept],
+                seconds=found.seconds[kept],
+                work=found.work[kept],
+                drawn=found.drawn[kept] if found.drawn.size else found.drawn,
+            )
         measured[key] = found
     compared: dict[tuple[Side, Side, RowName], Compared] = {}
     for pair_key in _keys(p.compared for p in ordered):
@@ -326,17 +333,6 @@ def _one_measured(parts: Sequence[Measured]) -> Measured:
         seconds=np.concatenate([p.seconds for p in parts]),
         work=np.concatenate([p.work for p in parts]),
         drawn=np.concatenate([p.drawn for p in parts]),
-    )
-
-
-def _of_measured(m: Measured, kept: BoolArray) -> Measured:
-    return replace(
-        m,
-        blocks=m.blocks[kept],
-        middles=m.middles[kept],
-        seconds=m.seconds[kept],
-        work=m.work[kept],
-        drawn=m.drawn[kept] if m.drawn.size else m.drawn,
     )
 
 

@@ -12,7 +12,6 @@ from ...model.papers.published import (
     Derivation,
     Direction,
     PaperClaim,
-    PrintedNumber,
     Published,
     Quantity,
     Relation,
@@ -97,7 +96,7 @@ def _derived(paper: Published, derivation: Derivation) -> Finding | None:
         rule=derivation.rule,
         what=printed.what,
         source=printed.source,
-        printed=_with_unit(printed),
+        printed=f"{printed.text} {printed.unit}".rstrip(),
         low=low if defined else None,
         high=high if defined else None,
         limits=printed.band,
@@ -106,10 +105,6 @@ def _derived(paper: Published, derivation: Derivation) -> Finding | None:
         by=derivation.formula.text,
         note=derivation.note,
     )
-
-
-def _with_unit(number: PrintedNumber) -> str:
-    return f"{number.text} {number.unit}".rstrip()
 
 
 def _out_of_range(paper: Published) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from ...errors import RunError, UsageError
-from ...host import Completed, Host
+from ...host import Host
 from ...host.processes.failure import TIMED_OUT
 from ...lifecycle import Method
 from ..contract import Unavailable
@@ -49,7 +49,11 @@ def write_images(
         if not done.ok:
             instance.thaw(host)
             log = dump.images / DUMP_LOG
-            reason = _why(done, work) or first_error(log) or done.failure()
+            reason = (
+                (f"the time limit of {work.time_limit:g} s is over" if done.returncode == TIMED_OUT else "")
+                or first_error(log)
+                or done.failure()
+            )
             raise RunError(
                 f"no checkpoint of {instance.what}, {still(pid)}: {reason}",
                 where=str(log),
@@ -71,10 +75,6 @@ def write_images(
     write(Dump(images=images, server=server, previous=previous, tracked=previous is not None))
     if not work.keep_running:
         await_end(pid, instance.what)
-
-
-def _why(done: Completed, work: Work) -> str:
-    return f"the time limit of {work.time_limit:g} s is over" if done.returncode == TIMED_OUT else ""
 
 
 def still(pid: int) -> str:

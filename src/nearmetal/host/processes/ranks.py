@@ -48,7 +48,11 @@ def rank_holdings(mark: str, groups: Sequence[Path]) -> dict[int, RankHolds]:
     Values that may not be read are missing.
     """
     below = [Path(top) for group in groups for top, _, _ in os.walk(group)]
-    pids = cgroups.members(below) if groups else _all_processes()
+    pids = (
+        cgroups.members(below)
+        if groups
+        else {int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()}
+    )
     found: dict[int, RankHolds] = {}
     tables: dict[tuple[int, int], Mapping[str, Link]] = {}
     for pid in sorted(pids):
@@ -70,10 +74,6 @@ def rank_holdings(mark: str, groups: Sequence[Path]) -> dict[int, RankHolds]:
                 memory=memory | (before.memory if before else frozenset()),
             )
     return found
-
-
-def _all_processes() -> set[int]:
-    return {int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()}
 
 
 def _sockets(pid: int) -> Iterable[str]:

@@ -159,16 +159,12 @@ def idle_instances(trial: Trial, surroundings: Surroundings, count: int) -> Iter
 
     They have no network address and run no program.
     """
-    requests = [_idle_request(trial, i) for i in range(count)]
+    requests = [lone_request(trial, f"idle{i}", i % trial.arm.placement.all_instances) for i in range(count)]
     with (
         guest_around(trial, surroundings) as around,
         started(_starts(trial, around, requests), together=True) as group,
     ):
         yield group
-
-
-def _idle_request(trial: Trial, number: int) -> InstanceRequest:
-    return lone_request(trial, f"idle{number}", number % trial.arm.placement.all_instances)
 
 
 def lone_request(trial: Trial, name: str, place: int = 0) -> InstanceRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from operator import attrgetter
 
 from ...model.result import Analysis, Cell
 from ..tables.cells import cause_text
@@ -41,6 +42,14 @@ COLUMNS = (
     "emulated",
     "guest",
 )
+_PLACES = {
+    "baseline_value": "baseline_value.centre",
+    "value": "value.centre",
+    "difference": "difference.centre",
+    "difference_low": "difference.low",
+    "difference_high": "difference.high",
+}
+"""Where a cell has the value of a column, if not at an attribute of that name."""
 NODE_COLUMNS = (
     "estimand",
     "nodes",
@@ -72,40 +81,22 @@ def _node_fields(c: Cell) -> list[str]:
     if found is None or not found.estimates:
         return [""] * len(NODE_COLUMNS)
     other = found.estimates[found.other]
-    return [
-        found.estimand.value,
-        str(other.nodes),
-        str(found.disagree).lower(),
-        found.other.value,
-        repr(other.overhead),
-        repr(other.low if other.low > -1 else -math.inf),
-        repr(other.high),
-        other.verdict.value,
-    ]
+    low = other.low if other.low > -1 else -math.inf
+    of_verdicts = (found.estimand, other.nodes, found.disagree)
+    return [*map(_field, (*of_verdicts, found.other, other.overhead, low, other.high, other.verdict))]
 
 
 def _row(c: Cell, *, floor: bool) -> list[str]:
-    return [
-        *(_words(s) for s in (c.environment, c.placement, c.attachment, c.baseline)),
-        *(_words(s) for s in (c.workload, c.metric, c.unit)),
-        c.better.value,
-        str(c.n),
-        str(c.failed),
-        *(repr(v) for v in (c.baseline_value.centre, c.value.centre)),
-        repr(c.overhead),
-        repr(c.low if c.low > -1 else -math.inf),
-        *(repr(v) for v in (c.high, c.margin, c.confidence)),
-        c.verdict.value,
-        _words(cause_text(c)),
-        repr(c.smallest_material),
-        "" if c.blocks_needed is None else str(c.blocks_needed),
-        *(repr(v) for v in (c.difference.centre, c.difference.low, c.difference.high)),
-        "" if c.p_holm is None else repr(c.p_holm),
-        str(c.exploratory).lower(),
-        str(floor).lower(),
-        str(c.emulated).lower(),
-        _words(c.guest),
-    ]
+    own = {"low": c.low if c.low > -1 else -math.inf, "cause": cause_text(c), "noise_floor": floor}
+    return [_field(own[n] if n in own else attrgetter(_PLACES.get(n, n))(c)) for n in COLUMNS]
+
+
+def _field(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else _words(str(value))
 
 
 def _words(text: str) -> str:

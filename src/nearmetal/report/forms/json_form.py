@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from ...model.node_results import CellNodes, NodeEstimate, NodeValue
+from ...model.node_results import NodeEstimate, NodeValue
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell
 from ...model.study import Study
@@ -52,7 +52,14 @@ def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
         if f.name != "nodes" and (by_block or f.name not in _BY_BLOCK)
     }
     if cell.nodes is not None:
-        out["nodes"] = _cell_nodes(cell.nodes)
+        out["nodes"] = {
+            "estimand": cell.nodes.estimand.value,
+            "disagree": cell.nodes.disagree,
+            "withheld": cell.nodes.withheld,
+            "estimates": {e.value: _with_ends(x) for e, x in cell.nodes.estimates.items()},
+            "without": {e.value: _with_ends(x) for e, x in cell.nodes.without.items()},
+            "values": [_with_ends(v) for v in cell.nodes.values],
+        }
     if cell.low <= -1:  # exp(-inf) - 1: nothing is known about this end
         out["low"] = None
     return {**out, "symbol": SYMBOLS[cell.verdict]}
@@ -115,17 +122,6 @@ def _nodes(study: Study, analysis: Analysis) -> dict[str, JsonValue]:
     assert isinstance(of_run, dict)
     texts: list[JsonValue] = [text for text in said if text]
     return {"nodes": {"meaning": NODES_MEANING, **of_run, "sentences": texts}, **sets}
-
-
-def _cell_nodes(found: CellNodes) -> dict[str, JsonValue]:
-    return {
-        "estimand": found.estimand.value,
-        "disagree": found.disagree,
-        "withheld": found.withheld,
-        "estimates": {e.value: _with_ends(x) for e, x in found.estimates.items()},
-        "without": {e.value: _with_ends(x) for e, x in found.without.items()},
-        "values": [_with_ends(v) for v in found.values],
-    }
 
 
 def _with_ends(found: NodeEstimate | NodeValue) -> dict[str, JsonValue]:

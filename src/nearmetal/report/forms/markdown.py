@@ -41,19 +41,15 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
     ]
     parts += [escape(sentence) + "." for sentence in sentences(analysis.cells)]
     parts += _nodes(study, analysis)
-    trouble = trouble_lines(analysis)
-    if trouble:
-        listed = [f"- {escape(cell)}: {escape(sentence)}" for cell, sentence in trouble]
-        parts.append("## TCP trouble\n\n" + "\n".join(listed))
-    roofs = roof_lines(analysis)
-    if roofs:
-        parts.append("## Upper bounds\n\n" + "\n".join(f"- {escape(line.text)}" for line in roofs))
-    if inside.lines():
-        listed = [f"- {escape(what)}: {escape(words)}" for what, words in inside.lines()]
-        parts.append("## Counted inside the run\n\n" + "\n".join(listed))
-    if analysis.unused:
-        listed = [f"- {escape(u.what)} ({u.count}): {escape(u.reason)}" for u in analysis.unused]
-        parts.append("## Not used\n\n" + "\n".join(listed))
+    unused = [(f"{u.what} ({u.count})", u.reason) for u in analysis.unused]
+    for title, lines in (
+        ("TCP trouble", [": ".join(line) for line in trouble_lines(analysis)]),
+        ("Upper bounds", [line.text for line in roof_lines(analysis)]),
+        ("Counted inside the run", [": ".join(line) for line in inside.lines()]),
+        ("Not used", [": ".join(line) for line in unused]),
+    ):
+        if lines:
+            parts.append(f"## {title}\n\n" + "\n".join(f"- {escape(line)}" for line in lines))
     return "\n\n".join(parts) + "\n"
 
 

@@ -131,7 +131,7 @@ def figure_of(curve: Curve) -> LinesFigure | None:
     return LinesFigure(
         name=f"curve-{curve.workload}-{curve.over}-vs-{curve.baseline}",
         title=f"{one_line(curve.workload)} over {one_line(curve.over)}",
-        caption=_caption([curve], curve.sentence()),
+        caption=caption_of([curve], curve.sentence()),
         panels=(panel,),
     )
 
@@ -152,7 +152,7 @@ def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
     return LinesFigure(
         name=f"curve-{first.sweep.name}-{first.metric}-{first.key}",
         title=f"{name}: {metric} over {over}",
-        caption=_caption(lines, ""),
+        caption=caption_of(lines),
         panels=tuple(
             Panel(
                 title=line.held,
@@ -173,7 +173,8 @@ def _short_names(arms: Iterable[str]) -> dict[str, str]:
     return {arm: arm.partition("/")[0] if len(placements) == 1 else arm for arm in known}
 
 
-def _caption(lines: Sequence[Curve | SweptMetric], sentence: str) -> str:
+def caption_of(lines: Sequence[Curve | SweptMetric | Cell], sentence: str = "") -> str:
+    """Return the caption of a figure with medians over rounds. sentence: what else it says."""
     words = [f"Medians over rounds, n {min(line.n for line in lines)} or more; bars are their intervals."]
     words += [f"{sentence}."] if sentence else []
     guest = next((line.guest for line in lines if line.guest), "")

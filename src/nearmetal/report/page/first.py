@@ -13,7 +13,7 @@ from ..tables.nodes import alert_sentences, scope_sentence
 from ..tables.trust import trust_in
 from ..text import plural, tight
 from .forest import forest
-from .markup import Markup, join, scrolled, tag
+from .markup import Markup, cards, column_head, join, row_head, tag
 from .sections import CHIP
 
 
@@ -65,30 +65,17 @@ def table(study: Study, analysis: Analysis, numbers: Mapping[tuple[str, str, str
     if found is None or not found.table:
         return Markup("")
     caption = "The same figures. They compare times, for rates too: ×2 is twice as long."
-    heads = ("", found.baseline.environment, *(arm.name for arm in found.arms))
-    rows = [
-        tag(
-            "tr",
-            tag("th", row.label, scope="row", role="rowheader"),
-            tag("td", row.baseline, class_="number", role="cell", data_label=found.baseline.environment),
+    base = found.baseline.environment
+    rows = (
+        (
+            row_head(row.label),
+            tag("td", row.baseline, class_="number", role="cell", data_label=base),
             *(_figure(row, arm, numbers) for arm in found.arms),
-            role="row",
         )
         for row in found.table
-    ]
-    whole = tag(
-        "table",
-        tag("caption", caption),
-        tag(
-            "thead",
-            tag("tr", *(tag("th", h, scope="col", role="columnheader") for h in heads), role="row"),
-            role="rowgroup",
-        ),
-        tag("tbody", *rows, role="rowgroup"),
-        class_="cards answer-table",
-        role="table",
     )
-    return scrolled(whole, caption)
+    heads = map(column_head, ("", base, *(arm.name for arm in found.arms)))
+    return cards(heads, rows, caption, kind="answer-table", caption=True)
 
 
 def _figure(row: AnswerRow, arm: ArmAnswer, numbers: Mapping[tuple[str, str, str], int]) -> Markup:

@@ -11,38 +11,13 @@ from ...units import show_overhead
 from ..tables.answer import Answer, AnswerRow, ArmAnswer, figures, theta_of
 from ..tables.cells import bounded, margin_text
 from .markup import Markup, join, tag
+from .sections import CHIP
 
 AXIS = 26
 """Height of the axis with its labels, in pixels."""
-_CLASSES = {
-    Verdict.SLOWER: "slower",
-    Verdict.FASTER: "faster",
-    Verdict.EQUIVALENT: "equal",
-    Verdict.NONE: "undecided",
-    Verdict.INCONSISTENT: "odd",
-}
 _TICKS = (
-    -0.9,
-    -0.5,
-    -0.2,
-    -0.1,
-    -0.05,
-    -0.03,
-    -0.01,
-    0.01,
-    0.03,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1,
-    2,
-    4,
-    9,
-    19,
-    49,
-    99,
-    999,
+    *(-0.9, -0.5, -0.2, -0.1, -0.05, -0.03, -0.01, 0.01, 0.03, 0.05, 0.1, 0.2, 0.5),
+    *(1, 2, 4, 9, 19, 49, 99, 999),
 )
 _LEAST_GAP = 44
 """Smallest distance between the labels of two ticks, in pixels."""
@@ -255,12 +230,12 @@ def _line(line: _Line, y: int, at: Callable[[float], float], layout: Layout) -> 
     label = _cut(line.label, layout.plot[0] - layout.label, layout.letter)
     yield _text(layout.label, y + 4, label, "label")
     for cell in line.cells:
-        kind = _CLASSES[cell.verdict]
+        kind = CHIP[cell.verdict]
         if bounded(cell):
             yield _segment(at(cell.low), y, at(cell.high), y, f"interval {kind}")
         if bounded(cell) or cell.verdict is not Verdict.NONE:
             yield _mark(at(cell.overhead), y, cell.verdict, small=len(line.cells) > 1)
-    kind = _CLASSES[texts.verdict]
+    kind = CHIP[texts.verdict]
     overhead = texts.overhead or "no interval"
     yield tag(
         "text",
@@ -282,7 +257,7 @@ def _cut(text: str, room: int, letter: float) -> str:
 def _mark(x: float, y: int, verdict: Verdict, *, small: bool) -> Markup:
     """Draw the estimate, with a shape of its own for each verdict."""
     r = 3 if small else 4.5
-    kind = f"mark {_CLASSES[verdict]}"
+    kind = f"mark {CHIP[verdict]}"
     points: tuple[tuple[float, float], ...]
     match verdict:
         case Verdict.SLOWER:

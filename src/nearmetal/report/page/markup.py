@@ -4,7 +4,7 @@ unchanged."""
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..text import clean
 
@@ -49,35 +49,56 @@ def folded(key: str, title: str, *content: str) -> Markup:
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, label: str, numbers: bool = False
 ) -> Markup:
-    """Return a table that becomes cards on a phone. The first cell of a row is its heading.
+    """Return a table of texts. The first cell of a row is its heading.
 
-    Roles are given explicitly, because the layout for phones removes them from the elements.
     numbers: whether all other cells are numbers.
     """
     right = "number" if numbers else None
-    head = [
-        tag("th", h, scope="col", role="columnheader", class_=right if i else None)
-        for i, h in enumerate(heads)
-    ]
-    body = []
-    for first, *others in rows:
-        cells = [
-            tag("td", text, role="cell", class_=right, data_label=h)
-            for h, text in zip(heads[1:], others, strict=True)
+    body = [
+        [
+            row_head(first),
+            *(
+                tag("td", text, role="cell", class_=right, data_label=h)
+                for h, text in zip(heads[1:], others, strict=True)
+            ),
         ]
-        body.append(tag("tr", tag("th", first, scope="row", role="rowheader"), *cells, role="row"))
-    return scrolled(
-        tag(
-            "table",
-            tag("thead", tag("tr", *head, role="row"), role="rowgroup"),
-            tag("tbody", *body, role="rowgroup"),
-            class_="cards",
-            role="table",
-        ),
-        label,
+        for first, *others in rows
+    ]
+    return cards([column_head(h, kind=right if i else None) for i, h in enumerate(heads)], body, label)
+
+
+def column_head(*content: str, kind: str | None = None) -> Markup:
+    """Return the heading of a column. kind: its class."""
+    return tag("th", *content, scope="col", role="columnheader", class_=kind)
+
+
+def row_head(text: str) -> Markup:
+    return tag("th", text, scope="row", role="rowheader")
+
+
+def cards(
+    heads: Iterable[Markup],
+    rows: Iterable[Iterable[Markup]],
+    label: str,
+    *,
+    kind: str = "",
+    caption: bool = False,
+    key: str | None = None,
+) -> Markup:
+    """Return a table of finished cells that becomes cards on a phone, in a box that scrolls by itself, also
+    by keyboard.
+
+    Roles are given explicitly, because the layout for phones removes them from the elements.
+    label: the name of the box, and of the table if `caption`.
+    kind, key: a further class of the table, and its id.
+    """
+    whole = tag(
+        "table",
+        tag("caption", label) if caption else "",
+        tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
+        tag("tbody", *(tag("tr", *row, role="row") for row in rows), role="rowgroup"),
+        class_=f"cards {kind}".rstrip(),
+        role="table",
+        id=key,
     )
-
-
-def scrolled(wide: Markup, label: str) -> Markup:
-    """Return a wide element that scrolls by itself, also by keyboard."""
-    return tag("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)
+    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=label)

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from ...model.result import Cell, Interval
 from ...model.study import Arm, Study
 from ...model.sweep import LEAST_NUMBERS
-from ..charts.chart import LinesFigure, Panel, emulation_sentences
+from ..charts.chart import LinesFigure, Panel
 from ..tables.beside import WHOLE
 from ..text import one_line, plural
+from .curves import caption_of
 
 
 def rank_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
@@ -34,15 +35,11 @@ def rank_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]
             )
             panels.setdefault((metric, own[0].unit), []).append(panel)
     used = [c for c in cells if c.metric in WHOLE and c.n]
-    least = min((c.n for c in used), default=0)
-    words = [f"Medians over rounds, n {least} or more; bars are their intervals."]
-    guest = next((c.guest for c in used if c.guest), "")
-    words += emulation_sentences(emulated=any(c.emulated for c in used), guest=guest)
     return tuple(
         LinesFigure(
             name=f"ranks-{metric}",
             title=f"{metric} over the number of ranks",
-            caption=" ".join(words),
+            caption=caption_of(used),
             panels=tuple(own_panels),
         )
         for (metric, _), own_panels in panels.items()

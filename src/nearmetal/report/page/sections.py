@@ -29,7 +29,7 @@ from ..tables.profile import HEADS, profile_lines
 from ..tables.trust import trust_in
 from ..text import one_line, plural, tight
 from .cells import Draw, cell_details
-from .markup import Markup, escape, folded, join, scrolled, table, tag
+from .markup import Markup, cards, column_head, escape, folded, join, row_head, table, tag
 
 CHIP: Mapping[Verdict, str] = {
     Verdict.SLOWER: "slower",
@@ -59,45 +59,26 @@ def verdicts(study: Study, analysis: Analysis) -> Markup:
 
 
 def _verdict_table(group: ComparisonGroup, number: int) -> Markup:
-    head = [
-        tag("th", "metric", scope="col", role="columnheader"),
-        _column_head(group.baseline, number=True),
-        *(_column_head(c) for c in group.columns),
-    ]
     rows = []
     for line in group.lines:
         cells = [
-            tag("th", line.label, scope="row", role="rowheader"),
+            row_head(line.label),
             tag("td", line.baseline, class_="number", role="cell", data_label=group.baseline.title),
         ]
         for c in group.columns:
             e = line.entries.get(c.arm)
             cells.append(tag("td", _entry(e) if e else "no figure", role="cell", data_label=c.full))
-        rows.append(tag("tr", *cells, role="row"))
+        rows.append(cells)
     explanation = (
         f"Overhead in time, with interval, against {group.baseline.full} (its median in the first column)."
     )
-    verdict_rows = tag(
-        "table",
-        tag("caption", explanation),
-        tag("thead", tag("tr", *head, role="row"), role="rowgroup"),
-        tag("tbody", *rows, role="rowgroup"),
-        class_="cards verdicts",
-        role="table",
-        id=f"verdicts-{number}",
-    )
-    return scrolled(verdict_rows, explanation)
+    heads = (column_head("metric"), _arm_head(group.baseline, "number"), *map(_arm_head, group.columns))
+    return cards(heads, rows, explanation, kind="verdicts", caption=True, key=f"verdicts-{number}")
 
 
-def _column_head(of: ArmLabel, *, number: bool = False) -> Markup:
-    return tag(
-        "th",
-        of.environment,
-        *(tag("small", text) for text in (of.shape, of.network) if text),
-        scope="col",
-        role="columnheader",
-        class_="number" if number else None,
-    )
+def _arm_head(of: ArmLabel, kind: str | None = None) -> Markup:
+    below = (tag("small", text) for text in (of.shape, of.network) if text)
+    return column_head(of.environment, *below, kind=kind)
 
 
 def _entry(e: Entry) -> Markup:

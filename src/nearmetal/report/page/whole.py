@@ -28,7 +28,7 @@ from ..seen import RecordIndex
 from ..sheet import Block, Leaf, html_of
 from ..tables.answer import absent_environments
 from ..tables.cells import question_text, side
-from ..tables.clients import clients_grid
+from ..tables.clients import clients_grids
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
 from ..tables.swept import event_leaves
@@ -117,7 +117,15 @@ def page_html(study: Study, analysis: Analysis, context: Context) -> str:
 
 
 def _page(study: Study, analysis: Analysis, context: Context, drawings: Drawings) -> str:
+    def fold(key: str, title: str, blocks: Sequence[Block]) -> Markup:
+        leaf = Leaf(key=key, title=title, blocks=tuple(blocks))
+        return html_of(leaf, drawings.figure, fold=True) if blocks else Markup("")
+
+    def title(arm: str) -> str:
+        return side(study, arm).title
+
     records = context.records
+    counted = instances_blocks(study, instances_of(study, records))
     numbers = {(c.arm, c.workload, c.metric): i for i, c in enumerate(analysis.cells)}
     body = join(
         first.table(study, analysis, numbers),
@@ -125,15 +133,17 @@ def _page(study: Study, analysis: Analysis, context: Context, drawings: Drawings
         sections.cells(study, analysis, records, drawings.figure, drawings.later),
         sections.nodes(study, analysis),
         sections.noise_floor(study, analysis, drawings.figure),
-        *_curves(analysis, drawings),
+        fold("curves", "Curves", curve_figures(analysis.cells)),
         sections.time_spent(study, analysis, records),
-        *_instances(study, records, drawings),
+        fold("instances", "What the instances counted", counted),
         *(
             html_of(leaf, drawings.figure, fold=True)
             for leaf in event_leaves(study, analysis, records, context.provenance)
         ),
         sections.what_ran(study, analysis, records),
-        *_steps(study, analysis, records, drawings),
+        fold(
+            "steps", "Steps of events", [*steps_charts(study, records, title), *clients_grids(study, records)]
+        ),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
         sections.parity(context.differences),
@@ -156,33 +166,6 @@ def _page(study: Study, analysis: Analysis, context: Context, drawings: Drawings
         footer=f"seed {analysis.seed} · {plural(analysis.blocks, 'round')} · {show_clock(analysis.elapsed)}",
         drawings=drawings,
     )
-
-
-def _curves(analysis: Analysis, drawings: Drawings) -> list[Markup]:
-    """Return the curves of metrics; nothing if there are none."""
-    drawn = curve_figures(analysis.cells)
-    leaf = Leaf(key="curves", title="Curves", blocks=drawn)
-    return [html_of(leaf, drawings.figure, fold=True)] if drawn else []
-
-
-def _steps(study: Study, analysis: Analysis, records: RecordIndex, drawings: Drawings) -> list[Markup]:
-    """Return the steps of events of instances and what clients saw of moves; nothing if there are none."""
-
-    def title(arm: str) -> str:
-        return side(study, arm).title
-
-    grid = clients_grid(study, records, title)
-    charts = steps_charts(study, records, title)
-    blocks: tuple[Block, ...] = (*charts, *(() if grid is None else (grid,)))
-    leaf = Leaf(key="steps", title="Steps of events", blocks=blocks)
-    return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
-
-
-def _instances(study: Study, records: RecordIndex, drawings: Drawings) -> list[Markup]:
-    """Return the counters of instances; nothing if none were requested."""
-    blocks = instances_blocks(study, instances_of(study, records))
-    leaf = Leaf(key="instances", title="What the instances counted", blocks=tuple(blocks))
-    return [html_of(leaf, drawings.figure, fold=True)] if blocks else []
 
 
 def framed(

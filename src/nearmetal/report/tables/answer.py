@@ -4,7 +4,7 @@ I/O; independent of the output format."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model.record import JsonValue, section
@@ -142,7 +142,10 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
     ordered = sorted(cells, key=lambda c: place.get(c.workload, 0))
     groups: dict[tuple[str, ...], list[Cell]] = {}
     deciding = {c.key for c in deciding_cells(study, ordered)}
-    own = {w: _own_metrics(ordered, w) for w in place}
+    own = {
+        w: tuple(dict.fromkeys(c.metric for c in ordered if c.workload == w and c.metric not in USAGE))
+        for w in place
+    }
     for c in ordered:
         groups.setdefault(_row_key(study, c, own.get(c.workload, ())), []).append(c)
     return tuple(
@@ -154,10 +157,6 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
         )
         for key, found in groups.items()
     )
-
-
-def _own_metrics(cells: Iterable[Cell], workload: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(c.metric for c in cells if c.workload == workload and c.metric not in USAGE))
 
 
 def _row_key(study: Study, cell: Cell, own: Sequence[str]) -> tuple[str, ...]:
@@ -182,15 +181,11 @@ def _label(
     if len(key) == 2 and several > 1:
         kind = "CPU, memory, I/O" if key[1] == "usage" else key[1]
         return f"{kind} ({several})" if alone else f"{workload} {kind} ({several})"
-    single = len(own.get(key[0], ())) == 1 and not _is_command(study, key[0])
+    single = len(own.get(key[0], ())) == 1 and not any(w.name == key[0] for w in study.commands)
     metric = one_line(cells[0].metric)
     if single or metric in ("", key[0]):
         return workload
     return metric if alone else f"{workload} {metric}"
-
-
-def _is_command(study: Study, workload: str) -> bool:
-    return any(w.name == workload for w in study.commands)
 
 
 def _baseline(cells: Sequence[Cell]) -> str:

@@ -42,10 +42,13 @@ class OwnValue:
     text: str
 
     def as_json(self) -> dict[str, JsonValue]:
-        ends = {
-            k: v if math.isfinite(v) and v > -1 else None for k, v in (("low", self.low), ("high", self.high))
-        }
-        return {"what": self.what, "value": self.value, **ends, "text": self.text}
+        low, high = end_or_none(self.low), end_or_none(self.high)
+        return {"what": self.what, "value": self.value, "low": low, "high": high, "text": self.text}
+
+
+def end_or_none(end: float) -> float | None:
+    """Return an end of an interval of overheads; None if it is not bounded: -1 is exp(-inf) - 1."""
+    return end if math.isfinite(end) and end > -1 else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from ...units import show_effect
 from ..seen import RecordIndex
 from ..sheet import Grid
 from ..text import one_line
-from .beside import WHOLE
+from .beside import WHOLE, end_or_none
 from .cells import has_interval
 from .papers import claim_text
 from .profile import computation_shares
@@ -66,14 +66,10 @@ class ClaimHere:
             "differs": self.differs,
             "note": c.differs,
             "ours": [
-                {"workload": x.workload, "low": _finite(x.low), "high": _finite(x.high), "n": x.n}
+                {"workload": x.workload, "low": end_or_none(x.low), "high": end_or_none(x.high), "n": x.n}
                 for x in self.cells
             ],
         }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) and value > -1 else None
 
 
 def claims_here(

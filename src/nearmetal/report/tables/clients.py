@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from ...model.record import JsonValue
@@ -10,7 +10,7 @@ from ...model.study import Study
 from ...units import show
 from ..seen import RecordIndex
 from ..sheet import Grid
-from ..text import one_line
+from .cells import side
 
 _HEADS = (
     "workload, environment",
@@ -24,21 +24,20 @@ _HEADS = (
 )
 
 
-def clients_grid(study: Study, records: RecordIndex, name: Callable[[str], str]) -> Grid | None:
-    """Return medians over all moves of each arm, and of the same probe at rest; None if no client was there.
+def clients_grids(study: Study, records: RecordIndex) -> list[Grid]:
+    """Return medians over all moves of each arm, and of the same probe at rest; nothing if no client was
+    there.
 
     The metrics `unanswered` and `silence` are the values of each move less those at rest.
-    name: returns the label of an arm.
     """
     rows = [
         row
         for arm in study.arms()
         for w in study.events
-        if (row := _row(f"{w.name}, {one_line(name(arm.name))}", list(_seen(arm.name, w.name, records))))
+        if (row := _row(f"{w.name}, {side(study, arm.name).title}", list(_seen(arm.name, w.name, records))))
     ]
-    if not rows:
-        return None
-    return Grid(title="What a client saw of the moves", heads=_HEADS, rows=tuple(rows), numbers=True)
+    title = "What a client saw of the moves"
+    return [Grid(title=title, heads=_HEADS, rows=tuple(rows), numbers=True)] if rows else []
 
 
 def _seen(

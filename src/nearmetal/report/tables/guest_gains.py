@@ -24,29 +24,26 @@ def gains_of(study: Study, analysis: Analysis, figures: Sequence[InstanceFigures
     return guest_gains(analysis.cells, figures, guests, bare)
 
 
-def gains_grid(study: Study, gains: Sequence[GuestGain]) -> Grid | None:
-    """Return the table; None if no guest beats bare metal or a bound."""
-    if not gains:
-        return None
-    return Grid(
-        title="Guests faster than bare metal, and whether their clocks explain it",
-        heads=("metric, environment", "overhead", "rate of its clock", "answer"),
-        rows=tuple(
-            (
-                f"{metric_label(g.cell)}, {side(study, g.cell.arm).title}",
-                _gain_text(g),
-                _rate_text(g),
-                f"{g.answer}; {_ASK}" if g.answer is ClockAnswer.UNKNOWN else g.answer.value,
-            )
-            for g in gains
-        ),
+def gains_grids(study: Study, gains: Sequence[GuestGain]) -> tuple[Grid, ...]:
+    """Return the table; nothing if no guest beats bare metal or a bound."""
+    rows = tuple(
+        (
+            f"{metric_label(g.cell)}, {side(study, g.cell.arm).title}",
+            _gain_text(g),
+            _rate_text(g),
+            f"{g.answer}; {_ASK}" if g.answer is ClockAnswer.UNKNOWN else g.answer.value,
+        )
+        for g in gains
     )
+    heads = ("metric, environment", "overhead", "rate of its clock", "answer")
+    title = "Guests faster than bare metal, and whether their clocks explain it"
+    return (Grid(title=title, heads=heads, rows=rows),) if rows else ()
 
 
 def gains_leaf(study: Study, analysis: Analysis, figures: Sequence[InstanceFigures]) -> Leaf | None:
     """Return the section; None if no guest beats bare metal or a bound."""
-    grid = gains_grid(study, gains_of(study, analysis, figures))
-    return None if grid is None else Leaf(key="gains", title="Guests faster than bare metal", blocks=(grid,))
+    grids = gains_grids(study, gains_of(study, analysis, figures))
+    return Leaf(key="gains", title="Guests faster than bare metal", blocks=grids) if grids else None
 
 
 def gains_json(gains: Sequence[GuestGain]) -> list[JsonValue]:

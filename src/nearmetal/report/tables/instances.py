@@ -8,6 +8,7 @@ from ...analysis.instances import CPU, MEMORY, RATES, InstanceFigures, instance_
 from ...model.papers.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.study import Study
+from ...records.json_files import to_json
 from ...units import show
 from ..seen import RecordIndex
 from ..sheet import Block, Grid, Words
@@ -157,20 +158,9 @@ def instances_json(figures: Sequence[InstanceFigures]) -> list[JsonValue]:
     """Return the figures as JSON, in shares, seconds, bytes, and counts per second."""
     return [
         {
-            "arm": f.arm,
-            "workload": f.workload,
-            "trials": f.trials,
-            "own_kernels": f.kernels,
-            "instances": [dict(i) for i in f.instances],
-            "node": dict(f.node),
-            "memory": dict(f.memory),
-            "rates": dict(f.rates),
-            "mean_rates": dict(f.mean_rates),
-            "run_delay": f.run_delay,
-            "accounting": f.accounting,
-            "clock_ahead": f.clock_ahead,
-            "clock_error": f.clock_error,
-            "clock_drift": f.clock_drift,
+            "own_kernels" if name == "kernels" else name: to_json(value)
+            for name, value in vars(f).items()
+            if not name.startswith("clock_rate")
         }
         for f in figures
     ]

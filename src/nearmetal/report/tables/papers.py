@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.papers.check import Finding, check_paper, checks_of
-from ...model.papers.published import Bound, PaperClaim, PrintedNumber, Published, Quantity, Relation
+from ...model.papers.published import Bound, PaperClaim, Published, Quantity, Relation
 from ...model.record import JsonValue
 from ...records.json_files import finite
 from ..sheet import Grid, Words
@@ -79,20 +79,19 @@ def paper_json(paper: Published, *, findings: bool) -> dict[str, JsonValue]:
         return {**head, "findings": [finding_json(f) for f in check_paper(paper)]}
     return {
         **head,
-        "numbers": [_number_json(n) for n in paper.numbers.values()],
+        "numbers": [
+            {
+                "name": n.name,
+                "what": n.what,
+                "printed": n.text,
+                "value": n.value,
+                "rounding": n.rounding,
+                "unit": n.unit,
+                "where": n.source,
+            }
+            for n in paper.numbers.values()
+        ],
         "claims": [_claim_json(c) for c in paper.claims],
-    }
-
-
-def _number_json(n: PrintedNumber) -> dict[str, JsonValue]:
-    return {
-        "name": n.name,
-        "what": n.what,
-        "printed": n.text,
-        "value": n.value,
-        "rounding": n.rounding,
-        "unit": n.unit,
-        "where": n.source,
     }
 
 

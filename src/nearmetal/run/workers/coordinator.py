@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
 
@@ -284,7 +284,11 @@ class Coordinator:
             whole = self._whole.pop(number, None)
             if whole is not None:
                 given = self._given.get(number)
-                slices = _slices_of(whole) if given is None else given[1].slices
+                slices = (
+                    {row.workload: len(row.values) for record in whole for row in record.rows if row.seconds}
+                    if given is None
+                    else given[1].slices
+                )
                 self._last_seconds = block_seconds(whole)
                 self._planner.saw(slices, whole, self._last_seconds)
                 self._verifications.saw(whole)
@@ -359,8 +363,3 @@ class Coordinator:
                 analysis=analysis,
             )
         )
-
-
-def _slices_of(records: Sequence[TrialRecord]) -> dict[str, int]:
-    """Return the number of slices of each workload in a block that is already on disk."""
-    return {row.workload: len(row.values) for record in records for row in record.rows if row.seconds}

@@ -18,17 +18,6 @@ from ..fields import Name, Text
 from .keyed import Section, made, section_of
 from .workload import ApplicationSection, CommandSection, EventSection, KernelSection, NpbWorkloadSection
 
-__all__ = [
-    "ApplicationSection",
-    "CommandSection",
-    "EventSection",
-    "KernelSection",
-    "NpbWorkloadSection",
-    "TopSection",
-    "made",
-    "section_of",
-]
-
 
 class TopSection(Section):
     """The whole file. The entries of its sections are validated one by one, to find every mistake."""
