@@ -47,7 +47,7 @@ from .daemon import (
     reached,
 )
 from .domain import made
-from .migrate import COSTS, MOVE_OPTIONS, LibvirtGuest, libvirt_guest, migrated
+from .migrate import COSTS, MOVE_OPTIONS, NO_POSTCOPY, LibvirtGuest, libvirt_guest, migrated
 from .settings import NOT_ATTACHED, LibvirtSettings, misfits, not_by_libvirt, settings_for
 from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
@@ -95,7 +95,9 @@ class Libvirt:
                 notes = (f"by {daemon.words}", *found.notes)
         except (RunError, UnavailableError) as e:
             return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")
-        return replace(found, version=f"libvirt {version}, {found.version}", notes=notes)
+        refused = host.read("/proc/sys/vm/unprivileged_userfaultfd") == b"0\n"
+        of_moves = (*found.of_moves, *((NO_POSTCOPY,) if refused else ()))
+        return replace(found, version=f"libvirt {version}, {found.version}", notes=notes, of_moves=of_moves)
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest

@@ -48,11 +48,11 @@ MIB = 1 << 20
 _LOOK_AGAIN = 0.005
 _LOOK_AT_ROUNDS = 1.0
 """Seconds between two reports of a move: virsh takes 12 ms of a CPU for each."""
-_NO_POSTCOPY = (
-    "sysctl -w vm.unprivileged_userfaultfd=1, since libvirt's own daemon is no root; or method precopy"
-)
+ALLOW = "sysctl -w vm.unprivileged_userfaultfd=1"
+NO_POSTCOPY = f"libvirt's postcopy with QEMU before 8.0 needs {ALLOW}: the daemon there does not run as root"
 _EVENT = re.compile(r"^event (\w+) at (\d+\.\d+) for domain '([^']*)': (.*)$", re.MULTILINE)
 _READY = "listening"
+_REFUSED = "Postcopy is not supported"
 _XML, _SAID, _ERRORS = "move.xml", "move.txt", "move-errors.txt"
 _FROM, _TO = "source-events.txt", "target-events.txt"
 
@@ -327,7 +327,7 @@ class _Move:
     def _failure(self, status: int | None, *, aborted: bool) -> RunError:
         why = find_virsh_message(read_log(self.state / _ERRORS)) or f"virsh ended with {status}"
         if not aborted:
-            return RunError(why, remedy=_NO_POSTCOPY if "Postcopy is not supported" in why else "")
+            return RunError(why, remedy=f"{ALLOW}; or method precopy" if _REFUSED in why else "")
         what = f"the move by {self.to.method} was not done after {self.to.time_limit:g} s"
         remedy = "more bandwidth, a longer downtime limit, or method postcopy"
         if self.to.method.copies_first:
