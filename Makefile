@@ -29,7 +29,7 @@ test-vm: setup-test
 # Checkpoints and moves: methods x backends, then with faults in the middle. Forty minutes on two cores.
 test-lifecycle: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_moves.py) \
-	  $(addprefix tests/contract/test_,checkpoints.py migration.py monitor.py job_ranks.py) \
+	  $(addprefix tests/contract/test_,checkpoints.py migration.py libvirt_moves.py monitor.py job_ranks.py) \
 	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py random_faults.py migration_run.py) \
 	  $(addprefix tests/system/test_,moving.py job_moves.py) \
 	  $(addprefix tests/system/test_moving_,hosts.py containers.py faults.py cut.py) -q $(ARGS)

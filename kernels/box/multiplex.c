@@ -9,7 +9,8 @@
  * A guest that is moved to a second hypervisor keeps its line. From MOVE on nothing more is sent to the first
  * one, and MOVED is answered once that one has read all that was sent, so that it is in the guest's memory
  * and moves with it. SWITCH reads what the first one has still written, to its end, and goes on with the
- * second one. The bytes of both are one stream: the guest's agent notices nothing. */
+ * second one. The bytes of both are one stream: the guest's agent notices nothing. The first one may end
+ * before. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "frames.h"
@@ -153,8 +154,9 @@ static bool hear_guest(int from) {
 static bool switch_over(void) {
     if (move.second < 0)
         return false;
-    hear_guest(guest);
-    close(guest);
+    if (guest >= 0)
+        hear_guest(guest);
+    shut(&guest);
     guest = move.second;
     move.second = -1;
     stay();
@@ -246,7 +248,7 @@ static _Noreturn void multiplex(int listening) {
         if (poll(asked, 3 + n, move.mover != 0 && !move.drained ? LOOK_AGAIN_MS : -1) < 0 && errno != EINTR)
             die("poll", "multiplex");
         if (asked[0].revents != 0 && !hear_guest(guest))
-            _exit(0);
+            shut(&guest);
         if (asked[2].revents != 0 &&
             (move.second = accept4(move.waiting, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
             shut(&move.waiting);
@@ -256,6 +258,8 @@ static _Noreturn void multiplex(int listening) {
             if (!bytes_write(callers[i].fd, &callers[i].out) || !stays)
                 leave(i);
         }
+        if (guest < 0 && (move.mover == 0 || !move.drained))
+            _exit(0);
         drain();
         if (asked[1].revents != 0)
             take_caller(listening);

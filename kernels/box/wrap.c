@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 int umount2(const char *target, int flags);
@@ -105,19 +106,34 @@ static struct wrap parse(int argc, char **argv) {
     return wrap;
 }
 
-/* What programs bind into their containers: a /sys that shows the devices of our network, and the control
- * groups as they were. */
+/* What programs bind into their containers: a /sys that shows the devices of our network, with the control
+ * groups and security modules of the machine. Without the latter, a CRIU that restores might miss the module
+ * that the one outside has dumped. */
 static void fresh_sys(void) {
-    int groups = (int)syscall(SYS_open_tree, AT_FDCWD, "/sys/fs/cgroup",
-                              OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_RECURSIVE);
-    if (groups < 0 && errno != ENOENT)
-        die("open_tree", "/sys/fs/cgroup");
+    static const struct {
+        const char *path;
+        unsigned long type; /* of its file system; 0: any */
+    } kept[] = {{"/sys/fs/cgroup", 0}, {"/sys/kernel/security", 0x73636673}, {"/sys/fs/selinux", 0xf97cff8c}};
+    enum { KEPT = sizeof kept / sizeof kept[0] };
+    int trees[KEPT];
+    for (int i = 0; i < KEPT; i++) {
+        struct statfs found;
+        trees[i] = -1;
+        if (kept[i].type != 0 &&
+            (statfs(kept[i].path, &found) != 0 || (unsigned long)found.f_type != kept[i].type))
+            continue;
+        trees[i] = (int)syscall(SYS_open_tree, AT_FDCWD, kept[i].path,
+                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_RECURSIVE);
+        if (trees[i] < 0 && errno != ENOENT)
+            die("open_tree", kept[i].path);
+    }
     if (mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
         die("mount", "/sys");
-    if (groups >= 0 &&
-        (syscall(SYS_move_mount, groups, "", AT_FDCWD, "/sys/fs/cgroup", MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
-         close(groups) != 0))
-        die("bind", "/sys/fs/cgroup");
+    for (int i = 0; i < KEPT; i++)
+        if (trees[i] >= 0 &&
+            (syscall(SYS_move_mount, trees[i], "", AT_FDCWD, kept[i].path, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+             close(trees[i]) != 0))
+            die("bind", kept[i].path);
 }
 
 /* A tmpfs on this directory of the instance; all may write to it as they may to the tree's own. */

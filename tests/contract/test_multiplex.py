@@ -129,6 +129,33 @@ def test_nothing_is_lost_or_doubled_wherever_the_stream_is_cut(line: Line) -> No
         assert line.first.recv(64) == b"", "the first one got no more, and its connection is closed"
 
 
+def test_the_first_hypervisor_may_end_before_the_second_goes_on(line: Line) -> None:
+    with connected(line.agent) as caller, GuestLine(line.agent) as mover:
+        caller.sendall(HEAD.pack(0, FrameKind.IN, 3) + b"one")
+        channel, *_ = frame(line.first)
+        mover.begin_move(line.second)
+        whole = HEAD.pack(channel, FrameKind.OUT, 11) + b"cut in half"
+        line.first.sendall(whole + whole[:5])
+        line.first.close()
+        caller.sendall(HEAD.pack(0, FrameKind.IN, 3) + b"two")
+        with connected(line.second) as second:
+            second.sendall(whole[5:])
+            mover.switch()
+            assert [frame(caller)[2] for _ in range(2)] == [b"cut in half"] * 2
+            assert frame(second) == (channel, FrameKind.IN, b"two")
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_the_line_ends_with_a_guest_that_runs_nowhere(line: Line, moves: bool) -> None:
+    with GuestLine(line.agent) as mover:
+        if moves:
+            mover.begin_move(line.second)
+        line.first.close()
+        if moves:
+            mover.stay()
+        assert line.process.wait(PATIENCE) == 0
+
+
 def test_a_move_that_is_given_up_leaves_the_first_one(line: Line) -> None:
     with connected(line.agent) as caller, GuestLine(line.agent) as mover:
         mover.begin_move(line.second)

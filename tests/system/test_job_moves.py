@@ -90,13 +90,19 @@ def test_a_rank_in_a_container_moves_to_another_node_while_its_job_goes_on(
         assert silence < stopped + 60, "TCP sends again at the latest after that"
 
 
+guests = pytest.mark.parametrize(("backend", "start"), [("qemu", "restored"), ("libvirt", "cold")])
+
+
 @NEEDED[0]
-def test_a_rank_in_a_guest_moves_to_another_node_and_back_while_its_job_goes_on(tmp_path: Path) -> None:
+@guests
+def test_a_rank_in_a_guest_moves_to_another_node_and_back_while_its_job_goes_on(
+    tmp_path: Path, backend: str, start: str
+) -> None:
     assert kernel()
     line = measured(
         tmp_path,
-        environment="backend: qemu, image: debian-kernel, attachment: veth-bridge,"
-        " guest: {memory: 256 MiB, start: restored, boot_timeout: 30 min}",
+        environment=f"backend: {backend}, image: debian-kernel, attachment: veth-bridge,"
+        f" guest: {{memory: 256 MiB, start: {start}, boot_timeout: 30 min}}",
         subject="migrate",
         workload="of: rank, ranks: 3, method: precopy, working_set: 1 MiB, dirty_rate: 1 MiB/s",
         count="2",
@@ -176,13 +182,16 @@ def test_a_whole_mpi_job_is_restored_on_another_node(
 
 
 @NEEDED[0]
-def test_the_guests_of_an_mpi_job_move_together_to_other_nodes_and_back(tmp_path: Path) -> None:
+@guests
+def test_the_guests_of_an_mpi_job_move_together_to_other_nodes_and_back(
+    tmp_path: Path, backend: str, start: str
+) -> None:
     """All are stopped before the first is saved, and all are restored before the first goes on."""
     have("debian-apps", tmp_path)
     line = measured(
         tmp_path,
-        environment="backend: qemu, image: debian-apps, attachment: veth-bridge,"
-        " guest: {memory: 512 MiB, start: restored, boot_timeout: 30 min}",
+        environment=f"backend: {backend}, image: debian-apps, attachment: veth-bridge,"
+        f" guest: {{memory: 512 MiB, start: {start}, boot_timeout: 30 min}}",
         subject="migrate",
         workload="of: job, ranks: 2, method: offline, working_set: 2 MiB, dirty_rate: 1 MiB/s",
         design=", mpi: openmpi",

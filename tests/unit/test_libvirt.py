@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import until
 from tests.unit.test_guests_parts import HANGS, TOOLS, plan
 
 from nearmetal.environments import Seat, Unavailable
@@ -33,11 +34,17 @@ from nearmetal.environments.libvirt.daemon import (
     usual_uri,
     virsh_argv,
 )
-from nearmetal.environments.libvirt.domain import made
+from nearmetal.environments.libvirt.domain import GUARD, made
+from nearmetal.environments.libvirt.migrate import events
 from nearmetal.environments.libvirt.settings import LibvirtSettings, not_by_libvirt
 from nearmetal.environments.libvirt.tap import joined, tap, tap_name
-from nearmetal.environments.libvirt.xml import QEMU_NAMESPACE, DomainPlan, domain_xml, security_models
-from nearmetal.environments.program import in_groups
+from nearmetal.environments.libvirt.xml import (
+    QEMU_NAMESPACE,
+    DomainPlan,
+    domain_xml,
+    identity,
+    security_models,
+)
 from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Wire
 from nearmetal.errors import RunError, StudyError, UnavailableError
 from nearmetal.host import Completed, runtime
@@ -335,13 +342,45 @@ def test_the_log_goes_whichever_way_leads_to_the_daemon(
 
 
 def creating(name: str) -> tuple[str, ...]:
-    """As the client is started that makes the domain."""
-    words = (
-        "create --file domain.xml --paused --autodestroy",
-        f'qemu-monitor-command {name} \'{{"execute":"query-cpus-fast"}}\'',
-        f"event --domain {name} --event lifecycle --loop",
+    """As the guard is started that makes the domain."""
+    first = (
+        f'create --file domain.xml --paused; qemu-monitor-command {name} \'{{"execute":"query-cpus-fast"}}\''
     )
-    return tuple(in_groups(TOOLS, {}, name, virsh_argv(SESSION, ["; ".join(words)])))
+    return ("sh", "-c", GUARD, "sh", first, f"destroy {name}", *virsh_argv(SESSION, []))
+
+
+def test_the_guard_destroys_the_domain_when_its_input_ends(tmp_path: Path) -> None:
+    program, said = tmp_path / "virsh", tmp_path / "said"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{said}; [ "$2" != wrong ]\n')
+    program.chmod(0o755)
+    for first, wanted in (("made", "--uri made\n--uri destroy x\n"), ("wrong", "--uri wrong\n")):
+        argv = ["sh", "-c", GUARD, "sh", first, "destroy x", str(program), "--uri"]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE) as guard:
+            until(said.exists, "the first command")
+            assert guard.stdin is not None
+            guard.stdin.close()
+        assert said.read_text() == wanted
+        said.unlink()
+
+
+def test_events_of_a_move_have_their_times_and_status() -> None:
+    text = (
+        'listening\nevent MIGRATION at 1795694820.955001 for domain \'a\': {"status":"setup"}\n'
+        "event STOP at 1795694821.285002 for domain 'a': <null>\n"
+        'event MIGRATION at 1795694821.286003 for domain \'a\': {"status":"pre-switchover"}\nevent RES'
+    )
+    assert events(text) == {
+        "MIGRATION setup": 1795694820.955001,
+        "STOP": 1795694821.285002,
+        "MIGRATION pre-switchover": 1795694821.286003,
+    }
+
+
+def test_the_identity_of_a_domain() -> None:
+    xml = "<domain><uuid>1-2</uuid><os><type machine='pc-q35-7.2'>hvm</type></os></domain>"
+    assert identity(xml) == ("1-2", "pc-q35-7.2")
+    with pytest.raises(ValueError, match="no element"):
+        identity("")
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -359,7 +398,7 @@ def test_a_domain_that_does_not_come_is_ended_after_its_client(state: Path, own:
     daemon = Daemon(uri=SESSION, own=own)
     with (
         pytest.raises(RunError, match="while it booted: no such model"),
-        made(host, TOOLS, daemon, NAME, "<domain/>", state),
+        made(host, daemon, NAME, "<domain/>", state),
     ):
         pass
     assert host.calls == [creating(NAME), end]
@@ -379,7 +418,7 @@ def test_a_warning_of_virsh_is_no_failure(state: Path, own: bool) -> None:
     (state / "virsh.txt").touch()
     (state / "virsh-errors.txt").write_text("warning: this libvirt is old\n")
     with subprocess.Popen(["sleep", "3600"]) as qemu:
-        with made(host, TOOLS, Daemon(uri=SESSION, own=own), NAME, "<domain/>", state) as found:
+        with made(host, Daemon(uri=SESSION, own=own), NAME, "<domain/>", state) as found:
             assert found.threads == (qemu.pid,) and found.process.poll() is None
         assert qemu.wait(600) != 0 and client.killed
     # Our own daemon ends with its guest: asking it would be counted to the stop.

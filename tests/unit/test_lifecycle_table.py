@@ -68,5 +68,9 @@ def test_the_tables_of_the_page_are_what_backends_declare(
         PAGE.write_text(before + head + rows() + rest[len(found) :])
         found = rows()
     assert found == rows(), "pytest tests/unit/test_lifecycle_table.py --update-golden"
-    known = ("`dmtcp` | `namespaces`, `native`, `runc`", "`of: rank` | `namespaces`, `qemu`", "`crun`")
+    known = (
+        "`dmtcp` | `namespaces`, `native`, `runc`",
+        "`of: rank` | `libvirt`, `namespaces`, `qemu`",
+        "`crun`",
+    )
     assert any(row in found for row in known)

@@ -17,6 +17,7 @@ from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..libvirt.daemon import ask as ask_libvirt
 from ..libvirt.daemon import find_virsh_message, usual_uri
+from ..libvirt.migrate import MOVE_OPTIONS
 from .containers import require_program
 from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work
 from .dumping import free_name
@@ -63,7 +64,7 @@ class LibvirtDomain(_Domain):
 
     @property
     def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.HOST: (Method.PRECOPY, Method.POSTCOPY, Method.MULTIFD, Method.OFFLINE)}
+        return {Way.HOST: tuple(MOVE_OPTIONS)}
 
     def refuses(self, way: Way) -> Unavailable:
         del way
@@ -150,17 +151,11 @@ class LibvirtDomain(_Domain):
         yield free_name(f"domain {self.domain}", taken, f"virsh shutdown {self.domain}")
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
-        more = {
-            Method.PRECOPY: ["--live", "--auto-converge"],
-            Method.POSTCOPY: ["--live", "--postcopy", "--postcopy-after-precopy"],
-            Method.MULTIFD: ["--live", "--parallel"],
-            Method.OFFLINE: [],
-        }[method]
         bandwidth = [] if work.bandwidth is None else ["--bandwidth", str(max(int(work.bandwidth) >> 20, 1))]
         uri = uri_of(target)
         self._ask(host, "migrate-setmaxdowntime", self.domain, str(round(work.downtime_limit * 1e3)))
         begin = time.monotonic()
-        words = ["migrate", *more, *bandwidth, self.domain, uri]
+        words = ["migrate", *MOVE_OPTIONS[method], *bandwidth, self.domain, uri]
         done = ask_libvirt(host, self._uri(host), *words, timeout=work.time_limit)
         total = time.monotonic() - begin
         if not done.ok:

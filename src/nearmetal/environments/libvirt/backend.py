@@ -3,6 +3,7 @@ guests with libvirt."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from dataclasses import replace
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups, runtime
+from ...lifecycle import Method, PageSample
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import GuestSettings
-from ..contract import Available, InstanceRequest, Tools, Unavailable
+from ...model.study import Environment
+from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import GuestInstance, boot_phases, host_cpus_of, require_attachment, require_base
 from ..guests.needs import require_memory
 from ..instance import CONTROLLERS, VERSION_TIMEOUT, control_groups
+from ..moving import Moved, MoveRequest
 from ..qemu.boot import booted
 from ..qemu.guest import (
     Booted,
@@ -30,6 +34,8 @@ from ..qemu.guest import (
     settings_of,
     wire_of,
 )
+from ..qemu.migrate import sampled, unmovable, with_plan
+from ..qemu.moving import EVERY_CAPABILITY
 from .daemon import (
     REMEDY,
     Daemon,
@@ -41,6 +47,7 @@ from .daemon import (
     reached,
 )
 from .domain import made
+from .migrate import COSTS, MOVE_OPTIONS, NO_POSTCOPY, LibvirtGuest, libvirt_guest, migrated
 from .settings import NOT_ATTACHED, LibvirtSettings, misfits, not_by_libvirt, settings_for
 from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
@@ -63,10 +70,8 @@ class Libvirt:
         steps={LIBVIRT_STEP: "libvirt, until it runs"},
         misfits=misfits,
     )
-    stays = Unavailable(
-        reason="libvirt moves a domain to the daemon of another host only",
-        remedy="backend qemu; or nearmetal migrate libvirt:NAME for a domain of your own",
-    )
+    moves_by = tuple(MOVE_OPTIONS)
+    costs = COSTS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Check a daemon that answers, or start one. No guest is started, since only an image provides a
@@ -90,12 +95,39 @@ class Libvirt:
                 notes = (f"by {daemon.words}", *found.notes)
         except (RunError, UnavailableError) as e:
             return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")
-        return replace(found, version=f"libvirt {version}, {found.version}", notes=notes)
+        refused = host.read("/proc/sys/vm/unprivileged_userfaultfd") == b"0\n"
+        of_moves = (*found.of_moves, *((NO_POSTCOPY,) if refused else ()))
+        return replace(found, version=f"libvirt {version}, {found.version}", notes=notes, of_moves=of_moves)
 
     def start(
         self, host: Host, tools: Tools, request: InstanceRequest
     ) -> AbstractContextManager[GuestInstance]:
         return _start(host, tools, request)
+
+    def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
+        return unmovable(environment, method)
+
+    def migrate(
+        self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
+    ) -> AbstractContextManager[Moved]:
+        if not isinstance(instance, LibvirtGuest):
+            raise UnavailableError(f"{instance.label} is no guest of libvirt", remedy="backend: libvirt")
+        return migrated(host, tools, instance, request)
+
+    def enable_moves(self, instance: Instance) -> None:
+        """See moving.EnablesMoves. libvirt sets the capabilities itself once it moves a guest."""
+        assert isinstance(instance, LibvirtGuest)
+        wanted = [{"capability": name, "state": True} for name in sorted(EVERY_CAPABILITY)]
+        words = {"execute": "migrate-set-capabilities", "arguments": {"capabilities": wanted}}
+        uri, name = instance.daemon.uri, instance.domain
+        done = ask(instance.host, uri, "qemu-monitor-command", name, json.dumps(words))
+        if not done.ok or '"error"' in done.stdout:
+            why = done.stdout.strip() if done.ok else done.failure(find_virsh_message)
+            raise RunError(f"guest {name} cannot be made movable: {why}")
+
+    def sample_memory(self, instance: Instance) -> PageSample:
+        """See moving.Predictable."""
+        return sampled(instance)
 
     def kept(self, host: Host) -> tuple[str, ...]:
         return kept_domains(host)
@@ -178,11 +210,12 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             )
         )
         requested = time.monotonic_ns()
-        domain = stack.enter_context(made(host, tools, daemon, request.label, xml, state))
+        domain = stack.enter_context(made(host, daemon, request.label, xml, state))
         cgroups.take(groups, domain.process.pid)
         pin(domain.threads, request)  # entering a control group has put the threads on all of its CPUs
+        seat = stack.enter_context(ExitStack())
         if request.seat is not None and place is not None:
-            stack.enter_context(joined(host, card, request.seat, place))
+            seat.enter_context(joined(host, card, request.seat, place))
         domain.resume()
         resumed = time.monotonic_ns()
         hello, ahead = booted(domain.process, plan.sockets.agent, state, settings, domain.registers)
@@ -191,4 +224,5 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             k: v for k, v in phases.items() if k != "prepare"
         }
         guest = Booted(plan=plan, process=domain.process, threads=domain.threads, phases=phases, ahead=ahead)
-        yield ready_instance(host, tools, request, groups, guest)
+        ready = with_plan(ready_instance(host, tools, request, groups, guest), plan, request)
+        yield libvirt_guest(ready, daemon, request.label, seat)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
+from uuid import uuid4
 from zlib import crc32
 
 from ...errors import RunError, UnavailableError
@@ -50,6 +51,8 @@ _ANOTHER = 1
 """A uid and gid that is neither root nor the one that the kernel shows for unmapped users."""
 _LOOK_AGAIN = 0.005
 _END_SECONDS = 20.0
+QUIET = {"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"}
+"""Variables of virsh: a user's virsh would otherwise start a daemon that stays."""
 _GONE = ("failed to get domain", "Domain not found", "domain is not running")
 _ERROR = re.compile("^error:", re.MULTILINE)
 
@@ -60,10 +63,12 @@ class Daemon:
 
     own: whether nearmetal has started it.
     security: security models by which it would label files of guests.
+    pids: directory of the files with the PIDs of its guests; None if it is not nearmetal's own.
     """
 
     uri: str
     own: bool
+    pids: Path | None = None
     security: tuple[str, ...] = ()
 
     @property
@@ -79,9 +84,7 @@ def ask(
     host: Host, uri: str, *words: str, timeout: float = ASK_SECONDS, stdin: str | None = None
 ) -> Completed:
     """Run a virsh command. virsh is prevented from starting a daemon."""
-    # A user's virsh would otherwise start a daemon that stays.
-    env = {"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"}
-    return host.run(virsh_argv(uri, words), timeout=timeout, env=env, stdin=stdin)
+    return host.run(virsh_argv(uri, words), timeout=timeout, env=QUIET, stdin=stdin)
 
 
 def has_failed(output: str) -> bool:
@@ -132,9 +135,23 @@ def reached(
         return
     if requested not in (None, SESSION):
         raise UnavailableError(f"libvirt at {uri}: {answer.failure(find_virsh_message)}", remedy=START_REMEDY)
-    with _own_daemon(host, tools, label, state, cache) as own:
-        (state / NOTE).write_text(own)
-        yield Daemon(uri=own, own=True)
+    with _own_daemon(host, tools, label, state, cache, ()) as own:
+        yield own
+
+
+@contextmanager
+def elsewhere(
+    host: Host, tools: Tools, label: str, state: Path, cache: Path | None, netns: str | None
+) -> Iterator[Daemon]:
+    """Start a daemon until exit to which libvirt moves domains of any other, as if it were on another host.
+
+    netns: network namespace for it and its guest; None for that of the machine.
+    Raises UnavailableError or RunError.
+    """
+    net = [] if netns is None else ["--netns", netns]
+    words = [tools / "nm-box", "wrap", *net, "--hostname", f"nm{crc32(label.encode()):08x}", "--"]
+    with _own_daemon(host, tools, label, state, cache, words) as own:
+        yield own
 
 
 def _security(answer: Completed) -> tuple[str, ...]:
@@ -145,8 +162,13 @@ def _security(answer: Completed) -> tuple[str, ...]:
 
 
 @contextmanager
-def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path | None) -> Iterator[str]:
-    """Start a daemon until exit. Yields its URI."""
+def _own_daemon(
+    host: Host, tools: Tools, label: str, state: Path, cache: Path | None, around: Sequence[str]
+) -> Iterator[Daemon]:
+    """Start a daemon until exit.
+
+    around: words in front of its command.
+    """
     program = _program(host)
     if program is None:
         raise UnavailableError("no daemon of libvirt answers, and none is installed", remedy=REMEDY)
@@ -155,12 +177,14 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
         for directory in (runtime_directory, settings, findings):
             (directory / "libvirt").mkdir(parents=True, mode=0o700)
         (settings / "libvirt" / "qemu.conf").write_text(CONFIGURATION)
+        (settings / "libvirt" / f"{Path(program).name}.conf").write_text(f'host_uuid = "{uuid4()}"\n')
         if cache is not None:
             _keep_findings(findings, cache)
         output = place / "said"
-        # It is not killed with nearmetal, so that it can notice this and end the guest first.
+        # It is not killed with nearmetal, so that the guard of its guest can end the guest first.
+        reaper = [tools / "nm-box", "reap", "--"]
         daemon = host.start(
-            [tools / "nm-box", "reap", "--", *_as_user(host), program, "--timeout", str(IDLE_SECONDS)],
+            [*reaper, *around, *_as_user(host), program, "--timeout", str(IDLE_SECONDS)],
             stdout=output,
             stderr=output,
             env={
@@ -178,7 +202,9 @@ def _own_daemon(host: Host, tools: Tools, label: str, state: Path, cache: Path |
                 if daemon.poll() is not None or time.monotonic() > end:
                     raise RunError(log_failure(program, daemon.poll(), output))
                 time.sleep(_LOOK_AGAIN)
-            yield f"qemu+unix:///session?socket={quote(str(socket))}"
+            uri = f"qemu+unix:///session?socket={quote(str(socket))}"
+            (state / NOTE).write_text(uri)
+            yield Daemon(uri=uri, own=True, pids=socket.parent / "qemu" / "run")
         finally:
             _end(daemon, Path(program).name)
 

@@ -1,13 +1,13 @@
 """A transient domain of libvirt from creation to end.
 
-It is created paused by a client that keeps running. The domain ends with this client, even if nearmetal is
-killed.
+A guard destroys the domain if nearmetal is killed. libvirt's own way, autodestroy, forbids to move it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,14 +18,14 @@ from ...errors import RunError
 from ...host import Host, Process
 from ...host.processes import labelled as processes
 from ...host.processes.foreign import ForeignProcess, process_of_thread
-from ..contract import Tools
 from ..guests.guest import DYING_SECONDS
-from ..program import in_groups
-from .daemon import ASK_SECONDS, Daemon, ask, destroy, find_virsh_message, has_failed, virsh_argv
+from .daemon import ASK_SECONDS, QUIET, Daemon, ask, destroy, find_virsh_message, has_failed, virsh_argv
 
 FILE = "domain.xml"
 _THREADS = '{"execute":"query-cpus-fast"}'
 _SAID, _ERRORS = "virsh.txt", "virsh-errors.txt"
+GUARD = 'first=$1 last=$2; shift 2; "$@" "$first" || exit; read -r end; exec "$@" "$last"'
+"""Shell script that runs a command of virsh, and a last one when its input ends."""
 _LOOK_AGAIN = 0.005
 
 
@@ -58,7 +58,7 @@ class Domain:
 
 
 @contextmanager
-def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: Path) -> Iterator[Domain]:
+def made(host: Host, daemon: Daemon, name: str, xml: str, state: Path) -> Iterator[Domain]:
     """Create a paused domain, and destroy it on exit.
 
     state: the instance's directory.
@@ -67,30 +67,63 @@ def made(host: Host, tools: Tools, daemon: Daemon, name: str, xml: str, state: P
     """
     (state / FILE).write_text(xml)
     output, errors = state / _SAID, state / _ERRORS
-    words = (
-        f"create --file {FILE} --paused --autodestroy",
-        f"qemu-monitor-command {name} '{_THREADS}'",
-        f"event --domain {name} --event lifecycle --loop",
-    )
+    words = (f"create --file {FILE} --paused", f"qemu-monitor-command {name} '{_THREADS}'")
     with ExitStack() as stack:
-        # Until its process is known, only the daemon can end it, and nearmetal's own daemon is killed before
-        # it has noticed that its client is gone.
+        # Until its process is known, only the daemon can end it.
         unknown = stack.enter_context(ExitStack())
         unknown.callback(_destroy, host, daemon.uri, name)
-        client = host.start(
-            in_groups(tools, {}, name, virsh_argv(daemon.uri, ["; ".join(words)])),
-            stdout=output,
-            stderr=errors,
-            env={processes.LABEL_VARIABLE: name, "LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"},
-            cwd=state,
-        )
-        stack.callback(client.kill)
+        client = stack.enter_context(guarded(host, daemon.uri, name, state, "; ".join(words)))
         threads = _threads(client, output, errors)
         process = stack.enter_context(ForeignProcess(process_of_thread(threads[0])))
         if not daemon.own:  # nearmetal's own daemon has only this guest and ends with it
             stack.callback(_destroy, host, daemon.uri, name)
         unknown.pop_all()
         yield Domain(host=host, uri=daemon.uri, name=name, process=process, threads=threads)
+
+
+@contextmanager
+def guarded(host: Host, uri: str, name: str, state: Path, first: str) -> Iterator[Process]:
+    """Run a command of virsh, and destroy a domain if nearmetal is killed before exit.
+
+    first: command, which runs in the directory of the instance.
+    """
+    reader, writer = os.pipe()
+    try:
+        try:
+            guard = host.start(
+                ["sh", "-c", GUARD, "sh", first, f"destroy {name}", *virsh_argv(uri, [])],
+                stdin=reader,
+                stdout=state / _SAID,
+                stderr=state / _ERRORS,
+                env={processes.LABEL_VARIABLE: name, **QUIET},
+                cwd=state,
+            )
+        finally:
+            os.close(reader)
+        try:
+            yield guard
+        finally:
+            guard.kill()
+    finally:
+        os.close(writer)
+
+
+def threads_of(host: Host, uri: str, name: str) -> tuple[int, ...]:
+    """Return the thread IDs of the vCPUs of a domain. Raises RunError."""
+    done = ask(host, uri, "qemu-monitor-command", name, _THREADS)
+    found = _threads_in(done.stdout)
+    if not found:
+        raise RunError(f"guest {name} does not name its vCPUs: {done.failure(find_virsh_message)}")
+    return found
+
+
+def _threads_in(said: str) -> tuple[int, ...]:
+    """Return the thread IDs in the answer of QEMU; none if it is not there."""
+    for line in said.splitlines():
+        with contextlib.suppress(ValueError, KeyError):
+            found = sorted(json.loads(line)["return"], key=lambda c: int(c["cpu-index"]))
+            return tuple(int(c["thread-id"]) for c in found)
+    return ()
 
 
 def _destroy(host: Host, uri: str, name: str) -> None:
@@ -103,10 +136,8 @@ def _threads(client: Process, output: Path, errors: Path) -> tuple[int, ...]:
     """Return the thread IDs of the vCPUs, which QEMU reports as soon as it runs."""
     end = time.monotonic() + ASK_SECONDS
     while True:
-        for line in output.read_text().splitlines():
-            with contextlib.suppress(ValueError, KeyError):
-                found = sorted(json.loads(line)["return"], key=lambda c: int(c["cpu-index"]))
-                return tuple(int(c["thread-id"]) for c in found)
+        if found := _threads_in(output.read_text()):
+            return found
         if client.poll() is not None or has_failed(errors.read_text()):
             with contextlib.suppress(TimeoutError):
                 client.wait(DYING_SECONDS)

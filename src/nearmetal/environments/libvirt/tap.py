@@ -62,6 +62,25 @@ def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator
 
 
 @contextmanager
+def tap_at(host: Host, label: str, seat: Seat, place: GuestInterface) -> Iterator[str]:
+    """Make a tap until exit for a daemon that runs in a guest's network namespace, and connect it to the
+    bridge there. Yields its name.
+
+    Raises RunError.
+    """
+    inside = ["nsenter", f"--net={seat.netns}", "--"]
+    name = tap_name(label)
+    with _taken(seat):
+        _ip(host, "tuntap", "add", "dev", name, "mode", "tap", "user", str(os.geteuid()), inside=inside)
+        try:
+            port = ("mtu", str(place.mtu), "master", BRIDGE, "up")
+            _ip(host, "link", "set", "dev", name, "alias", label, *port, inside=inside)
+            yield name
+        finally:
+            host.run([*inside, "ip", "link", "del", "dev", name], timeout=SECONDS)
+
+
+@contextmanager
 def _taken(seat: Seat) -> Iterator[None]:
     """Reserve a guest's network namespace until exit, with the name that nm-box uses for QEMU.
 

@@ -27,6 +27,8 @@ class DomainPlan:
     """The data of a libvirt domain.
 
     name: name of the domain, which is the instance's label.
+    uuid: that of a domain that is moved; empty for a new one.
+    label: label of its process, if that is not its name.
     cpus: CPU of the machine for each vCPU; empty if none is pinned.
     tap: name of the tap for its network card.
     security: security models by which the daemon would otherwise label its files.
@@ -36,6 +38,8 @@ class DomainPlan:
     name: str
     guest: GuestPlan
     emulator: str
+    uuid: str = ""
+    label: str = ""
     cpus: Sequence[int] = ()
     tap: str = ""
     security: Sequence[str] = ()
@@ -52,6 +56,8 @@ def domain_xml(plan: DomainPlan) -> str:
     ElementTree.register_namespace("qemu", QEMU_NAMESPACE)
     domain = Element("domain", {"type": "kvm" if kvm else "qemu"})
     _text(domain, "name", plan.name)
+    if plan.uuid:
+        _text(domain, "uuid", plan.uuid)
     _text(domain, "memory", str(s.memory // MIB), unit="MiB")
     _memory(domain, g)
     _text(domain, "vcpu", str(g.vcpus), placement="static")
@@ -73,7 +79,7 @@ def domain_xml(plan: DomainPlan) -> str:
         _unlabelled(domain, model, plan.owner)
     # The label in its environment identifies the process, as for every process of an instance.
     line = SubElement(domain, f"{{{QEMU_NAMESPACE}}}commandline")
-    label = {"name": processes.LABEL_VARIABLE, "value": plan.name}
+    label = {"name": processes.LABEL_VARIABLE, "value": plan.label or plan.name}
     SubElement(line, f"{{{QEMU_NAMESPACE}}}env", label)
     ElementTree.indent(domain)
     text = ElementTree.tostring(domain, encoding="unicode")
@@ -98,6 +104,19 @@ def security_models(capabilities: str) -> tuple[str, ...]:
     return tuple(m.text for m in found if m.text and m.text != "none")
 
 
+def identity(xml: str) -> tuple[str, str]:
+    """Return the UUID of a domain and the versioned type of its machine, from `virsh dumpxml`.
+
+    Raises ValueError if the text is not valid.
+    """
+    try:
+        domain = ElementTree.fromstring(xml)
+    except ElementTree.ParseError as e:
+        raise ValueError(str(e)) from e
+    kind = domain.find("os/type")
+    return domain.findtext("uuid", ""), "" if kind is None else kind.get("machine", "")
+
+
 def _text(parent: Element, tag: str, text: str, **attributes: str) -> Element:
     made = SubElement(parent, tag, attributes)
     made.text = text
@@ -118,7 +137,7 @@ def _memory(domain: Element, g: GuestPlan) -> None:
 
 def _boot(domain: Element, g: GuestPlan) -> None:
     system = SubElement(domain, "os")
-    _text(system, "type", "hvm", arch="x86_64", machine=g.settings.machine.value)
+    _text(system, "type", "hvm", arch="x86_64", machine=g.machine or g.settings.machine.value)
     _text(system, "kernel", str(g.kernel))
     _text(system, "initrd", str(g.initramfs))
     _text(system, "cmdline", g.command_line)

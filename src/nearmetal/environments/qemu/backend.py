@@ -15,8 +15,6 @@ from ...errors import UnavailableError
 from ...host import Host, Process, runtime
 from ...host.facts.provenance import cpu_flags
 from ...host.guest_line import Clocks, Hello
-from ...host.pages import sample_pages
-from ...host.processes.foreign import process_of_thread
 from ...host.processes.running import running_program
 from ...lifecycle import Method, PageSample
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
@@ -55,7 +53,7 @@ from .guest import (
     settings_of,
     wire_of,
 )
-from .migrate import METHODS, QemuGuest, migrated, unmovable, with_plan
+from .migrate import METHODS, QemuGuest, migrated, sampled, unmovable, with_plan
 from .moving import EVERY_CAPABILITY, START_COSTS, configure
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
@@ -115,10 +113,7 @@ class Qemu:
 
     def sample_memory(self, instance: Instance) -> PageSample:
         """See moving.Predictable."""
-        if not isinstance(instance, QemuGuest) or not instance.threads:
-            raise UnavailableError(f"the memory of {instance.label} cannot be seen", remedy="backend: qemu")
-        process = process_of_thread(instance.threads[0])
-        return sample_pages([process], guest=instance.plan.settings.memory)
+        return sampled(instance)
 
     def user_network(self, host: Host) -> Unavailable | None:
         """Return why this QEMU has no user-mode networking (libslirp); None if it has."""

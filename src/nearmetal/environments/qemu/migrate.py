@@ -14,11 +14,13 @@ from typing import Protocol
 from ...errors import RunError, UnavailableError
 from ...host import Host, Process, runtime
 from ...host.guest_line import GuestLine, answers
-from ...lifecycle import Method, NotConvergedError, Phase, PhaseTimes
+from ...host.pages import sample_pages
+from ...host.processes.foreign import process_of_thread
+from ...lifecycle import Method, NotConvergedError, PageSample, Phase, PhaseTimes
 from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Attachment, Environment
-from ..contract import InstanceRequest, Tools, Unavailable
+from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import GuestInstance, console_words, ended_words, how_far
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
@@ -55,6 +57,14 @@ class QemuGuest(GuestInstance):
 def with_plan(guest: GuestInstance, plan: GuestPlan, request: InstanceRequest) -> QemuGuest:
     own = {f.name: getattr(guest, f.name) for f in fields(GuestInstance)}
     return QemuGuest(**own, plan=plan, request=request)
+
+
+def sampled(instance: Instance) -> PageSample:
+    """Sample the memory of a guest. See moving.Predictable."""
+    if not isinstance(instance, QemuGuest) or not instance.threads:
+        raise UnavailableError(f"the memory of {instance.label} cannot be seen", remedy="backend: qemu")
+    process = process_of_thread(instance.threads[0])
+    return sample_pages([process], guest=instance.plan.settings.memory)
 
 
 class Runner(Protocol):
@@ -155,7 +165,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
         removed = time.monotonic()
         pin(threads, there)
         try:
-            with GuestLine(guest.socket, partial(_ended, process, state)) as agent:
+            with GuestLine(guest.socket, partial(ended, process, state)) as agent:
                 ahead = agent.clocks(tries=1)
                 answered = time.monotonic()
                 ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
@@ -174,7 +184,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
         )
         yield Moved(
             instance=moved,
-            phases=_phases(
+            phases=phases_of(
                 to.method, figures, began + realtime, connected + realtime, done, removed, answered
             ),
             total=max(figures.completed, figures.resumed) - realtime - began,
@@ -200,10 +210,10 @@ def _source(guest: QemuGuest, stack: ExitStack) -> Monitor:
 
 
 def _lost(guest: QemuGuest) -> str:
-    return _ended(guest.process, guest.scratch)
+    return ended(guest.process, guest.scratch)
 
 
-def _ended(process: Process, state: Path) -> str:
+def ended(process: Process, state: Path) -> str:
     """Return why the QEMU of a guest has ended; empty while it runs."""
     status = process.poll()
     return "" if status is None else f"the guest has ended: {ended_words(state, status)}"
@@ -211,7 +221,7 @@ def _ended(process: Process, state: Path) -> str:
 
 def _silent(error: RunError, method: Method, process: Process, sockets: Sockets) -> RunError:
     """Return what is to be said of a guest that was moved, and does not answer at its destination."""
-    why = _ended(process, sockets.directory)
+    why = ended(process, sockets.directory)
     if not why:
         at = how_far("", registers(sockets.qmp))
         why = f"{error.what}; {at}: {console_words(read_log(sockets.console))}"
@@ -271,7 +281,7 @@ def _failed(
     return RunError(what, remedy=error.remedy)
 
 
-def _phases(
+def phases_of(
     method: Method,
     figures: MoveFigures,
     began: float,

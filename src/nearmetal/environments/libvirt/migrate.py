@@ -1,0 +1,391 @@
+"""Move a guest of libvirt to a daemon of nearmetal's own at another seat, by `virsh migrate`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+
+from ...errors import RunError, UnavailableError
+from ...host import Host, Process, cgroups, runtime
+from ...host.guest_line import GuestLine
+from ...host.processes import labelled as processes
+from ...host.processes.foreign import ForeignProcess, process_of_thread
+from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
+from ..contract import InstanceRequest, Tools
+from ..guests.guest import host_cpus_of
+from ..guests.tap import taken_place
+from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
+from ..moving import Moved, MoveRequest
+from ..program import in_groups, read_log, read_pid
+from ..qemu.argv import GuestPlan, Sockets
+from ..qemu.guest import pin, require_program
+from ..qemu.migrate import QemuGuest, ended, phases_of, unmovable
+from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveFigures, MoveProgress
+from .daemon import QUIET, Daemon, ask, destroy, elsewhere, find_virsh_message, virsh_argv
+from .domain import guarded, threads_of
+from .tap import tap_at
+from .xml import DomainPlan, domain_xml, identity
+
+MOVE_OPTIONS: Mapping[Method, tuple[str, ...]] = {
+    Method.OFFLINE: (),
+    Method.PRECOPY: ("--live", "--auto-converge"),
+    Method.POSTCOPY: ("--live", "--postcopy", "--postcopy-after-precopy"),
+    Method.MULTIFD: ("--live", "--auto-converge", "--parallel", "--parallel-connections", str(CHANNELS)),
+}
+"""Options of `virsh migrate`, by method."""
+COSTS = Costs(
+    fixed=Estimate(0.01, 0.1, 0.6),
+    setup=Estimate(0.2, 0.7, 3.0),
+    bandwidth=Estimate(1.2e8, 5e8, 4e9),
+)
+"""Of a move on one machine, with the start of a daemon and of a second QEMU."""
+MIB = 1 << 20
+_LOOK_AGAIN = 0.005
+_LOOK_AT_ROUNDS = 1.0
+"""Seconds between two reports of a move: virsh takes 12 ms of a CPU for each."""
+ALLOW = "sysctl -w vm.unprivileged_userfaultfd=1"
+NO_POSTCOPY = f"libvirt's postcopy with QEMU before 8.0 needs {ALLOW}: the daemon there does not run as root"
+_EVENT = re.compile(r"^event (\w+) at (\d+\.\d+) for domain '([^']*)': (.*)$", re.MULTILINE)
+_READY = "listening"
+_REFUSED = "Postcopy is not supported"
+_XML, _SAID, _ERRORS = "move.xml", "move.txt", "move-errors.txt"
+_FROM, _TO = "source-events.txt", "target-events.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibvirtGuest(QemuGuest):
+    """A running guest of libvirt, with what it is moved by.
+
+    domain: its name at the daemon.
+    seat: what its place on the network needs; closed when it has left.
+    """
+
+    daemon: Daemon
+    domain: str
+    seat: ExitStack
+
+
+def libvirt_guest(guest: QemuGuest, daemon: Daemon, domain: str, seat: ExitStack) -> LibvirtGuest:
+    own = {f.name: getattr(guest, f.name) for f in fields(QemuGuest)}
+    return LibvirtGuest(**own, daemon=daemon, domain=domain, seat=seat)
+
+
+@contextmanager
+def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> Iterator[Moved]:
+    """Move a guest, which runs at its destination until exit. See moving.Migrates.migrate."""
+    environment = guest.request.environment
+    if (why := unmovable(environment, to.method)) is not None:
+        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+    if not host.is_root():
+        raise UnavailableError("a second host name for libvirt needs root", remedy="run as root")
+    if to.bandwidth is not None and to.bandwidth < MIB:
+        raise UnavailableError("libvirt limits a move by whole MiB/s", remedy="bandwidth: 1 MiB/s or more")
+    if trouble := guest.trouble():
+        raise RunError(trouble)
+    began, there = time.monotonic(), replace(to.destination, environment=environment)
+    realtime = time.time() - began
+    with ExitStack() as stack:
+        groups = stack.enter_context(control_groups(there, CONTROLLERS))
+        state = stack.enter_context(runtime.scratch_directory(f"{there.label}-state"))
+        seat = stack.enter_context(ExitStack())
+        with GuestLine(guest.socket, partial(ended, guest.process, guest.scratch)) as line:
+            plan = replace(guest.plan, incoming=True, sockets=Sockets(directory=state))
+            line.begin_move(plan.sockets.port)
+            progress = MoveProgress()
+            try:
+                with ExitStack() as if_it_fails:
+                    cache = there.base.cache if there.base is not None else None
+                    netns = None if there.seat is None else there.seat.netns
+                    arriving = elsewhere(host, tools, there.label, state, cache, netns)
+                    daemon = if_it_fails.enter_context(arriving)
+                    if_it_fails.enter_context(guarded(host, daemon.uri, there.label, state, "uri"))
+                    move = _Move(
+                        host=host, tools=tools, guest=guest, to=to, daemon=daemon, state=state, groups=groups
+                    )
+                    if_it_fails.callback(move.end)
+                    move.write_xml(plan, there, seat)
+                    connected = time.monotonic()
+                    figures = move.follow(progress, line)
+                    threads = threads_of(host, daemon.uri, there.label)
+                    process = move.find(process_of_thread(threads[0]))
+                    stack.push(if_it_fails.pop_all())
+            except RunError as e:
+                seat.close()
+                raise _failed(e, host, guest, line, to.method, state, progress) from e
+        done = time.monotonic()
+        guest.process.kill()
+        guest.seat.close()
+        removed = time.monotonic()
+        pin(threads, there)
+        try:
+            with GuestLine(guest.socket, partial(ended, process, state)) as agent:
+                ahead = agent.clocks(tries=1)
+                answered = time.monotonic()
+                ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+        except RunError as e:
+            what = f"the guest was moved by {to.method}, and is lost: it does not answer at its destination"
+            raise RunError(f"{what}: {e.what}") from e
+        moved = replace(
+            guest,
+            pid=process.pid,
+            cgroups=groups,
+            scratch=state,
+            process=process,
+            ahead=ahead,
+            threads=threads,
+            plan=plan,
+            request=there,
+            daemon=daemon,
+            domain=there.label,
+            seat=seat,
+        )
+        marks = (began + realtime, connected + realtime, done, removed, answered)
+        yield Moved(
+            instance=moved,
+            phases=phases_of(to.method, figures, *marks),
+            total=max(figures.completed, figures.resumed) - realtime - began,
+            downtime=figures.downtime,
+            stopped=max(figures.resumed - figures.stopped, 0.0),
+            began=began,
+            ended=answered,
+            sent=figures.sent,
+            rounds=figures.rounds,
+            copied=figures.copied,
+        )
+
+
+@dataclass(kw_only=True)
+class _Move:
+    """A move while it happens.
+
+    daemon, state, groups: of the destination.
+    process: the second QEMU, as soon as it is known.
+    """
+
+    host: Host
+    tools: Tools
+    guest: LibvirtGuest
+    to: MoveRequest
+    daemon: Daemon
+    state: Path
+    groups: Mapping[str, Path]
+    process: ForeignProcess | None = None
+    _switched: bool = field(default=False, init=False)
+    _copied: dict[int, CopyRound] = field(default_factory=dict, init=False)
+
+    @property
+    def there(self) -> str:
+        """The name of the domain at the destination."""
+        return self.to.destination.label
+
+    def write_xml(self, plan: GuestPlan, there: InstanceRequest, seat: ExitStack) -> None:
+        """Write what the domain has at its destination, and take its place on the network there."""
+        guest, card = self.guest, ""
+        if there.seat is not None and plan.place is not None:
+            taken_place(self.host, self.tools, there.seat, there.environment.attachment)
+            card = seat.enter_context(tap_at(self.host, there.label, there.seat, plan.place))
+        found = ask(self.host, guest.daemon.uri, "dumpxml", guest.domain)
+        if not found.ok:
+            raise RunError(guest.trouble() or found.failure(find_virsh_message))
+        uuid, machine = identity(found.stdout)
+        cpus = host_cpus_of(there, plan.vcpus) if plan.settings.pin else ()
+        wanted = DomainPlan(
+            name=guest.domain,
+            uuid=uuid,
+            label=there.label,
+            guest=replace(plan, machine=machine),
+            emulator=require_program(self.host),
+            cpus=cpus,
+            tap=card,
+        )
+        (self.state / _XML).write_text(domain_xml(wanted))
+
+    def follow(self, progress: MoveProgress, line: GuestLine) -> MoveFigures:
+        """Move the domain, and return when it runs at its destination and the source is not needed any more.
+
+        Raises RunError; NotConvergedError if pre-copy took too long.
+        """
+        to, source = self.to, self.guest.daemon.uri
+        with ExitStack() as stack:
+            for uri, file in ((source, _FROM), (self.daemon.uri, _TO)):
+                self._listen(stack, uri, file)
+            self._ask(source, "migrate-setmaxdowntime", self.guest.domain, f"{to.downtime_limit * 1e3:.0f}")
+            if to.together is not None:
+                to.together.meet(to.time_limit)
+                self._ask(source, "suspend", self.guest.domain)
+                to.together.meet(to.time_limit)
+            requested, end = time.time(), time.monotonic() + to.time_limit
+            client = self._run(_SAID, _ERRORS, self._argv())
+            stack.callback(client.kill)
+            aborted, look = False, time.monotonic() + _LOOK_AT_ROUNDS
+            while (status := client.poll()) is None:
+                self._look(progress, line)
+                if to.method.copies_first and time.monotonic() > look:
+                    look += _LOOK_AT_ROUNDS
+                    self._note_round()
+                if time.monotonic() > end:
+                    if aborted:
+                        break
+                    aborted, end = True, time.monotonic() + LAST_SECONDS
+                    if not progress.committed:  # it may complete before it is aborted
+                        ask(self.host, source, "domjobabort", self.guest.domain)
+                time.sleep(_LOOK_AGAIN)
+            if status != 0:
+                raise self._failure(status, aborted=aborted)
+            if to.together is not None:
+                to.together.meet(to.time_limit)
+                progress.committed = True
+                self._ask(self.daemon.uri, "resume", self.there)
+            end = time.monotonic() + LAST_SECONDS
+            while not self._look(progress, line):
+                if time.monotonic() > end:
+                    raise RunError("the guest does not run at its destination")
+                time.sleep(_LOOK_AGAIN)
+        return self._figures(requested)
+
+    def find(self, pid: int) -> ForeignProcess:
+        """Return the second QEMU, whose PID is known, in the control groups of the destination."""
+        if self.process is None:
+            self.process = ForeignProcess(pid)
+            cgroups.take(self.groups, pid)
+        return self.process
+
+    def end(self) -> None:
+        """End the second QEMU, if there is one."""
+        if self.process is not None:
+            with self.process:
+                return
+        with suppress(RunError):
+            destroy(self.host, self.daemon.uri, self.there)
+
+    def _look(self, progress: MoveProgress, line: GuestLine) -> bool:
+        """Take note of the second QEMU, and hand the agent's line over as soon as the guest runs there.
+        Return whether it does."""
+        assert self.daemon.pids is not None
+        if self.process is None and (pid := read_pid(self.daemon.pids / f"{self.there}.pid")) is not None:
+            self.find(pid)
+        if not self._switched and "RESUME" in events(read_log(self.state / _TO)):
+            self._switched = progress.committed = True
+            line.switch()
+        return self._switched
+
+    def _note_round(self) -> None:
+        """Add the round that libvirt reports. What is left is largest when a round begins."""
+        report = self._report(self.guest.daemon.uri, self.guest.domain)
+        number, left = report.get("memory_iteration", 0), report.get("memory_remaining", 0)
+        if number:
+            known = self._copied.get(number, CopyRound(left=left))
+            throttle = max(known.throttle, report.get("auto_converge_throttle", 0) / 100)
+            self._copied[number] = CopyRound(left=max(known.left, left), throttle=throttle)
+
+    def _report(self, *where: str) -> Mapping[str, int]:
+        """Return the figures of a move. where: options, the URI of a daemon and the name there."""
+        *options, uri, name = where
+        said = ask(self.host, uri, "domjobinfo", *options, "--rawstats", name).stdout
+        return {key: int(value) for key, value in re.findall(r"^(\w+): (\d+)$", said, re.MULTILINE)}
+
+    def _argv(self) -> list[str]:
+        to, move = self.to, self.state / "move"
+        speed = [] if to.bandwidth is None else [str(round(to.bandwidth) // MIB)]
+        words = [word for s in speed for word in ("--bandwidth", s)]
+        if to.method is Method.POSTCOPY:
+            words += [word for s in speed for word in ("--postcopy-bandwidth", s)]
+        words += ["--dname", self.there, "--xml", str(self.state / _XML), "--migrateuri", f"unix://{move}"]
+        words += [self.guest.domain, self.daemon.uri]
+        return virsh_argv(self.guest.daemon.uri, ["migrate", *MOVE_OPTIONS[to.method], *words])
+
+    def _listen(self, stack: ExitStack, uri: str, file: str) -> None:
+        """Write the events of QEMU's monitors to a file until the stack is closed."""
+        argv = virsh_argv(uri, [f"echo {_READY}; qemu-monitor-event --loop"])
+        listener = self._run(file, file, argv)
+        stack.callback(listener.kill)
+        end = time.monotonic() + START_TIMEOUT
+        while _READY not in read_log(self.state / file):
+            if listener.poll() is not None or time.monotonic() > end:
+                raise RunError(find_virsh_message(read_log(self.state / file)) or "virsh gives no events")
+            time.sleep(_LOOK_AGAIN)
+
+    def _run(self, output: str, errors: str, argv: list[str]) -> Process:
+        return self.host.start(
+            in_groups(self.tools, {}, self.there, argv),
+            stdout=self.state / output,
+            stderr=self.state / errors,
+            env={processes.LABEL_VARIABLE: self.there, **QUIET},
+            cwd=Path("/"),
+        )
+
+    def _ask(self, uri: str, *words: str) -> None:
+        done = ask(self.host, uri, *words)
+        if not done.ok:
+            raise RunError(f"virsh {words[0]}: {done.failure(find_virsh_message)}")
+
+    def _failure(self, status: int | None, *, aborted: bool) -> RunError:
+        why = find_virsh_message(read_log(self.state / _ERRORS)) or f"virsh ended with {status}"
+        if not aborted:
+            return RunError(why, remedy=f"{ALLOW}; or method precopy" if _REFUSED in why else "")
+        what = f"the move by {self.to.method} was not done after {self.to.time_limit:g} s"
+        remedy = "more bandwidth, a longer downtime limit, or method postcopy"
+        if self.to.method.copies_first:
+            return NotConvergedError(what, remedy=remedy, copied=tuple(self._copied.values()))
+        return RunError(what, remedy=remedy)
+
+    def _figures(self, requested: float) -> MoveFigures:
+        left, came = events(read_log(self.state / _FROM)), events(read_log(self.state / _TO))
+        facts = self._report("--completed", self.daemon.uri, self.there)
+        completed = left.get("MIGRATION completed", came.get("MIGRATION completed", time.time()))
+        return MoveFigures(
+            requested=left.get("MIGRATION setup", requested),
+            stopped=left.get("STOP", requested),
+            completed=completed,
+            resumed=came.get("RESUME", completed),
+            downtime=facts.get("downtime", 0) / 1e3,
+            sent=facts.get("memory_processed", 0),
+            rounds=facts.get("memory_iteration", 0),
+            copied=tuple(self._copied.values()),
+        )
+
+
+def events(said: str) -> dict[str, float]:
+    """Return the last time of each event that `virsh qemu-monitor-event` has printed, in seconds of
+    CLOCK_REALTIME. The name of an event of a migration contains its status."""
+    found = {}
+    for name, at, _, facts in _EVENT.findall(said):
+        status = re.search(r'"status":"([\w-]+)"', facts) if name == "MIGRATION" else None
+        found[f"{name} {status[1]}" if status is not None else name] = float(at)
+    return found
+
+
+def _failed(
+    error: RunError,
+    host: Host,
+    guest: LibvirtGuest,
+    line: GuestLine,
+    method: Method,
+    state: Path,
+    progress: MoveProgress,
+) -> RunError:
+    """Let the guest continue at its source after its move has failed, and return what is to be said.
+
+    The second QEMU has ended. A guest that may have run there does not continue at its source.
+    """
+    committed = progress.committed or "RESUME" in events(read_log(state / _TO))
+    uri, name = guest.daemon.uri, guest.domain
+    if not committed and ask(host, uri, "domstate", name).stdout.strip() == "paused":
+        ask(host, uri, "resume", name)
+    runs = not committed and ask(host, uri, "domstate", name).stdout.strip() == "running"
+    if runs:
+        line.stay()
+        outcome = "it continues at its source"
+    elif committed:
+        outcome = "it is lost: it had left its source, and its destination ended"
+    else:
+        outcome = f"it is lost: {guest.trouble() or 'its daemon no longer answers'}"
+    what = f"the guest was not moved by {method}, {outcome}: {error.what}"
+    if runs and isinstance(error, NotConvergedError):
+        return NotConvergedError(what, remedy=error.remedy, copied=error.copied)
+    return RunError(what, remedy=error.remedy)
