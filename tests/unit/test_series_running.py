@@ -35,7 +35,7 @@ from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.tables import profile
 from nearmetal.run.estimate import RunEstimate
 from nearmetal.run.run import Order, Outcome
-from nearmetal.run.series import next_part, offer_planned, planned_times
+from nearmetal.run.series import LONGER_ROUNDS, next_part, offer_planned, planned_times
 from nearmetal.testing.fake_host import FakeHost
 
 
@@ -100,7 +100,11 @@ def test_a_plan_gives_the_parts_the_time_that_the_run_will_give_them(
         found = planned_times(series, lambda part, study: plain)
         return {key: study.design.max_time for key, (study, _) in found.items()}
 
-    assert guess(10.0) == {"cpu": pytest.approx(10.0 + 0.6 * 80.0), "net": pytest.approx(90.0)}
+    assert guess(5.0) == {"cpu": pytest.approx(5.0 + 0.6 * 90.0), "net": pytest.approx(95.0)}
+    eight = 8 * 10.0 * LONGER_ROUNDS
+    assert guess(10.0) == {"cpu": pytest.approx(eight), "net": pytest.approx(90.0)}, (
+        "58 s are no eight rounds"
+    )
     assert guess(50.0) == {"cpu": pytest.approx(50.0), "net": pytest.approx(50.0)}
     assert guess(80.0) == {"cpu": pytest.approx(80.0), "net": pytest.approx(20.0)}
     assert guess(80.0, rehearsal=60.0) == {"cpu": pytest.approx(80.0)}, "no rehearsal ends in 20 s"
@@ -348,6 +352,25 @@ def test_where_not_every_part_can_have_a_round_those_that_need_least_run_first(t
     sized = replace(cheap, sizes_from=dear.key)
     assert next_part([dear, sized], 100.0, least)[0] is dear, "it chooses the sizes of the other one"
     assert next_part([sized], 100.0, least)[0] is sized
+
+
+def test_where_no_part_would_have_a_verdict_one_gets_the_time_of_its_first_look(tmp_path: Path) -> None:
+    first, second = narrow(read(written(tmp_path)), offer(), seed=1, max_time=60.0).parts[:2]
+    first, second = replace(first, share=0.6), replace(second, share=0.4)
+    rounds = {first.key: 30.0, second.key: 10.0}
+    least = {
+        key: RunEstimate(blocks=0, least_blocks=0, block_seconds=each, rehearsal_seconds=each)
+        for key, each in rounds.items()
+    }
+    look = 10.0 + 8 * 10.0 * LONGER_ROUNDS
+    part, seconds = next_part([first, second], 160.0, least)
+    assert part is second and seconds == pytest.approx(look)
+    assert next_part([first], 160.0 - look, least) == (first, 160.0 - look)
+    assert next_part([first, second], 110.0, least)[0] is first, "no look can be reached"
+    part, seconds = next_part([first, second], 500.0, least)
+    assert part is first and seconds == pytest.approx(60 + 0.6 * 420), "second reaches its look by its share"
+    begun = least | {second.key: replace(least[second.key], done=7)}
+    assert next_part([first, second], 85.0, begun)[0] is first, "the next round of second is its first look"
 
 
 def test_a_part_gets_the_sizes_that_another_one_chose_before_it_began(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import parts
 
 from nearmetal.analysis import analyse
 from nearmetal.analysis.instances import instance_figures
@@ -19,7 +20,7 @@ from nearmetal.host.counters.procfiles import CounterUnits
 from nearmetal.images.find import builtin_definition
 from nearmetal.model.change import replace
 from nearmetal.model.environments.environment import BackendSettings
-from nearmetal.model.environments.guest import Accelerator, GuestSettings
+from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import HOST
 from nearmetal.model.papers.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
@@ -53,7 +54,7 @@ MACHINE = Hardware(memory=24 << 30)
 NAME, IMAGE = "two-vm-scenarios-2009", "debian-lammps"
 MIB = 1 << 20
 TASK_MEMORY = {Scale.SMALL: 128 * MIB, Scale.PAPER: 256 * MIB}
-CELLS = {Scale.SMALL: 20, Scale.PAPER: 44}
+CELLS = {Scale.SMALL: 12, Scale.PAPER: 44}
 
 
 def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
@@ -167,7 +168,7 @@ def test_every_arm_is_asked_for_the_same_work_that_fits(scale: Scale) -> None:
     commands = {str(Lammps().command(given, replace(p, storage=Path("/s"))).files) for p in places}
     assert len(commands) == 1
     assert all(Lammps().problem(given, p) is None for p in places)
-    assert memory(given, places[0]) / places[0].memory == pytest.approx(0.5, abs=0.2)
+    assert 0.25 < memory(given, places[0]) / places[0].memory < 0.7
     assert given.whole("cells") == CELLS[scale]
 
 
@@ -434,18 +435,23 @@ def test_the_estimate_counts_tasks_that_share_a_cpu_and_the_sizes_of_the_paper()
     def seconds(key: str, scale: Scale) -> float:
         return estimate(study(series(2, virtual=False, scale=scale), key)).block_seconds
 
-    # Containers of two tasks: 20 steps of 32,000 atoms, and 1000 steps of 340,736.
+    # Containers of two tasks: 20 steps of 6,912 atoms, and 1000 steps of 340,736.
     assert seconds("scenarios", Scale.SMALL) == pytest.approx(2 * seconds("cores", Scale.SMALL))
     assert seconds("cores", Scale.PAPER) > 100 * seconds("cores", Scale.SMALL)
 
 
-@pytest.mark.parametrize(("key", "round_seconds"), [("scenarios", 48.8), ("memory", 46.6), ("cores", 27.3)])
-def test_a_plan_is_within_a_factor_of_two_of_runs_on_two_cores(key: str, round_seconds: float) -> None:
-    """What a round took on two cores where guests are emulated, without other work."""
-    own = study(series(2), key)
-    emulated = tuple(
-        e if e.guest is None else replace(e, guest=replace(e.guest, accelerator=Accelerator.TCG))
-        for e in own.environments
-    )
-    guess = estimate(replace(own, environments=emulated))
-    assert round_seconds / 2 <= guess.block_seconds <= 2 * round_seconds
+@pytest.mark.parametrize(
+    ("key", "seconds", "rounds", "round_seconds"),
+    [
+        ("scenarios", 300.0, 8, 29.4),
+        ("cores", 180.0, 8, 17.5),
+        ("memory", 75.6, 1, 29.5),
+        ("monitor", 60.9, 1, 21.5),
+    ],
+)
+def test_a_plan_is_within_a_factor_of_two_of_runs_on_two_cores(
+    key: str, seconds: float, rounds: int, round_seconds: float
+) -> None:
+    """What was run on two cores where guests are emulated, without other work, in these seconds."""
+    guess = parts.planned(series(2), key, seconds)
+    assert parts.near(guess, rounds, round_seconds), guess

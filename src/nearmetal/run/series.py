@@ -24,11 +24,15 @@ from ..node.progress import Progress
 from ..node.survey.attachments import NEEDS_CARD, try_networks
 from ..node.survey.available import asks_for_moves
 from ..node.survey.programs import find_on, install_line, lacking, two_ranks
+from ..plan import FIXED_FROM
 from ..plan.narrowing import MachineOffer, StandIn, devices_of
 from ..subjects.registry import without_unable
 from ..workloads.applications.registry import application, choices
 from .estimate import RunEstimate
 
+LONGER_ROUNDS = 1.1
+"""Factor by which the rounds until a part's first look may take longer than estimated, if the part is given
+time for nothing else."""
 OVERESTIMATE = 2.0
 """Factor by which a rehearsal may be shorter than its estimate. A part is not begun if not even its rehearsal
 would end in time, unless it is the first: a later resumption would not have more."""
@@ -246,8 +250,24 @@ def next_part(waiting: Sequence[Part], left: float, least: Mapping[str, RunEstim
     if spare < 0:
         part = min(ready, key=lambda p: needed[p.key])
         return part, max(1.0, min(left, needed[part.key]))
-    part = ready[0]
-    return part, needed[part.key] + spare * part.share / sum(p.share for p in waiting)
+    each = spare / sum(p.share for p in waiting)
+    seconds = {p.key: needed[p.key] + each * p.share for p in waiting}
+    looks = {p.key: least[p.key] for p in waiting if p.study and p.study.comparisons()}
+    if all(seconds[key] < _until_look(guess) for key, guess in looks.items()):
+        longer = {key: _until_look(guess, LONGER_ROUNDS) for key, guess in looks.items()}
+        able = [p for p in ready if p.key in longer and longer[p.key] - needed[p.key] <= spare]
+        if able:
+            part = max(able, key=lambda p: p.share)
+            return part, longer[part.key]
+    return ready[0], seconds[ready[0].key]
+
+
+def _until_look(guess: RunEstimate, longer: float = 1.0) -> float:
+    """Return the seconds until a part's first look.
+
+    longer: factor by which its rounds take longer than estimated.
+    """
+    return guess.rehearsal_seconds + max(1, FIXED_FROM - guess.done) * guess.block_seconds * longer
 
 
 def _unusable(host: Host, files: SeriesFiles, hardware: Hardware) -> dict[str, Omission]:
