@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model.design import Estimand
@@ -132,6 +132,16 @@ def label_text(workload: str, metric: str) -> str:
 def metric_label(cell: Cell) -> str:
     """Return the name of a cell's metric on one line; see label_text()."""
     return label_text(cell.workload, cell.metric)
+
+
+def compared_labels(study: Study, cells: Sequence[Cell]) -> list[str]:
+    """Return metric and environment of each cell, with its baseline if the cells have several."""
+    several = len({c.baseline for c in cells}) > 1
+    return [
+        f"{metric_label(c)}, {side(study, c.arm).title}"
+        + (f", against {side(study, c.baseline).title}" if several else "")
+        for c in cells
+    ]
 
 
 def side(study: Study, arm_name: str) -> ArmLabel:
