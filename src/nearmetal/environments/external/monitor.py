@@ -269,7 +269,7 @@ def require_qmp(path: Path) -> None:
 
 
 def require_waiting(path: Path) -> None:
-    """Raises UsageError unless the QEMU at a socket waits for a guest."""
+    """Check that the QEMU at a socket waits for a guest. Raises UsageError if it does not."""
     require_qmp(path)
     with Monitor(path) as monitor:
         status = monitor.ask("query-status")["status"]

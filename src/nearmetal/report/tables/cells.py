@@ -99,7 +99,10 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricLine:
-    """One row: a metric. entries: by arm."""
+    """A metric's row in the table of verdicts.
+
+    entries: by arm.
+    """
 
     label: str
     baseline: str
