@@ -47,8 +47,10 @@ _FRAME = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingCost:
-    """The cost of sampling: seconds of CPU time that the sampler used in this many seconds.
+    """The cost of sampling.
 
+    seconds: how long samples were taken.
+    cpu: seconds of CPU time that the sampler used.
     samples: number of samples, in all files or of one instance.
     """
 

@@ -131,7 +131,7 @@ class RuncContainer(_Container):
         return [*words, *runtime_options(dump), *more, self.container]
 
     def thaw(self, host: Host) -> None:
-        """runc freezes the control group of its container, and a CRIU that was killed leaves it frozen."""
+        """Thaw its control group. runc freezes it, and a CRIU that was killed leaves it frozen."""
         host.run(["runc", "resume", self.container], timeout=ASK_SECONDS)
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
