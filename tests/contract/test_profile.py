@@ -13,7 +13,7 @@ import pytest
 from nearmetal.host import Completed, LocalHost
 from nearmetal.model.workloads.profile import PeerProfile
 from nearmetal.node.machine import cache_directory
-from nearmetal.samplers.profile import LaunchProfile, parse_profile
+from nearmetal.samplers.profile import LaunchProfile, LevelProfile, parse_profile
 from nearmetal.subjects.launches.profiles import read_profiles
 from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import parse_report
@@ -90,8 +90,13 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Built(mpi=request.param, directory=made.directory, own=tmp_path_factory.mktemp("own"))
 
 
+def level(profile: LaunchProfile, number: int) -> LevelProfile:
+    (found,) = (s for s in profile.sections if s.level == number)
+    return found
+
+
 def outside(profile: LaunchProfile) -> dict[str, tuple[int, int]]:
-    return {name: (c.count, c.bytes) for name, c in profile.sections[1].calls.items()}
+    return {name: (c.count, c.bytes) for name, c in level(profile, 1).calls.items()}
 
 
 @pytest.mark.parametrize("binding", list(SOURCES))
@@ -103,12 +108,12 @@ def test_every_call_and_every_message_is_counted_once(built: Built, binding: str
         assert (found.rank, found.ranks, found.complete) == (rank, RANKS, True)
         assert {"openmpi": "Open MPI", "mpich": "MPICH"}[built.mpi] in found.mpi
         assert outside(found) == EVERY_RANK | OWN[rank]
-        assert found.sections[1].peers == tuple(
+        assert level(found, 1).peers == tuple(
             PeerProfile(rank=peer, messages=messages, bytes=sent)
             for peer, (messages, sent) in PEERS[rank].items()
         )
-        assert {n: (c.count, c.bytes) for n, c in found.sections[3].calls.items()} == {"MPI_Barrier": (2, 0)}
-        assert set(found.sections) == {1, 3}
+        assert {n: (c.count, c.bytes) for n, c in level(found, 3).calls.items()} == {"MPI_Barrier": (2, 0)}
+        assert {s.level for s in found.sections} == {1, 3}
 
 
 def test_the_parts_are_the_life_of_the_process(built: Built, tmp_path: Path) -> None:

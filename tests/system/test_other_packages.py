@@ -3,16 +3,21 @@
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 from tests.system.test_quick import left_behind, nearmetal
 
 pytestmark = pytest.mark.more
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 PACKAGES = Path(__file__).parent / "packages"
 GROUP = "nearmetal.environments"
 HIVE = """\
@@ -118,6 +123,36 @@ def test_the_example_of_a_backend_measures(tmp_path: Path, place: Path) -> None:
     install_example(place, "fixed_layout")
     assert {c["environment"] for c in weighed(tmp_path, "fixed-layout")["cells"]} == {"fixed-layout"}
     assert left_behind(tmp_path) == []
+
+
+def test_the_example_of_a_kernel_runs(tmp_path: Path) -> None:
+    """Two files beside the others: nothing else of nearmetal is changed."""
+    for part in ("src", "kernels"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    shutil.copy(EXAMPLES / "broadcast" / "broadcast.c", tmp_path / "kernels" / "micro")
+    kernels = tmp_path / "src" / "nearmetal" / "workloads" / "kernels"
+    shutil.copy(EXAMPLES / "broadcast" / "broadcast.py", kernels)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "nearmetal",
+            "kernel",
+            "broadcast",
+            "--ranks",
+            "2",
+            "--oversubscribe",
+            "--json",
+        ],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verified"] and found["metrics"]["broadcast"]["value"] > 0
 
 
 def test_a_container_backend_of_another_package(tmp_path: Path, place: Path) -> None:

@@ -17,13 +17,13 @@ from nearmetal.host.counters.procfiles import Counters, CounterUnits, instance_c
 from nearmetal.host.counters.sources import GroupSource, NodeSource
 from nearmetal.meters.inside import InsideCounters, counted_everywhere, grown, own_sources
 from nearmetal.model.change import replace
-from nearmetal.model.record import RankPlace, TrialRecord
+from nearmetal.model.record import TrialRecord
 from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import cost_of_samples
 from nearmetal.subjects.launches.launching import ProgramOutput
 from nearmetal.testing.simulate import PLAIN
-from nearmetal.workloads.protocol import RankReport, SliceLine, parse_offered
+from nearmetal.workloads.protocol import PlaceLine, RankReport, SliceLine, parse_offered
 
 SCALE = CounterUnits(tick=100, page=4096)
 
@@ -44,9 +44,16 @@ def slice_line(**used: float | None) -> SliceLine:
 
 
 def report(rank: int, **used: float | None) -> RankReport:
-    place = RankPlace(rank=rank, host="h", cpus=(rank,), namespaces={})
     return RankReport(
-        place=place, wall=1.0, user=0.5, system=0.1, max_rss=1, io={"rchar": 10 * (rank + 1)}, used=used
+        placed=PlaceLine(rank=rank, host="h", cpu=rank, affinity=(rank,), namespaces={}),
+        wall=1.0,
+        user=0.5,
+        system=0.1,
+        max_rss=1,
+        io={"rchar": 10 * (rank + 1)},
+        used=used,
+        status=0,
+        left=(),
     )
 
 

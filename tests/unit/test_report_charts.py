@@ -171,7 +171,7 @@ def test_files_of_every_format(tmp_path: Path) -> None:
 def test_figures_that_cannot_be_written_say_where(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RecordsError, match="cannot write"):
-        write_figures(sample.study(), sample.analysis(), tmp_path / "file", [Format.SVG])
+        write_figures(sample.study(), sample.analysis(), tmp_path / "file")
 
 
 def test_the_last_good_attempt_of_a_block_counts() -> None:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.model.record import RankPlace, Status
+from nearmetal.model.record import Status
 from nearmetal.model.study import Better, CommandWorkload, MetricSpec, VerifySpec
 from nearmetal.subjects.launches.copies import CopyOutput, rows_of_copies
 from nearmetal.subjects.launches.reports import instance_walls
 from nearmetal.subjects.program import merged_rounds
 from nearmetal.workloads.command import ResourceUse, parse, used_rows
-from nearmetal.workloads.protocol import RankReport
+from nearmetal.workloads.protocol import PlaceLine, RankReport
 
 TOOK = MetricSpec(name="took", unit="s", better=Better.LOWER, regex=r"took (\d+)")
 
 
 def report(rank: int, wall: float) -> RankReport:
-    place = RankPlace(rank=rank, host="h", cpus=(rank,), namespaces={})
-    return RankReport(place=place, wall=wall, user=1.0, system=0.5, max_rss=1000 * (rank + 1))
+    return RankReport(
+        placed=PlaceLine(rank=rank, host="h", cpu=rank, affinity=(rank,), namespaces={}),
+        wall=wall,
+        user=1.0,
+        system=0.5,
+        max_rss=1000 * (rank + 1),
+        io={},
+        used={},
+        status=0,
+        left=(),
+    )
 
 
 REPORTS = [report(rank, wall) for rank, wall in enumerate((3.0, 5.0, 4.0, 2.0))]

@@ -18,7 +18,8 @@ _STATES = {"1": State.WAITING, "2": State.RUNNING, "6": State.RUNNING, "7": Stat
 
 
 class HTCondor:
-    """The results directory has to be shared by all machines: no files are transferred."""
+    """The engine that submits workers to HTCondor. All machines have to share the results directory, since no
+    files are transferred."""
 
     options: Mapping[str, str] = {
         "extra": "a line of the submit description, such as 'requirements = Machine == \"n1\"'",

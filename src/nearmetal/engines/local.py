@@ -51,6 +51,6 @@ class Local:
 
 
 def _pid(identity: str) -> int | None:
-    """Return the number of the process; None if it has ended, and if another process has its number."""
+    """Return the PID of a worker; None if it has ended, also if another process has its PID now."""
     pid, _, born = identity.partition(":")
     return int(pid) if str(birth(int(pid))) == born else None

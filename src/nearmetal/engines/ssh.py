@@ -14,7 +14,8 @@ from .reach import at_once, destinations, on_node
 
 
 class Ssh:
-    """A worker is a process in a session of its own on the other machine, so it outlives its connection."""
+    """The engine that starts workers by ssh, each in a session of its own on its machine, so that it outlives
+    the connection."""
 
     options: Mapping[str, str] = {
         "hosts": "names of machines as ssh knows them, separated by commas; one worker on each. "

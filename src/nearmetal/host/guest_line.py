@@ -185,7 +185,7 @@ class GuestLine:
             raise RunError("the second hypervisor has not connected to the agent's line")
 
     def stay(self) -> None:
-        """Continue with the first hypervisor."""
+        """End a move that has begun, and continue with the first hypervisor."""
         self._move(FrameKind.STAY)
 
     def _move(self, kind: FrameKind, payload: bytes = b"") -> bool:

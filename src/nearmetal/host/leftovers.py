@@ -85,12 +85,13 @@ def find(prefix: str | None = None, spare: Sequence[str] = ()) -> tuple[Leftover
     return (
         *_processes(wanted),
         *_mounts(wanted),
-        *_network_namespaces(wanted),
+        *_entries(LeftoverKind.NETNS, namespaces.NETNS_DIRECTORY, wanted),
         *_links(wanted),
         *_functions(wanted),
         *_groups(wanted),
         *_storage(wanted),
-        *_scratch(wanted),
+        *_entries(LeftoverKind.SCRATCH, runtime_directory(), wanted),
+        *_entries(LeftoverKind.SCRATCH, SHARED_MEMORY, wanted),
         *(_lock() if prefix is None else ()),
     )
 
@@ -175,11 +176,11 @@ def _mounts(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
             yield Leftover(kind=LeftoverKind.MOUNT, name=label, detail=mount.point)
 
 
-def _network_namespaces(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+def _entries(kind: LeftoverKind, directory: Path, wanted: Callable[[str], bool]) -> Iterator[Leftover]:
     with contextlib.suppress(OSError):
-        for path in sorted(namespaces.NETNS_DIRECTORY.iterdir()):
+        for path in sorted(directory.iterdir()):
             if wanted(path.name):
-                yield Leftover(kind=LeftoverKind.NETNS, name=path.name, detail=str(path))
+                yield Leftover(kind=kind, name=path.name, detail=str(path))
 
 
 def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
@@ -245,14 +246,6 @@ def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:
 def _groups(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
     for path in _group_directories(wanted):
         yield Leftover(kind=LeftoverKind.CGROUP, name=path.name, detail=str(path))
-
-
-def _scratch(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    for parent in (runtime_directory(), SHARED_MEMORY):
-        with contextlib.suppress(OSError):
-            for path in sorted(parent.iterdir()):
-                if wanted(path.name):
-                    yield Leftover(kind=LeftoverKind.SCRATCH, name=path.name, detail=str(path))
 
 
 def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:

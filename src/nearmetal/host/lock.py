@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from ..errors import BusyError, RunError
 
 
@@ -85,18 +87,8 @@ def parse_runs(text: str) -> tuple[RunInfo, ...]:
     """Return the runs that a lock file names. Lines that cannot be parsed are ignored."""
     runs = []
     for line in text.splitlines():
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            value = json.loads(line)
-            runs.append(
-                RunInfo(
-                    pid=int(value["pid"]),
-                    born=int(value["born"]),
-                    run=str(value["run"]),
-                    since=float(value["since"]),
-                    command=str(value["command"]),
-                    group=str(value.get("group", "")),
-                )
-            )
+        with contextlib.suppress(ValueError):
+            runs.append(msgspec.json.decode(line, type=RunInfo))
     return tuple(runs)
 
 

@@ -109,22 +109,14 @@ def _shared_maps(pid: int) -> set[tuple[str, ...]]:
     }
 
 
-def sample_pages(
-    processes: Sequence[int],
-    *,
-    guest: int | None = None,
-    looks: Sequence[float] = LOOKS,
-    number: int = SAMPLED,
-    seed: int = 1,
-) -> PageSample:
-    """Read random pages of processes several times, and return how many have changed.
+def sample_pages(processes: Sequence[int], *, guest: int | None = None) -> PageSample:
+    """Read random pages of processes at once and at LOOKS, and return how many have changed.
 
     guest: bytes of a guest's memory. Its pages are drawn from the largest mappings, also from pages that
         were never touched; else only touched pages are drawn, from all mappings.
-    looks: seconds after the first reading at which the pages are read again.
     Raises UnavailableError if this user may not read the memory, RunError if a process ends meanwhile.
     """
-    rng = random.Random(seed)
+    rng = random.Random(1)
     with ExitStack() as stack:
         every = [
             (_Memory(pid, stack), region)
@@ -136,7 +128,7 @@ def sample_pages(
             raise RunError(f"process {processes[0]} has no memory of its own")
         weights = [r.touched if guest is None else r.size for _, r in every]
         drawn = []
-        for memory, region in rng.choices(every, weights, k=number):
+        for memory, region in rng.choices(every, weights, k=SAMPLED):
             address = memory.draw(region, rng, touched=guest is None)
             if address is not None:
                 drawn.append((memory, address))
@@ -146,7 +138,7 @@ def sample_pages(
         first = [memory.read(address) for memory, address in drawn]
         changed: set[int] = set()
         seen = []
-        for look in looks:
+        for look in LOOKS:
             time.sleep(max(begin + look - time.monotonic(), 0.0))
             at = time.monotonic() - begin
             changed |= {

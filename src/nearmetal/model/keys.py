@@ -180,9 +180,9 @@ def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
 
 
 def scalar(value: object) -> str:
-    """Return the text of a scalar value of a file.
+    """Return a value of a file as text.
 
-    Raises ValueMistake if the value is not a scalar.
+    Raises ValueMistake if it is missing, or is a list or a mapping.
     """
     if value is None:
         raise ValueMistake("a value is missing here")

@@ -60,7 +60,7 @@ class TrialSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Every arm once and the first baseline twice, in the order in which they are started.
+    """A round: a trial of every arm, and a second one of the first baseline, in the order of their starts.
 
     slice_seed: seed of the order of slices inside the block.
     """

@@ -80,7 +80,7 @@ def read(text: str, name: str) -> Published:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of such files."""
+    """Return the JSON Schema (draft 2020-12) of the files that load() reads."""
     from ..study_file.sections import section_of
 
     return one_schema(section_of(PaperFile), "Numbers and claims of a paper, for nearmetal")

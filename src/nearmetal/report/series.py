@@ -16,14 +16,15 @@ from ..model.result import Analysis, Cell
 from ..model.series import Part, Scale, Series, omission_lines
 from ..model.study import Study
 from ..samplers import SampleSection
-from ..units import show, show_clock
+from ..units import show_clock
 from .forms.json_form import json_form
+from .page.trouble import number_text, seen_text, time_text
 from .seen import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, times_grid
 from .tables.boot import boot_blocks, printed_boots
-from .tables.cells import Entry, left_out_text, metric_label, side, verdict_table, verdict_text
+from .tables.cells import Entry, compared_labels, left_out_text, verdict_table, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.clients import clients_grids
 from .tables.guest_gains import gains_grids, gains_json, gains_of
@@ -301,32 +302,20 @@ def _entry_text(e: Entry | None) -> str:
 def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
     """Return the table of TCP time-outs and retransmissions in the timed part of a trial, as means over
     trials."""
-
-    def count(value: float | None) -> str:
-        return "unavailable" if value is None else f"{value:,.3g}"
-
-    several = len({c.baseline for c in cells}) > 1
+    heads = ("time-outs", "of the baseline", "sent again", "least RTO seen", "waited")
     return Grid(
         title="TCP time-outs in the timed part of a trial",
-        heads=(
-            "metric, environment",
-            "time-outs",
-            "of the baseline",
-            "sent again",
-            "least RTO seen",
-            "waited",
-        ),
+        heads=("metric, environment", *heads),
         rows=tuple(
             (
-                f"{metric_label(c)}, {side(study, c.arm).title}"
-                + (f", against {side(study, c.baseline).title}" if several else ""),
-                count(t.timeouts),
-                count(t.baseline_timeouts),
-                count(t.retransmitted),
-                "none seen" if t.rto is None else show(t.rto, "s"),
-                "unavailable" if t.waited is None else show(t.waited, "s"),
+                label,
+                number_text(t.timeouts),
+                number_text(t.baseline_timeouts),
+                number_text(t.retransmitted),
+                seen_text(t.rto),
+                time_text(t.waited),
             )
-            for c in cells
+            for label, c in zip(compared_labels(study, cells), cells, strict=True)
             if (t := c.network) is not None
         ),
         numbers=True,

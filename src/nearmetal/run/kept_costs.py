@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import msgspec
+
 from ..errors import RecordsError
 from ..host import Host
 from ..host.facts.provenance import cpu_model
@@ -64,16 +66,12 @@ def kept_costs(study: Study, host: Host) -> RunCosts | None:
     """Return what the last run of a study took on this machine; None if none was kept. The time budget, the
     number of rounds and the seed may differ."""
     try:
-        data = json_object(_file(study, host))
-        late = data["late"]
-        return RunCosts(
-            rehearsal=_seconds(data["rehearsal"]),
-            block=_block(data["block"]),
-            late=None if late is None else _block(late),
-            until=None if data["until"] is None else int(data["until"]),
-        )
-    except (RecordsError, ValueError, KeyError, TypeError):
+        found = msgspec.convert(json_object(_file(study, host)), RunCosts)
+    except (RecordsError, ValueError):
         return None
+    blocks = (found.block, found.late or found.block)
+    seconds = (found.rehearsal, *(s for block in blocks for s in (block.beside, block.slices)))
+    return found if all(0 <= s < math.inf for s in seconds) else None
 
 
 def measured_costs(
@@ -160,15 +158,3 @@ def _file(study: Study, host: Host) -> Path:
     )
     digest = hashlib.sha256(repr(about).encode()).hexdigest()
     return user_cache() / "nearmetal" / "costs" / f"{digest}.json"
-
-
-def _block(data: Mapping[str, Any]) -> BlockCosts:
-    return BlockCosts(beside=_seconds(data["beside"]), slices=_seconds(data["slices"]))
-
-
-def _seconds(value: Any) -> float:
-    """Raises ValueError and TypeError for anything but a number of seconds."""
-    seconds = float(value)
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(value)
-    return seconds

@@ -106,10 +106,16 @@ def require_boot_state(host: Host, directory: ResultsDirectory, name: str) -> No
     if not known:
         return
     then, now = boot_state(known[0]), boot_state(provenance(host))
-    changed = [key for key in now if json.dumps(now[key]) != json.dumps(then.get(key))]
+    _require_same("the machine", {key: then.get(key) for key in now}, now, directory)
+
+
+def _require_same(
+    machine: str, then: Mapping[str, object], now: Mapping[str, object], directory: ResultsDirectory
+) -> None:
+    changed = [key for key in {**then, **now} if json.dumps(now.get(key)) != json.dumps(then.get(key))]
     if changed:
         raise UsageError(
-            f"the machine is not in the state of this run any more: {', '.join(changed)} changed",
+            f"{machine} is not in the state of this run any more: {', '.join(changed)} changed",
             where=str(directory.path),
             remedy=_afresh(directory),
         )
@@ -124,15 +130,7 @@ def _same_machines(node: Node, directory: ResultsDirectory) -> None:
     now = {} if node.real is None else node.real.record()
     for name in {**then, **now}:
         before, after = (boot_state(section(found, name)) if name in found else {} for found in (then, now))
-        changed = [
-            key for key in {**before, **after} if json.dumps(after.get(key)) != json.dumps(before.get(key))
-        ]
-        if changed:
-            raise UsageError(
-                f"node {name} is not in the state of this run any more: {', '.join(changed)} changed",
-                where=str(directory.path),
-                remedy=_afresh(directory),
-            )
+        _require_same(f"node {name}", before, after, directory)
 
 
 def _same_images(node: Node, directory: ResultsDirectory) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from ..errors import TrialFailedError
 from ..model.workloads.profile import CallProfile, PeerProfile, RankProfile, calls_together, peers_together
@@ -18,6 +18,7 @@ FIRST_LEVEL = 3
 class LevelProfile:
     """The calls of a rank under one level of MPI_Pcontrol; times in seconds."""
 
+    level: int
     compute: float
     communication: float
     calls: Mapping[str, CallProfile]
@@ -30,7 +31,7 @@ class LaunchProfile:
 
     mpi: name that its MPI library reports.
     before, init, finalize: seconds.
-    sections: by level of MPI_Pcontrol.
+    sections: one for each level of MPI_Pcontrol.
     """
 
     rank: int
@@ -40,21 +41,20 @@ class LaunchProfile:
     before: float
     init: float
     finalize: float
-    sections: Mapping[int, LevelProfile]
+    sections: tuple[LevelProfile, ...]
 
     def whole(self) -> RankProfile:
         """Return the profile of the whole lifetime of the process."""
-        return self._of(list(self.sections.values()))
+        return self._of(self.sections)
 
     def kernel(self, number: int) -> RankProfile:
         """Return the profile of a kernel's verified run; zero if it did not run.
 
         number: index of the kernel in nm-micro's arguments.
         """
-        found = self.sections.get(FIRST_LEVEL + number)
-        return self._of([found] if found else [])
+        return self._of([s for s in self.sections if s.level == FIRST_LEVEL + number])
 
-    def _of(self, sections: list[LevelProfile]) -> RankProfile:
+    def _of(self, sections: Sequence[LevelProfile]) -> RankProfile:
         return RankProfile(
             rank=self.rank,
             complete=self.complete,
@@ -74,36 +74,8 @@ def parse_profile(text: str) -> LaunchProfile:
     Raises TrialFailedError if the text is no profile.
     """
     try:
-        return _launch(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        return msgspec.json.decode(text, type=LaunchProfile)
+    except (ValueError, RecursionError) as e:
         raise TrialFailedError(
             f"unreadable profile ({type(e).__name__}: {e}): {text[:200]!r}", remedy="read the trial's logs"
         ) from e
-
-
-def _launch(d: dict[str, Any]) -> LaunchProfile:
-    return LaunchProfile(
-        rank=int(d["rank"]),
-        ranks=int(d["ranks"]),
-        complete=bool(d["complete"]),
-        mpi=str(d["mpi"]),
-        before=float(d["before"]),
-        init=float(d["init"]),
-        finalize=float(d["finalize"]),
-        sections={int(s["level"]): _section(s) for s in d["sections"]},
-    )
-
-
-def _section(d: dict[str, Any]) -> LevelProfile:
-    return LevelProfile(
-        compute=float(d["compute"]),
-        communication=float(d["communication"]),
-        calls={
-            name: CallProfile(count=int(c["count"]), seconds=float(c["seconds"]), bytes=int(c["bytes"]))
-            for name, c in d["calls"].items()
-        },
-        peers=tuple(
-            PeerProfile(rank=int(p["rank"]), messages=int(p["messages"]), bytes=int(p["bytes"]))
-            for p in d["peers"]
-        ),
-    )

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from ..host import Host, Process
 from ..host.counters.files import NODE_FILES, cgroup_paths
 from ..host.counters.procfiles import SCHEDSTAT
@@ -45,8 +47,10 @@ _FRAME = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingCost:
-    """The cost of sampling: seconds of CPU time that the sampler used in this many seconds.
+    """The cost of sampling.
 
+    seconds: how long samples were taken.
+    cpu: seconds of CPU time that the sampler used.
     samples: number of samples, in all files or of one instance.
     """
 
@@ -200,11 +204,8 @@ class Sampler:
 def sampling_cost(path: Path) -> SamplingCost | None:
     """Read <writer>.cost.json; None if there is none."""
     try:
-        found = json.loads(path.read_text())
-        return SamplingCost(
-            seconds=float(found["seconds"]), cpu=float(found["cpu"]), samples=int(found["samples"])
-        )
-    except (OSError, ValueError, TypeError, KeyError):
+        return msgspec.json.decode(path.read_bytes(), type=SamplingCost)
+    except (OSError, ValueError):
         return None
 
 

@@ -225,43 +225,31 @@ def _check_rules(head: SeriesFile, studies: Mapping[str, Study], top: Located, c
     # A part with mistakes of its own may have the names that are missing.
     parts = top.get("parts")
     whole = parts is not None and len(studies) == len(parts.entries)
+    environments = [e for s in studies.values() for e in s.environments]
     workloads = {w.name for s in studies.values() for w in s.applications}
-    for number, name in enumerate(head.narrow.optional):
-        if whole and name not in workloads:
-            at: Path = ("narrow", "optional", number)
-            what = f'no application workload is called "{name}"{did_you_mean(name, workloads)}'
-            top.mistake(at, what)
-    used = {e.backend for s in studies.values() for e in s.environments}
-    for name, preferred in head.narrow.backends.items():
-        at = ("narrow", "backends", name)
-        if whole and name not in used:
-            what = f'no environment has the backend "{name}"{did_you_mean(name, used)}'
-            top.mistake(at, what, key=True)
+    used, images, names = ({getattr(e, of) for e in environments} for of in ("backend", "image", "name"))
+    narrow = head.narrow
+    for key, entries, known, what in (
+        ("optional", narrow.optional, workloads, "no application workload is called"),
+        ("backends", narrow.backends, used, "no environment has the backend"),
+        ("imports", narrow.imports, images, "no environment has the image"),
+        ("own_backend", narrow.own_backend, names, "no environment is called"),
+        ("containers", narrow.containers, names, "no environment is called"),
+    ):
+        keyed = isinstance(entries, Mapping)
+        for number, name in enumerate(entries):
+            if whole and name not in known:
+                at: Path = ("narrow", key, name if keyed else number)
+                top.mistake(at, f'{what} "{name}"{did_you_mean(name, known)}', key=keyed)
+    for name, preferred in narrow.backends.items():
         for other in preferred:
             if other not in catalog.backends:
                 what = f'unknown backend "{other}"{did_you_mean(other, catalog.backends)}'
-                top.mistake(at, what)
-    images = {e.image for s in studies.values() for e in s.environments}
-    for name in head.narrow.imports:
-        if whole and name not in images:
-            at = ("narrow", "imports", name)
-            what = f'no environment has the image "{name}"{did_you_mean(name, images)}'
-            top.mistake(at, what, key=True)
-    known = {e.name for s in studies.values() for e in s.environments}
-    for number, name in enumerate(head.narrow.own_backend):
-        if whole and name not in known:
-            at = ("narrow", "own_backend", number)
-            top.mistake(at, f'no environment is called "{name}"{did_you_mean(name, known)}')
-    for name in head.narrow.containers:
-        if whole and name not in known:
-            at = ("narrow", "containers", name)
-            what = f'no environment is called "{name}"{did_you_mean(name, known)}'
-            top.mistake(at, what, key=True)
+                top.mistake(("narrow", "backends", name), what)
     for study in studies.values():
         own = [e.name for e in study.environments]
-        stand_ins = [head.narrow.containers.get(name, name) for name in own]
-        for name in head.narrow.containers:
-            other = head.narrow.containers[name]
+        stand_ins = [narrow.containers.get(name, name) for name in own]
+        for name, other in narrow.containers.items():
             if name in own and stand_ins.count(other) > 1:
                 at = ("narrow", "containers", name)
                 top.mistake(at, f'two environments of a part would be called "{other}"')

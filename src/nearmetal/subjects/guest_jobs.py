@@ -228,8 +228,8 @@ def _moved_together(
 
 
 def _rows(w: EventSubject, moves: Sequence[Sequence[Moved]], verified: Mapping[str, JsonValue]) -> list[Row]:
-    """Return the rows of a trial, with a value for each move: of the guest that took longest, and of all for
-    the bytes."""
+    """Return the rows of a trial, with a value for each move: that of the guest that took longest; of the
+    bytes, the sum over all guests."""
     slowest = [max(moved, key=lambda m: m.total) for moved in moves]
     total = with_steps(event_row(w, "total", "s", [m.total for m in slowest]), [m.phases for m in slowest])
     downtimes = [max(m.downtime or 0.0 for m in moved) for moved in moves]

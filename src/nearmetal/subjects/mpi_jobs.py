@@ -16,10 +16,10 @@ from .verified import VerifiedProgram
 
 
 def methods_of_extent(w: EventSubject, backend: Backend, able: tuple[Method, ...]) -> tuple[Method, ...]:
-    """Return the methods for the extent of a workload: DMTCP writes whole jobs only, in the instances whose
-    checkpoints hold connections.
+    """Return the methods by which the workload's extent can be saved: those of the backend, and DMTCP for a
+    whole job in instances whose checkpoints hold connections.
 
-    able: methods for instances of the backend.
+    able: methods of the backend for one instance.
     """
     jobs = w.extent is Extent.JOB and isinstance(backend, HoldsConnections)
     return (*able, Method.DMTCP) if jobs else able

@@ -51,7 +51,7 @@ def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], 
     """Move a whole MPI job several times: an instance with all its processes, or guests with a rank in each.
     Return the rows of the trial, and what is recorded beside them.
 
-    w: with a method.
+    w: the workload, whose method is set.
     Raises the errors of moves_of_processes() and move_guests_of_job().
     """
     backend = trial.node.backends[trial.arm.environment.backend]

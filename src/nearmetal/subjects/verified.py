@@ -23,7 +23,7 @@ class Restored:
     size: bytes of the files from which it was restored.
     sent: bytes that went from the source to the destination, in files or over a connection.
     rounds: number of times that memory was copied while the program ran.
-    copied: these rounds.
+    copied: one entry for each of these rounds.
     behind: seconds by which the program is behind its own pace; None if its pace is not known.
     passes: number of times that it has verified all its memory afterwards.
     node: name of the other emulated node to which it went; empty if it stayed at its place.

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from ..errors import RunError
 
 _SHOWN = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class Peak:
+class PeakTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The best time on each CPU for matrices of order n."""
+
+    n: Annotated[int, msgspec.Meta(gt=0)]
+    seconds: tuple[Annotated[float, msgspec.Meta(gt=0)], ...]
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """The output of nm-dgemm.
 
     library: path of the BLAS library that was loaded.
     core: OpenBLAS's name for the kernels it uses; None for another library.
     cpus: CPUs that computed at the same time.
-    seconds: best time on each CPU, by order of the matrices.
     """
 
     library: str
     core: str | None
-    cpus: tuple[int, ...]
-    seconds: Mapping[int, tuple[float, ...]]
+    cpus: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
+    sizes: Annotated[tuple[PeakTimes, ...], msgspec.Meta(min_length=1)]
 
     def best(self) -> tuple[float, ...]:
         """Return the FLOP/s of each CPU for the order with the highest total. A product has 2 n^3
         operations."""
-        rates = [tuple(2 * n**3 / s for s in each) for n, each in self.seconds.items()]
-        return max(rates, key=sum)
+        return max((tuple(2 * size.n**3 / s for s in size.seconds) for size in self.sizes), key=sum)
 
 
 def parse_peak(text: str) -> Peak:
@@ -40,19 +43,9 @@ def parse_peak(text: str) -> Peak:
     Raises RunError if it is not complete and valid.
     """
     try:
-        item = json.loads(text)
-        found = Peak(
-            library=str(item["library"]),
-            core=None if item["core"] is None else str(item["core"]),
-            cpus=tuple(int(cpu) for cpu in item["cpus"]),
-            seconds={int(size["n"]): tuple(map(float, size["seconds"])) for size in item["sizes"]},
-        )
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as e:
+        found = msgspec.json.decode(text, type=Peak)
+    except (ValueError, RecursionError) as e:
         raise RunError(f"unreadable answer of nm-dgemm ({e}): {text[:_SHOWN]!r}") from e
-    whole = all(
-        n > 0 and len(each) == len(found.cpus) and all(0 < s < math.inf for s in each)
-        for n, each in found.seconds.items()
-    )
-    if not (whole and found.seconds and found.cpus):
+    if any(len(size.seconds) != len(found.cpus) for size in found.sizes):
         raise RunError(f"no answer of nm-dgemm: {text[:_SHOWN]!r}")
     return found

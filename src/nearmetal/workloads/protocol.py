@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -38,7 +37,13 @@ class PagesLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     total_kb: Whole
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlaceLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a rank runs.
+
+    cpu: the CPU that it ran on when it reported.
+    affinity: CPUs of its affinity mask.
+    """
+
     rank: Whole
     host: str
     cpu: Whole
@@ -49,8 +54,9 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return RankPlace(rank=self.rank, host=self.host, cpus=self.affinity, namespaces=self.namespaces)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankReport:
+class RankReport(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"placed": "place"}
+):
     """nm-rank's report of one rank whose program has ended.
 
     wall, user, system: seconds.
@@ -61,21 +67,7 @@ class RankReport:
     left: names of processes that it left running, which were then killed.
     """
 
-    place: RankPlace
-    wall: float
-    user: float
-    system: float
-    max_rss: int
-    io: Mapping[str, int] = field(default_factory=dict)
-    used: Used = field(default_factory=dict)
-    status: int = 0
-    left: tuple[str, ...] = ()
-
-
-class _Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file form of a RankReport."""
-
-    place: _Place
+    placed: PlaceLine
     wall: Number
     user: Number
     system: Number
@@ -84,6 +76,10 @@ class _Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     used: dict[str, Number | None]
     status: Whole
     left: tuple[str, ...]
+
+    @property
+    def place(self) -> RankPlace:
+        return self.placed.place()
 
 
 class ReadyLine(
@@ -106,7 +102,7 @@ class ReadyLine(
     ranks: Annotated[int, msgspec.Meta(ge=1)]
     init_seconds: Number
     prepare_seconds: Number
-    placed: tuple[_Place, ...]
+    placed: tuple[PlaceLine, ...]
     pages: tuple[PagesLine, ...]
 
     def __post_init__(self) -> None:
@@ -165,7 +161,7 @@ class VerifyLine(
 Line = ReadyLine | SliceLine | VerifyLine
 
 _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
-_reports = msgspec.json.Decoder(_Report)
+_reports = msgspec.json.Decoder(RankReport)
 _texts = msgspec.json.Decoder(dict[str, str])
 
 
@@ -186,9 +182,7 @@ def parse_report(text: str) -> RankReport:
 
     Raises TrialFailedError.
     """
-    found = _of_rank(_reports, text)
-    values = {name: getattr(found, name) for name in found.__struct_fields__}
-    return RankReport(**{**values, "place": found.place.place()})
+    return _of_rank(_reports, text)
 
 
 def parse_offered(text: str) -> dict[str, str]:

@@ -120,8 +120,8 @@ def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
 
 
 def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
-    """Return the network trouble of a cell; None if nothing was counted, or nothing was lost on either
-    side."""
+    """Return what an arm and its baseline lost on the network; None if nothing was counted, or nothing was
+    lost on either side."""
     timeouts, before = (_mean(side.timed_network(TIMEOUTS)) for side in (arm, baseline))
     sent, sent_before = (_mean(side.timed_network(RETRANSMITTED)) for side in (arm, baseline))
     probes, probes_before = (_mean(side.timed_network(PROBES)) for side in (arm, baseline))

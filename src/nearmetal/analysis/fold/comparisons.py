@@ -156,10 +156,6 @@ def joined_pieces(choice: ChosenTrials, pieces: Iterable[Piece]) -> Folded:
         side: joined([p.counts.pop(side) for p in ordered if side in p.counts])
         for side in _keys(p.counts for p in ordered)
     }
-    left_out: dict[tuple[Side, str], frozenset[int]] = {}
-    for p in ordered:
-        for where, blocks in p.left_out.items():
-            left_out[where] = left_out.get(where, frozenset()) | blocks
     return Folded(
         blocks=choice.blocks,
         torn=choice.torn,
@@ -171,7 +167,7 @@ def joined_pieces(choice: ChosenTrials, pieces: Iterable[Piece]) -> Folded:
         present=choice.present,
         lost=lost,
         silent=_united([p.silent for p in ordered]),
-        left_out=left_out,
+        left_out=_left_out(ordered),
         wrong=sum(p.wrong for p in ordered),
         nodes=choice.nodes,
     )
@@ -245,10 +241,6 @@ def brackets(paired: Paired) -> Brackets | None:
 def merged_pieces(pieces: Sequence[Piece]) -> Piece:
     """Return one piece with the blocks of several. They are given in ascending order of their blocks, and no
     two overlap. Nothing is removed from them."""
-    left_out: dict[tuple[Side, str], frozenset[int]] = {}
-    for p in pieces:
-        for where, blocks in p.left_out.items():
-            left_out[where] = left_out.get(where, frozenset()) | blocks
     return Piece(
         rows=tuple(dict.fromkeys(row for p in pieces for row in p.rows)),
         measured={
@@ -265,7 +257,7 @@ def merged_pieces(pieces: Sequence[Piece]) -> Piece:
         },
         lost=_united([p.lost for p in pieces]),
         silent=_united([p.silent for p in pieces]),
-        left_out=left_out,
+        left_out=_left_out(pieces),
         verified=_united([p.verified for p in pieces]),
         wrong=sum(p.wrong for p in pieces),
     )
@@ -317,6 +309,11 @@ def _united(tables: Iterable[Mapping[Key, Mapping[int, Value]]]) -> dict[Key, di
         for key, by_block in table.items():
             out.setdefault(key, {}).update(by_block)
     return out
+
+
+def _left_out(pieces: Sequence[Piece]) -> dict[tuple[Side, str], frozenset[int]]:
+    keys = _keys(p.left_out for p in pieces)
+    return {key: frozenset().union(*(p.left_out.get(key, ()) for p in pieces)) for key in keys}
 
 
 def _without(blocks: IntArray, dropped: Mapping[int, object]) -> BoolArray:

@@ -88,9 +88,10 @@ class Counts:
         return least(self.rto[self.good])
 
     def drops(self, at: IntArray) -> dict[str, float]:
-        """Return the packets dropped per trial by place, most first. Places without drops are left out.
+        """Return the mean number of packets that were dropped in a trial, by the place where they were
+        dropped, in descending order. Places without drops are left out.
 
-        at: places of the trials in the columns.
+        at: indexes of the trials in the columns.
         """
         totals: dict[str, float] = {}
         for (of, name), column in self.network.items():

@@ -340,7 +340,7 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
 
 
 def _rows(table: FloatArray, at: IntArray, width: int) -> FloatArray:
-    """Return some rows of a table, cut to a width. All rows in their order are not copied."""
+    """Return some rows of a table, cut to a width. If they are all rows in order, they are not copied."""
     whole = at.size == table.shape[0] and bool(np.all(at == np.arange(at.size)))
     return table[:, :width] if whole else table[at, :width]
 

@@ -23,7 +23,7 @@ _FARTHEST = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The chosen sizes.
+    """The classes of kernels and the links of emulated nodes that were chosen.
 
     arm: the arm that was measured with the chosen links.
     chosen: the workload with the chosen class, by kernel.

@@ -26,7 +26,8 @@ MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
 
 
 class Apptainer(ProgramBackend):
-    """Runs as root or, for a built image, as root of the user namespace that all instances share."""
+    """Backend apptainer. It runs as root or, for a built image, as root of the user namespace that all
+    instances share."""
 
     name = program = "apptainer"
     remedy = "apt-get install apptainer (Debian 12 has no package of it; its own project has)"

@@ -16,7 +16,7 @@ from .wrapped import ProgramBackend, Wrapped, started
 
 
 class Bubblewrap(ProgramBackend):
-    """Runs as root, or as root of the user namespace that all instances share."""
+    """Backend bubblewrap. It runs as root, or as root of the user namespace that all instances share."""
 
     name = "bubblewrap"
     program, remedy = "bwrap", "apt-get install bubblewrap"

@@ -19,7 +19,7 @@ CH_RUN = ("env", "USER=root", "ch-run")
 
 
 class Charliecloud(ProgramBackend):
-    """Runs as root, or as root of the user namespace that all instances share."""
+    """Backend charliecloud. It runs as root, or as root of the user namespace that all instances share."""
 
     name = "charliecloud"
     program, remedy = "ch-run", "apt-get install charliecloud"

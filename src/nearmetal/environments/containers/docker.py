@@ -38,7 +38,7 @@ from .wrapped import ProgramBackend, all_binds
 
 
 class Docker(ProgramBackend):
-    """Supports the attachments host, none and loopback, and networks built by nearmetal.
+    """Backend docker. It supports the attachments host, none and loopback, and networks built by nearmetal.
 
     An instance joins such a network through a container that runs in its namespace (docker_seat.py). That
     container exists for a whole run or, if there is none yet, for one instance.

@@ -16,7 +16,7 @@ from .wrapped import ProgramBackend, Wrapped, started
 
 
 class Nspawn(ProgramBackend):
-    """Runs as root."""
+    """Backend nspawn. It runs as root."""
 
     name = "nspawn"
     program, remedy = "systemd-nspawn", "apt-get install systemd-container"

@@ -37,7 +37,8 @@ TMPFS = {"/tmp": "1777", "/run": "0755"}
 
 
 class Podman(ProgramBackend):
-    """Supports the attachments host, none and loopback and, as root, networks built by nearmetal."""
+    """Backend podman. It supports the attachments host, none and loopback and, as root, networks built by
+    nearmetal."""
 
     name = program = "podman"
     remedy = "apt-get install podman uidmap"

@@ -32,7 +32,7 @@ from .dumping import (
     still,
     write_images,
 )
-from .surroundings import Answer, Finding
+from .surroundings import Finding, checked
 
 _SAID = "lxc-checkpoint.log"
 _ENDS_SECONDS, _LOOK_AGAIN = 3.0, 0.05
@@ -131,7 +131,7 @@ class RuncContainer(_Container):
         return [*words, *runtime_options(dump), *more, self.container]
 
     def thaw(self, host: Host) -> None:
-        """runc freezes the control group of its container, and a CRIU that was killed leaves it frozen."""
+        """Thaw its control group. runc freezes it, and a CRIU that was killed leaves it frozen."""
         host.run(["runc", "resume", self.container], timeout=ASK_SECONDS)
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
@@ -169,12 +169,8 @@ class RuncContainer(_Container):
         yield free_name(self.what, self._exists(host), f"runc delete {self.container}")
         bundle = Path(saved.own.get("bundle", ""))
         whole = (bundle / "config.json").is_file()
-        yield Finding(
-            subject="bundle",
-            answer=Answer.FINE if whole else Answer.PREVENTS,
-            text=f"{bundle} is here" if whole else f"{bundle} contains no config.json",
-            remedy="" if whole else "copy the bundle of the container to that path",
-        )
+        remedy = "copy the bundle of the container to that path"
+        yield checked("bundle", whole, f"{bundle} is here", f"{bundle} contains no config.json", remedy)
 
     def _words(self, host: Host, work: Work, action: str, images: Path) -> list[str]:
         program = script_on(host, work, images)
@@ -265,11 +261,9 @@ class LxcContainer(_Container):
         del images, saved
         yield free_name(self.what, self._running(host) is not None, "lxc-stop")
         known = host.run(["lxc-info", *self._named(), "--state"], timeout=ASK_SECONDS).ok
-        yield Finding(
-            subject="configuration",
-            answer=Answer.FINE if known else Answer.PREVENTS,
-            text="LXC knows the container" if known else f"LXC has no container {self.container} here",
-            remedy="" if known else "copy its configuration and its root to the same paths",
+        good, bad = "LXC knows the container", f"LXC has no container {self.container} here"
+        yield checked(
+            "configuration", known, good, bad, "copy its configuration and its root to the same paths"
         )
 
     def _run(self, host: Host, work: Work, images: Path, *more: str, timeout: float) -> Completed:

@@ -15,7 +15,7 @@ from ..criu import DUMP_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
 from .contract import Dumps, Way, Work, WrittenError
-from .surroundings import Answer, Finding
+from .surroundings import Finding, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
 """Methods that write all memory to files."""
@@ -141,12 +141,7 @@ def refuses_images(way: Way, kind: str) -> Unavailable:
 
 
 def free_name(name: str, taken: bool, remedy: str) -> Finding:
-    return Finding(
-        subject="name",
-        answer=Answer.PREVENTS if taken else Answer.FINE,
-        text=f"{name} runs or exists here already" if taken else f"{name} is free",
-        remedy=remedy if taken else "",
-    )
+    return checked("name", not taken, f"{name} is free", f"{name} runs or exists here already", remedy)
 
 
 def require_way(way: Way, method: Method) -> None:

@@ -22,7 +22,7 @@ from ..qemu.moving import CAPABILITIES, COSTS, MoveProgress, configure, give_up,
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
 from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work, WrittenError
-from .surroundings import Answer, Finding
+from .surroundings import Answer, Finding, checked
 
 STATE = "guest.state"
 _GREETING_SECONDS = 3.0
@@ -139,12 +139,8 @@ class QemuProcess:
             same = now.get(subject) == before
             # An older QEMU may not know the machine of a newer one.
             unlike = Answer.DIFFERS if subject == _VERSION else Answer.PREVENTS
-            yield Finding(
-                subject=f"{subject} of the guest",
-                answer=Answer.FINE if same else unlike,
-                text=f"{before}, as it was" if same else f"{now.get(subject)}, and was {before}",
-                remedy="" if same else _WAITS,
-            )
+            bad = f"{now.get(subject)}, and was {before}"
+            yield checked(f"{subject} of the guest", same, f"{before}, as it was", bad, _WAITS, unlike)
 
     def require_target(self, host: Host, target: Target) -> None:
         del host
@@ -242,16 +238,13 @@ def _features(before: str, host: Host) -> Iterator[Finding]:
     if not before:
         return
     lacking = sorted(set(before.split()) - cpu_flags(host))
-    yield Finding(
-        subject=_FEATURES,
-        answer=Answer.PREVENTS if lacking else Answer.FINE,
-        text=f"the guest sees the processor itself, and this one lacks {', '.join(lacking)}"
-        if lacking
-        else "this processor has all that the guest has seen",
-        remedy="a machine with such a processor; next time a guest with a model that both have, such as -cpu"
-        " x86-64-v2"
-        if lacking
-        else "",
+    yield checked(
+        _FEATURES,
+        not lacking,
+        "this processor has all that the guest has seen",
+        f"the guest sees the processor itself, and this one lacks {', '.join(lacking)}",
+        "a machine with such a processor; next time a guest with a model that both have, such as -cpu"
+        " x86-64-v2",
     )
 
 
@@ -276,7 +269,7 @@ def require_qmp(path: Path) -> None:
 
 
 def require_waiting(path: Path) -> None:
-    """Raises UsageError unless the QEMU at a socket waits for a guest."""
+    """Check that the QEMU at a socket waits for a guest. Raises UsageError if it does not."""
     require_qmp(path)
     with Monitor(path) as monitor:
         status = monitor.ask("query-status")["status"]

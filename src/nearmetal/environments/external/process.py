@@ -21,7 +21,7 @@ from ..criu_images import first_error
 from ..moving import Criu, Dump
 from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work
 from .dumping import BY_CONNECTION, BY_IMAGES, exceeds_images, fields_of, refuses_images, write_images
-from .surroundings import Answer, Finding
+from .surroundings import Finding, checked
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
 """CRIU's own start, the freeze, and the restore of a process without memory."""
@@ -123,12 +123,9 @@ class ProcessTree:
         end = time.monotonic() + _FREE_SECONDS
         while (taken := _taken(host, pids)) and all(map(_ended, taken)) and time.monotonic() < end:
             time.sleep(_LOOK_AGAIN)
-        yield Finding(
-            subject="process IDs",
-            answer=Answer.PREVENTS if taken else Answer.FINE,
-            text=f"PID {' and '.join(taken)} is taken" if taken else "they are free",
-            remedy="end that process, or the parent that has not waited for it" if taken else "",
-        )
+        bad = f"PID {' and '.join(taken)} is taken"
+        remedy = "end that process, or the parent that has not waited for it"
+        yield checked("process IDs", not taken, "they are free", bad, remedy)
 
     def _options(self) -> list[str]:
         """Return the options of CRIU that dump and restore need for these processes."""

@@ -27,8 +27,9 @@ _MORE = 64 << 20
 
 
 def require_room(directory: Path, memory: int) -> int:
-    """Return the free bytes of a file system on which a checkpoint fits.
+    """Check that a checkpoint fits on the file system of a directory, and return its free bytes.
 
+    memory: bytes of the instance's memory.
     Raises UnavailableError if it does not fit.
     """
     at = next(p for p in (directory, *directory.absolute().parents) if p.exists())

@@ -55,6 +55,15 @@ class Finding:
     remedy: str = ""
 
 
+def checked(
+    subject: str, fine: bool, good: str, bad: str, remedy: str = "", otherwise: Answer = Answer.PREVENTS
+) -> Finding:
+    """Return what a check found: the text `good` if it is fine, else another answer with a remedy."""
+    if fine:
+        return Finding(subject=subject, answer=Answer.FINE, text=good)
+    return Finding(subject=subject, answer=otherwise, text=bad, remedy=remedy)
+
+
 def describe(host: Host, processes: Sequence[int]) -> dict[str, JsonValue]:
     """Return what is around the processes of an instance, for compare().
 
@@ -105,22 +114,18 @@ def _processor(machine: Mapping[str, JsonValue], host: Host) -> Iterator[Finding
         )
     else:
         lacking = sorted(set(str(machine.get("flags", "")).split()) - cpu_flags(host))
-        yield Finding(
-            subject="processor",
-            answer=Answer.DIFFERS if lacking else Answer.FINE,
-            text=f"this one lacks {_some(lacking)}, which the instance may use"
-            if lacking
-            else "it has all features of the one where the instance was written",
-            remedy="restore it on a processor with these features" if lacking else "",
+        yield checked(
+            "processor",
+            not lacking,
+            "it has all features of the one where the instance was written",
+            f"this one lacks {_some(lacking)}, which the instance may use",
+            "restore it on a processor with these features",
+            Answer.DIFFERS,
         )
     same = machine.get("kernel") == here.release
-    yield Finding(
-        subject="kernel",
-        answer=Answer.FINE if same else Answer.DIFFERS,
-        text=f"it is {here.release}, as where it was written"
-        if same
-        else f"it is {here.release}, and was {machine.get('kernel')} where it was written",
-    )
+    good, bad = "as where it was written", f"and was {machine.get('kernel')} where it was written"
+    release = f"it is {here.release}, "
+    yield checked("kernel", same, release + good, release + bad, otherwise=Answer.DIFFERS)
 
 
 def _files(machine: Mapping[str, JsonValue]) -> Finding:
@@ -194,12 +199,9 @@ def _memory(host: Host, memory: int) -> Finding:
             subject="memory", answer=Answer.UNKNOWN, text="/proc/meminfo does not say what is free"
         )
     free = int(found[1]) << 10
-    return Finding(
-        subject="memory",
-        answer=Answer.FINE if free >= memory else Answer.PREVENTS,
-        text=f"it needs {memory >> 20} MiB, and {free >> 20} MiB are available",
-        remedy="" if free >= memory else "end other programs, or take a machine with more memory",
-    )
+    text = f"it needs {memory >> 20} MiB, and {free >> 20} MiB are available"
+    remedy = "end other programs, or take a machine with more memory"
+    return checked("memory", free >= memory, text, text, remedy)
 
 
 def _some(names: Sequence[str]) -> str:

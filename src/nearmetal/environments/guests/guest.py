@@ -261,7 +261,7 @@ class GuestInterface:
     routes: its routes with gateways, as text for nm.net.
     """
 
-    interface: str
+    interface: str = "eth0"
     mac: str
     address: str
     mask: str
@@ -386,7 +386,8 @@ def how_far(text: str, registers: str = "") -> str:
     instruction pointer.
 
     A kernel is in the upper half of the addresses (Documentation/arch/x86/x86_64/mm.rst).
-    registers: output of QEMU.
+    text: output of its console.
+    registers: those of its first CPU, as QEMU prints them; empty if unknown.
     """
     if steps := _STEP.findall(text):
         return f"in its init, at {steps[-1].strip()}"

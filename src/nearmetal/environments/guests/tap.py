@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from ...host import Host
 from ...model.environments.network import Seat
@@ -15,7 +15,6 @@ from .guest import GuestInterface
 BRIDGE = "nmbridge"
 """Name of the bridge that nm-box makes in the network namespace of a guest."""
 USER_PLACE = GuestInterface(
-    interface="eth0",
     mac="02:6e:6d:00:00:02",
     address="10.0.2.15",
     mask="255.255.255.0",
@@ -49,12 +48,4 @@ def taken_place(host: Host, tools: Tools, seat: Seat, attachment: Attachment) ->
 
 def place_of(text: str) -> GuestInterface:
     """Parse the output of nm-box tap."""
-    facts = json.loads(text)
-    return GuestInterface(
-        interface="eth0",
-        mac=facts["mac"],
-        address=facts["address"],
-        mask=facts["mask"],
-        mtu=facts["mtu"],
-        routes=tuple(facts["routes"]),
-    )
+    return msgspec.json.decode(text, type=GuestInterface)

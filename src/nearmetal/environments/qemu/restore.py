@@ -23,9 +23,7 @@ from ..guests.guest import GuestInterface, tuning
 from .qmp import Monitor
 
 TEMPLATE = "nm-template"
-TEMPLATE_PLACE = GuestInterface(
-    interface="eth0", mac="02:6e:6d:00:00:01", address="0.0.0.0", mask="255.255.255.255", mtu=1500
-)
+TEMPLATE_PLACE = GuestInterface(mac="02:6e:6d:00:00:01", address="0.0.0.0", mask="255.255.255.255", mtu=1500)
 MIGRATE_SECONDS = 120.0
 LOOK_AGAIN = 0.005
 KEPT = 4

@@ -137,9 +137,10 @@ class NetworkMeter:
         return self._names.get(index, str(index))
 
     def counters(self, sources: Iterable[str], devices: Container[str] | None = None) -> Counters:
-        """Return all present counters of the given sources by name: PROTOCOLS, 'dev', 'softnet_stat', QDISCS.
+        """Return those counters of the sources that the kernel has, by name.
 
-        Counters of devices are limited to the given devices, if any are given.
+        sources: some of PROTOCOLS, 'dev', 'softnet_stat' and QDISCS.
+        devices: network devices whose counters are returned; None for all of them.
         """
         out: Counters = {}
         for source in sources:

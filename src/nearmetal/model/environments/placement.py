@@ -71,7 +71,7 @@ class NodeLink:
 class RealNodes:
     """The machines that are the nodes of the placements; see inventory.load_inventory().
 
-    names: () for all nodes of the inventory.
+    names: the nodes to use; () for all nodes of the inventory.
     """
 
     inventory: str = field(

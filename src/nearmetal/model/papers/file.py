@@ -90,7 +90,7 @@ class NumberFormula(Deduction):
 
 @dataclass(frozen=True, kw_only=True)
 class TableEntry:
-    """A table of printed numbers."""
+    """A table of a paper with its numbers."""
 
     name: str = field(metadata=key(NAME, "a cell is {name/row/column} in formulas"))
     what: str = field(metadata=key(SOME_TEXT, "description"))
@@ -112,7 +112,7 @@ class TableEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class NumberEntry:
-    """A number in the text, or a range of two."""
+    """A number that the text of a paper gives, or the two ends of a range."""
 
     name: str = field(metadata=key(NAME, "name in formulas"))
     what: str = field(metadata=key(SOME_TEXT, "description"))

@@ -4,8 +4,9 @@ chart of the noise floor."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import altair as alt
 
@@ -31,6 +32,8 @@ from .parts import (
     value_axis,
     value_unit,
 )
+
+Channel = TypeVar("Channel")
 
 MOST_POINTS = 400
 FAR_ROOF = 0.2
@@ -101,13 +104,17 @@ def _looks(cell: Cell, y: OverheadAxis) -> list[Row]:
     return [{"x": cell.blocks[k.n - 1], "y": y.of(k.low), "high": y.of(k.high)} for k in thin(near, 100)]
 
 
+def _by_side(
+    channel: Callable[..., Channel], p: Palette, base: str | list[float], arm: str | list[float]
+) -> Channel:
+    """Return a channel that tells the two sides apart by the given looks."""
+    scale = alt.Scale(domain=[word("base"), word("arm")], range=[base, arm])
+    return channel("side:N", legend=alt.Legend() if p.legends else None, scale=scale)
+
+
 def _absolute_view(log: bool, p: Palette) -> alt.LayerChart:
     x, y = rounds_x(), value_axis(alt.Y, "y", word("unit"), log=log)
-    sides = [word("base"), word("arm")]
-    legend = alt.Legend() if p.legends else None
-    colour = alt.Color("side:N", legend=legend, scale=alt.Scale(domain=sides, range=[p.base, p.arm]))
-    shapes = alt.Scale(domain=sides, range=["circle", "triangle-up"])
-    shape = alt.Shape("side:N", legend=legend, scale=shapes)
+    colour, shape = _by_side(alt.Color, p, p.base, p.arm), _by_side(alt.Shape, p, "circle", "triangle-up")
     return layered(
         data("ranges").mark_rule(strokeWidth=2, opacity=0.4).encode(x=x, y=y, y2="high", color=colour),
         data("values")
@@ -259,10 +266,7 @@ CHARTED = {
 def _ecdf_view(what: str, log: bool, p: Palette) -> alt.LayerChart:
     x = value_axis(alt.X, "x", word("unit"), log=log)
     y = alt.Y("share:Q", title=f"share of {what}", axis=alt.Axis(format=".0%", tickCount=5))
-    sides = [word("base"), word("arm")]
-    legend = alt.Legend() if p.legends else None
-    colour = alt.Color("side:N", legend=legend, scale=alt.Scale(domain=sides, range=[p.base, p.arm]))
-    dash = alt.StrokeDash("side:N", legend=legend, scale=alt.Scale(domain=sides, range=[[5, 3], [1, 0]]))
+    colour, dash = _by_side(alt.Color, p, p.base, p.arm), _by_side(alt.StrokeDash, p, [5, 3], [1, 0])
     return layered(
         data("steps")
         .mark_line(interpolate="step-after", strokeWidth=1.8)

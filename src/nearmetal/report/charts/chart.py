@@ -123,7 +123,7 @@ def word(key: str) -> str:
 
 
 def emulation_sentences(*, emulated: bool, guest: str) -> list[str]:
-    """Return the sentences of a caption on emulated nodes and guests; none if nothing is emulated.
+    """Return what a caption says of emulated nodes and guests, as sentences; none if nothing is emulated.
 
     guest: how the guests are emulated.
     """

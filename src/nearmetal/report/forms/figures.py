@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -59,7 +59,6 @@ def write_figures(
     study: Study,
     analysis: Analysis,
     directory: Path,
-    formats: Iterable[Format] = tuple(Format),
     *,
     records: Sequence[TrialRecord] = (),
 ) -> tuple[Path, ...]:
@@ -68,12 +67,12 @@ def write_figures(
 
     Raises DiskFullError or RecordsError.
     """
-    chosen, out = tuple(formats), []
+    out = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, chart in (*figures(analysis, records), *line_figures(study, analysis)):
             text = svg(chart, FILE)
-            for kind in chosen:
+            for kind in Format:
                 path = directory / f"{name}.{kind}"
                 write_file(path, _FORMATS[kind](text))
                 out.append(path)

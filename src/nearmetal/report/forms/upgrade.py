@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..tables import upgrade as words
+from ..tables.roofs import share_figure
 from ..tables.upgrade import Upgrade, UpgradeAnswer, UpgradeRow
 from .columns import STYLES, columns, cut, pad, wrap
 from .summary import LINES, WIDTH
@@ -50,7 +51,7 @@ def upgrade_text(u: Upgrade, *, page: str | None, width: int, everything: bool =
         _table(out, shown, width)
         if len(rows) > len(shown):
             out.append(f"… and {words.more_text(rows[len(shown) :])}: --all\n", style="dim")
-        margin = words.percent(u.margin)
+        margin = share_figure(u.margin)
         legend = (
             f"▲ slower by more than {margin}, ▼ faster, = within {margin}, ? undecided; "
             "cost: overhead against the baseline of the same run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.record import Connection, TrialRecord
+from ...model.record import TrialRecord
 from ...model.result import Analysis, Cell, NetworkTrouble
 from ...units import show
 from ..seen import RecordIndex
@@ -20,19 +20,23 @@ OWN_NETWORK = "Counted on the machine's own network: other programs' traffic is 
 
 def trouble_sentence(t: NetworkTrouble) -> str:
     """Describe the TCP trouble in a trial, its cost, and where packets were dropped."""
-    timeouts, sent = _number(t.timeouts), _number(t.retransmitted)
-    before = f"{_number(t.baseline_timeouts)} and {_number(t.baseline_retransmitted)}"
+    timeouts, sent = number_text(t.timeouts), number_text(t.retransmitted)
+    before = f"{number_text(t.baseline_timeouts)} and {number_text(t.baseline_retransmitted)}"
     texts = [
         f"In the timed part of a trial {timeouts} TCP time-outs and {sent} segments sent again "
         f"(baseline: {before})."
     ]
     if t.timeouts and t.waited is not None:
-        rto = f"{_time(t.rto)} (the smallest RTO seen)" if t.rto is not None else "0.2 s (Linux's least RTO)"
-        extra = f", of {_time(t.extra_seconds)} more in all" if t.extra_seconds is not None else ""
-        texts.append(f"At {rto} each, the time-outs waited {_time(t.waited)}{extra}.")
+        rto = (
+            f"{time_text(t.rto)} (the smallest RTO seen)"
+            if t.rto is not None
+            else "0.2 s (Linux's least RTO)"
+        )
+        extra = f", of {time_text(t.extra_seconds)} more in all" if t.extra_seconds is not None else ""
+        texts.append(f"At {rto} each, the time-outs waited {time_text(t.waited)}{extra}.")
     if t.drops:
         place, count = next(iter(t.drops.items()))
-        texts.append(f"Most packets were dropped by {place}: {_number(count)} in a trial.")
+        texts.append(f"Most packets were dropped by {place}: {number_text(count)} in a trial.")
     elif t.timeouts:
         texts.append("No drop was counted in the devices, queues and buffers of this machine that were read.")
     if t.shared:
@@ -66,21 +70,28 @@ def tcp_trouble(cell: Cell, records: RecordIndex) -> Markup:
 
 def _rows(t: NetworkTrouble) -> list[list[str]]:
     rows = [
-        ["time-outs, timed part", _number(t.baseline_timeouts), _number(t.timeouts)],
-        ["segments sent again, timed part", _number(t.baseline_retransmitted), _number(t.retransmitted)],
-        ["smallest RTO of a connection in trouble", _seen(t.baseline_rto), _seen(t.rto)],
-        ["waited in time-outs (time-outs × RTO)", _time(t.baseline_waited), _time(t.waited)],
+        ["time-outs, timed part", number_text(t.baseline_timeouts), number_text(t.timeouts)],
+        [
+            "segments sent again, timed part",
+            number_text(t.baseline_retransmitted),
+            number_text(t.retransmitted),
+        ],
+        ["smallest RTO of a connection in trouble", seen_text(t.baseline_rto), seen_text(t.rto)],
+        ["waited in time-outs (time-outs × RTO)", time_text(t.baseline_waited), time_text(t.waited)],
     ]
     places = dict.fromkeys((*t.drops, *t.baseline_drops))
     dropped = sorted(places, key=lambda p: -max(t.drops.get(p, 0.0), t.baseline_drops.get(p, 0.0)))
     for place in dropped[:SHOWN_PLACES]:
-        counts = [_number(side.get(place, 0.0)) for side in (t.baseline_drops, t.drops)]
+        counts = [number_text(side.get(place, 0.0)) for side in (t.baseline_drops, t.drops)]
         rows.append([one_line(f"drops, whole trial: {place}"), *counts])
     return rows
 
 
 def _connections(trials: Sequence[TrialRecord]) -> Markup:
-    worst = max(trials, key=_sent_again, default=None)
+    def sent_again(trial: TrialRecord) -> int:
+        return sum(c.retransmitted or 0 for c in trial.connections or ())
+
+    worst = max(trials, key=sent_again, default=None)
     shown = [c for c in (worst.connections or () if worst else ()) if c.retransmitted][:SHOWN_CONNECTIONS]
     if worst is None or not shown:
         return Markup("")
@@ -88,9 +99,9 @@ def _connections(trials: Sequence[TrialRecord]) -> Markup:
     rows = [
         [
             one_line(f"{c.scope}: {c.local} to {c.remote}"),
-            _time(c.rto),
-            f"{_time(c.rtt)} ± {_time(c.rttvar)}",
-            *(_number(v) for v in (c.cwnd, c.retransmitted, c.timeouts)),
+            time_text(c.rto),
+            f"{time_text(c.rtt)} ± {time_text(c.rttvar)}",
+            *(number_text(v) for v in (c.cwnd, c.retransmitted, c.timeouts)),
             one_line(c.congestion_control or "unavailable"),
         ]
         for c in shown
@@ -99,21 +110,16 @@ def _connections(trials: Sequence[TrialRecord]) -> Markup:
     return join(tag("h4", title), table(heads, rows, label=title, numbers=True))
 
 
-def _sent_again(trial: TrialRecord) -> int:
-    return sum(_again(c) for c in trial.connections or ())
-
-
-def _again(c: Connection) -> int:
-    return c.retransmitted or 0
-
-
-def _number(value: float | None) -> str:
+def number_text(value: float | None) -> str:
+    """Return a count as text; 'unavailable' for None."""
     return "unavailable" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _time(seconds: float | None) -> str:
+def time_text(seconds: float | None) -> str:
+    """Return seconds as text; 'unavailable' for None."""
     return "unavailable" if seconds is None else one_line(show(seconds, "s"))
 
 
-def _seen(seconds: float | None) -> str:
-    return "none seen" if seconds is None else _time(seconds)
+def seen_text(seconds: float | None) -> str:
+    """Return the smallest of observed times as text; 'none seen' for None."""
+    return "none seen" if seconds is None else time_text(seconds)

@@ -12,7 +12,7 @@ from ...model.result import USAGE, Analysis, Cell, Verdict, deciding_cells
 from ...model.study import Study
 from ...units import show, show_interval, show_overhead
 from ...workloads.kernels.registry import workload_title
-from ..text import one_line, plural
+from ..text import first_of, one_line, plural
 from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, metric_label, side
 from .floors import half_width, kind_of_work
 
@@ -293,9 +293,7 @@ def _changed(rows: Sequence[AnswerRow], arm: str) -> tuple[str, ...]:
 
 def _listed(labels: Sequence[str]) -> str:
     """Join as many labels as fit on a line. The table below contains all of them."""
-    shown = labels if len(labels) <= _MOST_LISTED else labels[: _MOST_LISTED - 1]
-    more = len(labels) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return first_of(labels, _MOST_LISTED if len(labels) <= _MOST_LISTED else _MOST_LISTED - 1)
 
 
 def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, ...]:

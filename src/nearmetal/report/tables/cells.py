@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model.design import Estimand
@@ -99,7 +99,10 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricLine:
-    """One row: a metric. entries: by arm."""
+    """A metric's row in the table of verdicts.
+
+    entries: by arm.
+    """
 
     label: str
     baseline: str
@@ -132,6 +135,16 @@ def label_text(workload: str, metric: str) -> str:
 def metric_label(cell: Cell) -> str:
     """Return the name of a cell's metric on one line; see label_text()."""
     return label_text(cell.workload, cell.metric)
+
+
+def compared_labels(study: Study, cells: Sequence[Cell]) -> list[str]:
+    """Return metric and environment of each cell, with its baseline if the cells have several."""
+    several = len({c.baseline for c in cells}) > 1
+    return [
+        f"{metric_label(c)}, {side(study, c.arm).title}"
+        + (f", against {side(study, c.baseline).title}" if several else "")
+        for c in cells
+    ]
 
 
 def side(study: Study, arm_name: str) -> ArmLabel:

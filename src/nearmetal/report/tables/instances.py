@@ -67,38 +67,28 @@ def instances_blocks(study: Study, figures: Sequence[InstanceFigures]) -> list[B
             quiet=True,
         )
     ]
-    cpu = [
+
+    def table(title: str, heads: Sequence[str], rows: Iterable[tuple[str, ...]]) -> None:
+        if found := tuple(rows):
+            out.append(Grid(title=title, heads=("environment", *heads), rows=found, numbers=True))
+
+    cpu = (
         (row(f, what), *(_share(shares, name) for name in CPU))
         for f in figures
         for what, shares in _cpu_rows(f)
-    ]
-    out.append(
-        Grid(title="CPU time of the instances", heads=("environment", *CPU), rows=tuple(cpu), numbers=True)
     )
-    memory = [
+    table("CPU time of the instances", CPU, cpu)
+    memory = (
         (row(f), *(shown(f.memory.get(n), "B" if n == "committed" else "share") for n in MEMORY))
         for f in figures
         if f.memory
-    ]
-    if memory:
-        title = "Memory of an instance, as shares of what is committed"
-        out.append(Grid(title=title, heads=("environment", *MEMORY), rows=tuple(memory), numbers=True))
-    rates = [(row(f), *(_rate(f, name) for name in RATES)) for f in figures if f.rates]
-    if rates:
-        title = "Each second: on a node, and in parentheses the mean of an instance"
-        out.append(Grid(title=title, heads=("environment", *RATES), rows=tuple(rates), numbers=True))
-    accounts = [(row(f), *_accounts(f)) for f in figures if f.kernels]
-    if accounts:
-        heads = (
-            "environment",
-            "run delay of vCPUs",
-            "CPU time counted",
-            "clock ahead",
-            "uncertainty",
-            "drift in a trial",
-        )
-        title = "CPU time and clocks of the guests, compared with those of the machine"
-        out.append(Grid(title=title, heads=heads, rows=tuple(accounts), numbers=True))
+    )
+    table("Memory of an instance, as shares of what is committed", MEMORY, memory)
+    rates = ((row(f), *(_rate(f, name) for name in RATES)) for f in figures if f.rates)
+    table("Each second: on a node, and in parentheses the mean of an instance", RATES, rates)
+    heads = ("run delay of vCPUs", "CPU time counted", "clock ahead", "uncertainty", "drift in a trial")
+    accounts = ((row(f), *_accounts(f)) for f in figures if f.kernels)
+    table("CPU time and clocks of the guests, compared with those of the machine", heads, accounts)
     return out
 
 

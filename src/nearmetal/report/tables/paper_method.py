@@ -13,7 +13,7 @@ from ...records.json_files import finite
 from ...units import show
 from ..sheet import Grid, Words
 from ..text import plural
-from .cells import metric_label, side, verdict_text
+from .cells import compared_labels, verdict_text
 
 
 def _answers(method: PaperMethod, cells: Sequence[Cell]) -> list[tuple[Cell, MethodAnswer]]:
@@ -26,18 +26,17 @@ def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid |
     if paper.method is None or not (found := _answers(paper.method, analysis.cells)):
         return []
     title = f"By the paper's method ({paper.method.kind}, {paper.method.source}), of the same data"
-    several = len({c.baseline for c, _ in found}) > 1
+    labels = compared_labels(study, [c for c, _ in found])
     rows = tuple(
         (
-            f"{metric_label(c)}, {side(study, c.arm).title}"
-            + (f", against {side(study, c.baseline).title}" if several else ""),
+            label,
             show(a.baseline.mean, c.unit),
             show(a.sample.mean, c.unit),
             f"{a.sample.n:g}",
             a.text,
             verdict_text(c.verdict),
         )
-        for c, a in found
+        for label, (c, a) in zip(labels, found, strict=True)
     )
     heads = ("metric, environment", "mean of the baseline", "mean", "n", "the paper's method", "our verdict")
     own = [a for _, a in _answers(paper.method, analysis.noise_floor.cells) if a.differs is not None]

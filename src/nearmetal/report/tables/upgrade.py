@@ -14,6 +14,7 @@ from ...records.json_files import to_json
 from ...units import show, show_effect, show_overhead
 from ..text import first_of, one_line, plural
 from .cells import SYMBOLS, counted_by_reason, emulation_sentences, label_text
+from .roofs import share_figure
 
 if TYPE_CHECKING:
     from ...analysis.two_level import LeastBoots, StateCell
@@ -185,7 +186,7 @@ def sentence(u: Upgrade) -> str:
 
 
 def _answer(u: Upgrade) -> str:
-    cells, margin = u.deciding, percent(u.margin)
+    cells, margin = u.deciding, share_figure(u.margin)
     by_verdict = {v: [c for c in cells if c.verdict is v] for v in Verdict}
     equal, faster, open_ = (by_verdict[v] for v in (Verdict.EQUIVALENT, Verdict.FASTER, Verdict.NONE))
     also = f" Faster: {_effects(faster)}." if faster else ""
@@ -238,18 +239,15 @@ def _effects(cells: Iterable[StateCell]) -> str:
     return "; ".join(words)
 
 
-def percent(share: float) -> str:
-    """Return a share in percent: '3 %'."""
-    return f"{share * 100:.3g} %"
-
-
 def basis(u: Upgrade) -> str:
     """Return the number of boots and runs, the margin, and the kind of the intervals."""
     boots = f"{plural(u.boots[0], 'boot')} before ({plural(u.runs[0], 'run')})"
     boots += f", {u.boots[1]} after ({plural(u.runs[1], 'run')})"
     of = "chosen after the data: exploratory" if u.margin_exploratory else "as the studies planned"
     primary = "; primary metrics decide" if u.primary else ""
-    return f"{boots} · margin {percent(u.margin)}, {of} · {percent(u.confidence)} intervals{primary}"
+    return (
+        f"{boots} · margin {share_figure(u.margin)}, {of} · {share_figure(u.confidence)} intervals{primary}"
+    )
 
 
 def changes_text(changes: Sequence[SystemChange]) -> str:

@@ -30,8 +30,8 @@ def lifecycle_study(
 ) -> Study:
     """Make the study that compares backends and methods by an event.
 
-    backends: by name; the first one that has one of the methods is the baseline, by its first. The methods of
-        each other backend are also compared with its own first.
+    backends: by name. The baseline is the first backend that has one of the methods, with the first of its
+        methods. The methods of every other backend are also compared with the first method of that backend.
     methods: methods to compare; all that a backend offers if empty. An environment is made for each of them,
         also if its backend lacks the method, so that the reason is reported when the study is checked.
     image: image of all environments. Guests take one that has a kernel instead of the machine's own root,

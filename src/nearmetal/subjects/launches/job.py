@@ -8,6 +8,7 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from ...errors import TrialFailedError
 from ...host import Host, Process
@@ -18,6 +19,8 @@ from ...workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_
 READY_LIMIT = 120.0
 END_LIMIT = 60.0
 TOKEN_LIMIT = 120.0
+
+Answer = TypeVar("Answer", ReadyLine, SliceLine, VerifyLine)
 
 
 class RankJob:
@@ -71,26 +74,17 @@ class RankJob:
         limit: seconds.
         Raises TrialFailedError if they do not answer in time.
         """
-        line = self._line(limit)
-        if not isinstance(line, ReadyLine):
-            raise self._unexpected(line)
-        return line
+        return self._expect(ReadyLine, limit)
 
     def slice(self, kernel: int, units: int) -> SliceLine:
         """Run one timed slice of the kernel with this number."""
         self._send(f"s {kernel} {units}\n")
-        line = self._line(TOKEN_LIMIT)
-        if not isinstance(line, SliceLine) or line.kernel != kernel:
-            raise self._unexpected(line)
-        return line
+        return self._expect(SliceLine, TOKEN_LIMIT, kernel)
 
     def verify(self, kernel: int) -> VerifyLine:
         """Run the kernel in full, with its verification."""
         self._send(f"v {kernel}\n")
-        line = self._line(TOKEN_LIMIT)
-        if not isinstance(line, VerifyLine) or line.kernel != kernel:
-            raise self._unexpected(line)
-        return line
+        return self._expect(VerifyLine, TOKEN_LIMIT, kernel)
 
     def quit(self) -> None:
         """Tell the ranks to end. Returns at once."""
@@ -135,6 +129,13 @@ class RankJob:
         for fd in self._tokens:
             os.write(fd, token.encode())
 
+    def _expect(self, kind: type[Answer], limit: float, kernel: int | None = None) -> Answer:
+        """Read the next line. Raises TrialFailedError if it is of another kind or about another kernel."""
+        line = self._line(limit)
+        if not isinstance(line, kind) or getattr(line, "kernel", None) != kernel:
+            raise TrialFailedError(f"the ranks answered {str(line)[:200]}", where=str(self.log))
+        return line
+
     def _line(self, limit: float) -> Line:
         end = time.monotonic() + limit
         while b"\n" not in self._buffer:
@@ -176,6 +177,3 @@ class RankJob:
         return TrialFailedError(
             describe_failure("nm-micro", status, *texts, launcher="mpirun"), where=str(self.log)
         )
-
-    def _unexpected(self, line: Line) -> TrialFailedError:
-        return TrialFailedError(f"the ranks answered {str(line)[:200]}", where=str(self.log))
