@@ -26,7 +26,7 @@ from nearmetal.report.forms.json_form import json_form
 from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.tables.cells import emulation_sentences
+from nearmetal.report.tables.emulation import emulation_sentences
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.subjects.kernel import ready_limit
 from nearmetal.subjects.launches.job import READY_LIMIT
@@ -156,11 +156,12 @@ def test_every_form_says_so() -> None:
         "latex": latex_text(study, analysis),
     }
     for name, text in forms.items():
-        assert "(Xen in TCG)" in str(text) and "is emulated" in str(text), name
+        said = " ".join(str(text).split())
+        assert "(Xen in TCG)" in said and f"({IN_XEN}) are emulated" in said, name
     assert csv_text(analysis).count(IN_XEN) >= len(analysis.cells)
     form: Any = json_form(study, analysis, results_dir="r", report=None)
     assert all(c["guest"] == IN_XEN for c in form["cells"])
-    assert any("is emulated" in text for text in form["warnings"])
+    assert any(f"({IN_XEN}) are emulated" in text for text in form["warnings"])
 
 
 def test_a_comparison_of_boots_says_so() -> None:
@@ -169,9 +170,13 @@ def test_a_comparison_of_boots_says_so() -> None:
     cells = compare_states([[plain], [plain]], [[emulated], [emulated]], margin=0.03, confidence=0.95)
     labelled = [c for c in cells if c.guest]
     assert labelled and {c.guest for c in labelled} == {IN_XEN}
-    assert any(
-        f"({IN_XEN}) is emulated" in text for text in emulation_sentences((c.arm, c.guest) for c in cells)
-    )
+    several = {c.arm for c in labelled}
+    assert len(several) > 1
+    (sentence,) = emulation_sentences((c.arm, c.guest) for c in cells)
+    assert f"({IN_XEN}) are emulated: their figures" in sentence and all(arm in sentence for arm in several)
+    alone = [(c.arm, c.guest) for c in labelled if c.arm == labelled[0].arm]
+    (sentence,) = emulation_sentences(alone)
+    assert f"{labelled[0].arm} ({IN_XEN}) is emulated: its figures" in sentence
 
 
 def test_ranks_have_as_long_to_start_as_the_slowest_guest_to_boot() -> None:

@@ -58,8 +58,7 @@ class CheckpointEvent:
     memory: bytes that the program holds.
     dirtied: how many of them it writes to, and bytes of pages per second (0: as fast as it can); None if it
         writes to all of them all the time.
-    images: an empty directory for the files at the source.
-    there: an empty directory for the files at the destination.
+    images, there: empty directories for the files, at the source and at the destination.
     layers: an empty directory for what the instance writes to its root.
     record: file in which the program records its progress.
     log: directory for logs of failures.

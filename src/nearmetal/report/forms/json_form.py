@@ -13,7 +13,8 @@ from ...model.result import Analysis, Cell
 from ...model.study import Study
 from ...records.json_files import to_json
 from ..tables.answer import answer
-from ..tables.cells import SYMBOLS, emulation_warnings, question_text
+from ..tables.cells import SYMBOLS, question_text
+from ..tables.emulation import emulation_warnings
 from ..tables.floors import Floor, floors
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.nodes import alert_sentences, scope_sentence, set_sentences, state_sentence

@@ -11,11 +11,11 @@ from ..tables.cells import (
     WORDS,
     ComparisonGroup,
     Entry,
-    emulation_warnings,
     left_out_text,
     margin_text,
     verdict_table,
 )
+from ..tables.emulation import emulation_warnings
 from ..tables.nodes import alert_sentences, scope_sentence
 from ..tables.trust import trust_in
 from ..text import one_line, plural

@@ -15,7 +15,8 @@ from ...model.study import Study
 from ...records.disk import analyze_line, resume_line, try_line
 from ...units import show_clock
 from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, answer, figures
-from ..tables.cells import bare_metal_text, bounded, emulation_warnings, margin_text, question_text, try_step
+from ..tables.cells import bare_metal_text, bounded, margin_text, question_text, try_step
+from ..tables.emulation import emulation_warnings
 from ..tables.nodes import short_sentence
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length

@@ -8,7 +8,8 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
 from ..tables.answer import AnswerRow, ArmAnswer, answer, figures, no_answer
-from ..tables.cells import bare_metal_text, emulation_warnings
+from ..tables.cells import bare_metal_text
+from ..tables.emulation import emulation_warnings
 from ..tables.nodes import alert_sentences, scope_sentence
 from ..tables.trust import trust_in
 from ..text import plural, tight

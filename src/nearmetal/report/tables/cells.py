@@ -18,6 +18,7 @@ from ...study_file.environments.backends import is_bare as is_bare
 from ...units import show, show_effect
 from ...workloads.kernels.registry import workload_title
 from ..text import enumerated, more_time, one_line, plural, show_length
+from .emulation import emulation_warnings
 
 SYMBOLS: Mapping[Verdict, str] = {
     Verdict.SLOWER: "▲",
@@ -382,25 +383,6 @@ def question_text(study: Study, analysis: Analysis) -> str:
     if len(others) == 1:
         return one_line(f"What does {others[0]} cost compared with {study.design.baselines[0]}?")
     return one_line(f"What do {', '.join(others) or 'these environments'} cost?")
-
-
-def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
-    """Return a sentence for each environment that was emulated, or whose guests were."""
-    cells = (*analysis.cells, *analysis.noise_floor.cells)
-    return emulation_sentences((name, c.guest) for c in cells for name in c.guest_of or (c.environment,))
-
-
-def emulation_sentences(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return sentences about emulated environments.
-
-    found: names of environments, each with how it is emulated; empty if it is not.
-    """
-    emulated = "is emulated: its figures say nothing about programs on a real processor"
-    inner = "is nested: its figures say nothing about guests that run directly on a machine"
-    return tuple(
-        f"Warning: {name} ({why}) {emulated if 'TCG' in why else inner}."
-        for name, why in dict.fromkeys((one_line(name), one_line(why)) for name, why in found if why)
-    )
 
 
 def legend(study: Study, analysis: Analysis) -> tuple[str, ...]:

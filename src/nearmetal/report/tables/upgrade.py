@@ -13,7 +13,8 @@ from ...model.result import Verdict
 from ...records.json_files import to_json
 from ...units import show, show_effect, show_overhead
 from ..text import first_of, one_line, plural
-from .cells import SYMBOLS, counted_by_reason, emulation_sentences, label_text
+from .cells import SYMBOLS, counted_by_reason, label_text
+from .emulation import emulation_sentences
 from .roofs import share_figure
 
 if TYPE_CHECKING:
