@@ -257,7 +257,7 @@ def next_part(waiting: Sequence[Part], left: float, least: Mapping[str, RunEstim
         longer = {key: _until_look(guess, LONGER_ROUNDS) for key, guess in looks.items()}
         able = [p for p in ready if p.key in longer and longer[p.key] - needed[p.key] <= spare]
         if able:
-            part = max(able, key=lambda p: p.share)
+            part = max(able, key=lambda p: p.share / longer[p.key])
             return part, longer[part.key]
     return ready[0], seconds[ready[0].key]
 
