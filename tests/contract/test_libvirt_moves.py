@@ -77,6 +77,7 @@ def test_a_guest_moves_by_every_method_and_goes_on(tools: Tools, place: Place) -
         stack.callback(answering.kill)
         boot = HOST.run(guest.command(["cat", "/proc/sys/kernel/random/boot_id"]), timeout=LIMIT).stdout
         LIBVIRT.enable_moves(guest)
+        assert LIBVIRT.sample_memory(guest).looks[-1][1] > 0, "a program writes to its memory"
         now, seat = guest, 1
         for method in LIBVIRT.moves_by:
             if method is Method.POSTCOPY and USERFAULTFD.read_text() == "0\n":
