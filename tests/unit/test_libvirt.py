@@ -16,6 +16,7 @@ from tests.unit.test_guests_parts import HANGS, TOOLS, plan
 
 from nearmetal.environments import Seat, Unavailable
 from nearmetal.environments.guests.guest import GuestInterface
+from nearmetal.environments.libvirt import migrate
 from nearmetal.environments.libvirt.backend import Libvirt, require_rights
 from nearmetal.environments.libvirt.daemon import (
     LONGEST_PLACE,
@@ -49,6 +50,7 @@ from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Wire
 from nearmetal.errors import RunError, StudyError, UnavailableError
 from nearmetal.host import Completed, runtime
 from nearmetal.host.leftovers import OURS
+from nearmetal.lifecycle import Method
 from nearmetal.model.environments.guest import (
     MIB,
     Accelerator,
@@ -59,7 +61,7 @@ from nearmetal.model.environments.guest import (
     Nic,
     StartFrom,
 )
-from nearmetal.model.study import Attachment
+from nearmetal.model.study import Attachment, Environment
 from nearmetal.study_file import Catalog, dump_study, load_text
 from nearmetal.testing.fake_host import Answer, FakeHost, FakeProcess
 
@@ -365,7 +367,7 @@ def test_the_guard_destroys_the_domain_when_its_input_ends(tmp_path: Path) -> No
 
 def test_events_of_a_move_have_their_times_and_status() -> None:
     text = (
-        'listening\nevent MIGRATION at 1795694820.955001 for domain \'a\': {"status":"setup"}\n'
+        'listeningevent MIGRATION at 1795694820.955001 for domain \'a\': {"status":"setup"}\n'
         "event STOP at 1795694821.285002 for domain 'a': <null>\n"
         'event MIGRATION at 1795694821.286003 for domain \'a\': {"status":"pre-switchover"}\nevent RES'
     )
@@ -374,6 +376,30 @@ def test_events_of_a_move_have_their_times_and_status() -> None:
         "STOP": 1795694821.285002,
         "MIGRATION pre-switchover": 1795694821.286003,
     }
+
+
+def test_what_libvirt_does_not_move_is_refused_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = tmp_path / "allowed"
+    allowed.write_text("1\n")
+    monkeypatch.setattr(migrate, "USERFAULTFD", allowed)
+    guest = GuestSettings(memory=256 * MIB)
+    good = Environment(
+        name="e", backend="libvirt", image="debian-kernel", attachment=Attachment.VETH_BRIDGE, guest=guest
+    )
+    assert all(Libvirt().unmovable(good, method) is None for method in Libvirt.moves_by)
+    for words, wrong in {
+        "huge pages": replace(good, guest=replace(guest, huge_pages=True)),
+        "virtiofs": replace(good, image="host"),
+        "attachment user": replace(good, attachment=Attachment.USER),
+    }.items():
+        why = Libvirt().unmovable(wrong, Method.PRECOPY)
+        assert why is not None and words in why.reason and why.remedy
+    allowed.write_text("0\n")
+    found = Libvirt().unmovable(good, Method.POSTCOPY)
+    assert found is not None and "userfaultfd" in found.remedy
+    assert Libvirt().unmovable(good, Method.PRECOPY) is None
 
 
 def test_the_identity_of_a_domain() -> None:

@@ -34,7 +34,7 @@ from ..qemu.guest import (
     settings_of,
     wire_of,
 )
-from ..qemu.migrate import sampled, unmovable, with_plan
+from ..qemu.migrate import sampled, with_plan
 from ..qemu.moving import EVERY_CAPABILITY
 from .daemon import (
     REMEDY,
@@ -47,7 +47,15 @@ from .daemon import (
     reached,
 )
 from .domain import made
-from .migrate import COSTS, MOVE_OPTIONS, NO_POSTCOPY, LibvirtGuest, libvirt_guest, migrated
+from .migrate import (
+    COSTS,
+    MOVE_OPTIONS,
+    LibvirtGuest,
+    libvirt_guest,
+    migrated,
+    refuses_postcopy,
+    unmovable,
+)
 from .settings import NOT_ATTACHED, LibvirtSettings, misfits, not_by_libvirt, settings_for
 from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
@@ -95,8 +103,8 @@ class Libvirt:
                 notes = (f"by {daemon.words}", *found.notes)
         except (RunError, UnavailableError) as e:
             return Unavailable(reason=e.what, remedy=e.remedy or "read what the daemon says")
-        refused = host.read("/proc/sys/vm/unprivileged_userfaultfd") == b"0\n"
-        of_moves = (*found.of_moves, *((NO_POSTCOPY,) if refused else ()))
+        refused = refuses_postcopy()
+        of_moves = (*found.of_moves, *((f"postcopy: {refused.reason}; {refused.remedy}",) if refused else ()))
         return replace(found, version=f"libvirt {version}, {found.version}", notes=notes, of_moves=of_moves)
 
     def start(

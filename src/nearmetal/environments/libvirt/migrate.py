@@ -16,7 +16,8 @@ from ...host.guest_line import GuestLine
 from ...host.processes import labelled as processes
 from ...host.processes.foreign import ForeignProcess, process_of_thread
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
-from ..contract import InstanceRequest, Tools
+from ...model.study import Environment
+from ..contract import InstanceRequest, Tools, Unavailable
 from ..guests.guest import host_cpus_of
 from ..guests.tap import taken_place
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
@@ -24,7 +25,8 @@ from ..moving import Moved, MoveRequest
 from ..program import in_groups, read_log, read_pid
 from ..qemu.argv import GuestPlan, Sockets
 from ..qemu.guest import pin, require_program
-from ..qemu.migrate import QemuGuest, ended, phases_of, unmovable
+from ..qemu.migrate import QemuGuest, ended, phases_of
+from ..qemu.migrate import unmovable as unmovable_by_qemu
 from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveFigures, MoveProgress
 from .daemon import QUIET, Daemon, ask, destroy, elsewhere, find_virsh_message, virsh_argv
 from .domain import guarded, threads_of
@@ -48,11 +50,9 @@ MIB = 1 << 20
 _LOOK_AGAIN = 0.005
 _LOOK_AT_ROUNDS = 1.0
 """Seconds between two reports of a move: virsh takes 12 ms of a CPU for each."""
-ALLOW = "sysctl -w vm.unprivileged_userfaultfd=1"
-NO_POSTCOPY = f"libvirt's postcopy with QEMU before 8.0 needs {ALLOW}: the daemon there does not run as root"
-_EVENT = re.compile(r"^event (\w+) at (\d+\.\d+) for domain '([^']*)': (.*)$", re.MULTILINE)
+USERFAULTFD = Path("/proc/sys/vm/unprivileged_userfaultfd")
+_EVENT = re.compile(r"event (\w+) at (\d+\.\d+) for domain '([^']*)': (.*)$", re.MULTILINE)
 _READY = "listening"
-_REFUSED = "Postcopy is not supported"
 _XML, _SAID, _ERRORS = "move.xml", "move.txt", "move-errors.txt"
 _FROM, _TO = "source-events.txt", "target-events.txt"
 
@@ -73,6 +73,28 @@ class LibvirtGuest(QemuGuest):
 def libvirt_guest(guest: QemuGuest, daemon: Daemon, domain: str, seat: ExitStack) -> LibvirtGuest:
     own = {f.name: getattr(guest, f.name) for f in fields(QemuGuest)}
     return LibvirtGuest(**own, daemon=daemon, domain=domain, seat=seat)
+
+
+def refuses_postcopy() -> Unavailable | None:
+    """Return why no guest can be moved by postcopy on this machine; None if the kernel allows it."""
+    if not USERFAULTFD.exists() or USERFAULTFD.read_text().strip() != "0":
+        return None
+    return Unavailable(
+        reason="the daemon at the destination does not run as root, and may use no userfaultfd",
+        remedy="sysctl -w vm.unprivileged_userfaultfd=1",
+    )
+
+
+def unmovable(environment: Environment, method: Method) -> Unavailable | None:
+    """Return why guests of an environment cannot be moved by a method; None if they can."""
+    if environment.guest is not None and environment.guest.huge_pages:
+        return Unavailable(
+            reason="the daemon at the destination may not give huge pages",
+            remedy="huge_pages: false, or backend: qemu",
+        )
+    if method is Method.POSTCOPY and (refused := refuses_postcopy()) is not None:
+        return refused
+    return unmovable_by_qemu(environment, method)
 
 
 @contextmanager
@@ -109,7 +131,6 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
                     )
                     if_it_fails.callback(move.end)
                     move.write_xml(plan, there, seat)
-                    connected = time.monotonic()
                     figures = move.follow(progress, line)
                     threads = threads_of(host, daemon.uri, there.label)
                     process = move.find(process_of_thread(threads[0]))
@@ -144,7 +165,7 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
             domain=there.label,
             seat=seat,
         )
-        marks = (began + realtime, connected + realtime, done, removed, answered)
+        marks = (began + realtime, figures.requested, done, removed, answered)
         yield Moved(
             instance=moved,
             phases=phases_of(to.method, figures, *marks),
@@ -327,7 +348,7 @@ class _Move:
     def _failure(self, status: int | None, *, aborted: bool) -> RunError:
         why = find_virsh_message(read_log(self.state / _ERRORS)) or f"virsh ended with {status}"
         if not aborted:
-            return RunError(why, remedy=f"{ALLOW}; or method precopy" if _REFUSED in why else "")
+            return RunError(why)
         what = f"the move by {self.to.method} was not done after {self.to.time_limit:g} s"
         remedy = "more bandwidth, a longer downtime limit, or method postcopy"
         if self.to.method.copies_first:
@@ -338,12 +359,14 @@ class _Move:
         left, came = events(read_log(self.state / _FROM)), events(read_log(self.state / _TO))
         facts = self._report("--completed", self.daemon.uri, self.there)
         completed = left.get("MIGRATION completed", came.get("MIGRATION completed", time.time()))
+        resumed, downtime = came.get("RESUME", completed), facts.get("downtime", 0) / 1e3
+        stopped = left.get("STOP", resumed - downtime)
         return MoveFigures(
-            requested=left.get("MIGRATION setup", requested),
-            stopped=left.get("STOP", requested),
+            requested=min(left.get("MIGRATION setup", requested), stopped),
+            stopped=stopped,
             completed=completed,
-            resumed=came.get("RESUME", completed),
-            downtime=facts.get("downtime", 0) / 1e3,
+            resumed=resumed,
+            downtime=downtime,
             sent=facts.get("memory_processed", 0),
             rounds=facts.get("memory_iteration", 0),
             copied=tuple(self._copied.values()),
