@@ -12,7 +12,7 @@ from tests.statistical.test_causes import box, study, told
 from nearmetal.model.change import replace
 from nearmetal.model.environments.guest import Accelerator, GuestSettings, Nic
 from nearmetal.model.result import Attribution, Cell, Verdict
-from nearmetal.report.tables.cells import emulation_warnings
+from nearmetal.report.tables.emulation import emulation_warnings
 from nearmetal.testing.simulate import Spread
 
 QUIET = Spread(instance=0.002, run=0.001)
