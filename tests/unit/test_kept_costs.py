@@ -77,6 +77,11 @@ def test_a_plan_by_measured_costs_differs_from_one_by_estimates() -> None:
     assert estimate(study, replace(costs, until=6)).blocks == 6, "everything was decided then"
 
 
+def test_no_plan_ends_before_the_first_look() -> None:
+    study = small_study("native", "box")
+    assert estimate(designed(study, slices=144)).blocks == FIXED_FROM < estimate(study).blocks
+
+
 def test_how_long_short_rounds_go_on_is_between_the_last_run_and_the_usual() -> None:
     study = designed(small_study("native", "box"), slices=4, max_time=100.0)
     full, late = BlockCosts(beside=4.0, slices=1.0), BlockCosts(beside=0.1, slices=0.1)

@@ -25,11 +25,14 @@ class Available:
 
     notes: differences on this machine (for example 'without root: affinity instead of cpuset').
     of_moves: those that concern only instances that are moved or checkpointed.
+    loses_writes: that of them which says that a guest may fail after its memory was copied while it ran;
+        empty if it does not.
     """
 
     version: str
     notes: tuple[str, ...] = ()
     of_moves: tuple[str, ...] = ()
+    loses_writes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

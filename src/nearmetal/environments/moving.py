@@ -135,8 +135,8 @@ class HoldsConnections(Checkpoints, Protocol):
 class Together:
     """Keeps the moves of several guests in step; each is made by a thread of its own.
 
-    No guest is saved before all are stopped, and none goes on before all are restored. If a move fails, all
-    guests continue at their source.
+    No guest is saved before all are stopped, and none goes on before all are restored. If a move fails, the
+    guests continue at their source, except where the source has ended by then (libvirt); their errors say so.
     """
 
     def __init__(self, guests: int) -> None:

@@ -102,7 +102,7 @@ def until_decided(study: Study) -> int:
     design = study.design
     numbers = [design.slices] if study.kernels and design.slices else []
     numbers += [design.runs] if any(w.program for w in study.workloads) else []
-    return math.ceil(VALUES_UNTIL_DECIDED / min(numbers)) if numbers else UNTIL_DECIDED
+    return max(FIXED_FROM, math.ceil(VALUES_UNTIL_DECIDED / min(numbers))) if numbers else UNTIL_DECIDED
 
 
 def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
@@ -145,7 +145,7 @@ def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
 
 def estimated_costs(study: Study) -> RunCosts:
     """Estimate the costs of a run from the numbers of arms, kernels and slices, and from the estimates of
-    applications. A run of a user's command counts as one second.
+    applications. A run of a user's command counts as its usual_time.
 
     Arms that differ from their baselines in kind are decided at the first look; see _lasting(). Later blocks
     do not start them: they compare what is left, and the baseline with itself, until that is decided too.

@@ -194,7 +194,7 @@ def _moved_together(
     """Move all guests to other seats, where they run until exit. Each has a thread of its own, since a guest
     dies with the thread that started it.
 
-    Raises the first error of a guest; all then continue at their source.
+    Raises an error with what became of each guest whose move has failed.
     """
     host, tools = trial.node.machine.host, trial.node.software_of(trial.arm).tools
     together = Together(len(guests))
@@ -223,8 +223,18 @@ def _moved_together(
         try:
             stack.enter_context(started([partial(one, rank) for rank in range(len(guests))], together=True))
         except NearmetalError:
-            raise errors[0] if errors else RunError("the guests were not moved") from None
+            raise _joined(errors) from None
         yield [moved[rank] for rank in range(len(guests))]
+
+
+def _joined(errors: Sequence[NearmetalError]) -> NearmetalError:
+    """Return the first error, which says of all guests what became of them."""
+    words = list(dict.fromkeys(e.what for e in errors))
+    if len(words) == 1:
+        return errors[0]
+    return RunError(
+        "; ".join(words) or "the guests were not moved", remedy=errors[0].remedy if errors else ""
+    )
 
 
 def _rows(w: EventSubject, moves: Sequence[Sequence[Moved]], verified: Mapping[str, JsonValue]) -> list[Row]:

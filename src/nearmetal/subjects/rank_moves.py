@@ -261,7 +261,8 @@ def move_guest_of_rank(
             except TrialFailedError as e:
                 guests = [r.instance for r in job.attached if isinstance(r.instance, RemoteInstance)]
                 keep_consoles(guests, guests, trial.log)
-                raise stopped_by_move(e, method, backend.moves_by, starter.check(host, tools)) from e
+                able = [m for m in backend.moves_by if backend.unmovable(trial.arm.environment, m) is None]
+                raise stopped_by_move(e, method, able, starter.check(host, tools)) from e
             windows.append((before, (requested, time.monotonic())))
             found.moves.append(moved)
         steps = job.end()
@@ -276,14 +277,14 @@ def stopped_by_move(
     """Return the error of a job that did not go on after a move of a guest, with the known cause if the
     hypervisor may have lost writes of the guest.
 
-    methods: those of the backend.
+    methods: those by which the guest can be moved.
     answer: the backend's check.
     """
-    known = method.copies_first and isinstance(answer, Available) and answer.of_moves
+    known = answer.loses_writes if method.copies_first and isinstance(answer, Available) else ""
     others = " or ".join(m for m in methods if not m.copies_first)
     return TrialFailedError(
         f"{error.what}, after a move of its last rank by {method}",
-        remedy=f"method {others}: {'; '.join(known)}" if known and others else "",
+        remedy=f"method {others}: {known}" if known and others else "",
     )
 
 

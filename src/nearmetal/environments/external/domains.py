@@ -151,7 +151,9 @@ class LibvirtDomain(_Domain):
         yield free_name(f"domain {self.domain}", taken, f"virsh shutdown {self.domain}")
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
-        bandwidth = [] if work.bandwidth is None else ["--bandwidth", str(max(int(work.bandwidth) >> 20, 1))]
+        bandwidth = (
+            [] if work.bandwidth is None else ["--bandwidth", str(max(round(work.bandwidth / (1 << 20)), 1))]
+        )
         uri = uri_of(target)
         self._ask(host, "migrate-setmaxdowntime", self.domain, str(round(work.downtime_limit * 1e3)))
         begin = time.monotonic()

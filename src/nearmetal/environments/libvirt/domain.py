@@ -24,8 +24,9 @@ from .daemon import ASK_SECONDS, QUIET, Daemon, ask, destroy, find_virsh_message
 FILE = "domain.xml"
 _THREADS = '{"execute":"query-cpus-fast"}'
 _SAID, _ERRORS = "virsh.txt", "virsh-errors.txt"
-GUARD = 'first=$1 last=$2; shift 2; "$@" "$first" || exit; read -r end; exec "$@" "$last"'
-"""Shell script that runs a command of virsh, and a last one when its input ends."""
+GUARD = 'first=$1 last=$2; shift 2; "$@" "$first" && read -r end; exec "$@" "$last" >/dev/null 2>&1'
+"""Shell script that runs a command of virsh, and a last one when its input ends, or at once if the first has
+failed."""
 _LOOK_AGAIN = 0.005
 
 

@@ -34,8 +34,8 @@ from .tap import tap_at
 from .xml import DomainPlan, domain_xml, identity
 
 MOVE_OPTIONS: Mapping[Method, tuple[str, ...]] = {
-    Method.OFFLINE: (),
     Method.PRECOPY: ("--live", "--auto-converge"),
+    Method.OFFLINE: (),
     Method.POSTCOPY: ("--live", "--postcopy", "--postcopy-after-precopy"),
     Method.MULTIFD: ("--live", "--auto-converge", "--parallel", "--parallel-connections", str(CHANNELS)),
 }
@@ -80,7 +80,8 @@ def refuses_postcopy() -> Unavailable | None:
     if not USERFAULTFD.exists() or USERFAULTFD.read_text().strip() != "0":
         return None
     return Unavailable(
-        reason="the daemon at the destination does not run as root, and may use no userfaultfd",
+        reason="the kernel does not allow userfaultfd to the daemon at the destination, which does not run as"
+        " root",
         remedy="sysctl -w vm.unprivileged_userfaultfd=1",
     )
 
@@ -89,7 +90,7 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
     """Return why guests of an environment cannot be moved by a method; None if they can."""
     if environment.guest is not None and environment.guest.huge_pages:
         return Unavailable(
-            reason="the daemon at the destination may not give huge pages",
+            reason="the daemon at the destination cannot allocate huge pages",
             remedy="huge_pages: false, or backend: qemu",
         )
     if method is Method.POSTCOPY and (refused := refuses_postcopy()) is not None:
@@ -115,22 +116,31 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
         groups = stack.enter_context(control_groups(there, CONTROLLERS))
         state = stack.enter_context(runtime.scratch_directory(f"{there.label}-state"))
         seat = stack.enter_context(ExitStack())
-        with GuestLine(guest.socket, partial(ended, guest.process, guest.scratch)) as line:
+        progress = MoveProgress()
+
+        def gone() -> str:
+            # libvirt ends the first QEMU as soon as the second one runs.
+            return "" if progress.committed else ended(guest.process, guest.scratch)
+
+        with GuestLine(guest.socket, gone) as line:
             plan = replace(guest.plan, incoming=True, sockets=Sockets(directory=state))
             line.begin_move(plan.sockets.port)
-            progress = MoveProgress()
             try:
                 with ExitStack() as if_it_fails:
                     cache = there.base.cache if there.base is not None else None
                     netns = None if there.seat is None else there.seat.netns
                     arriving = elsewhere(host, tools, there.label, state, cache, netns)
                     daemon = if_it_fails.enter_context(arriving)
-                    if_it_fails.enter_context(guarded(host, daemon.uri, there.label, state, "uri"))
+                    guard = if_it_fails.enter_context(guarded(host, daemon.uri, there.label, state, "uri"))
                     move = _Move(
                         host=host, tools=tools, guest=guest, to=to, daemon=daemon, state=state, groups=groups
                     )
                     if_it_fails.callback(move.end)
                     move.write_xml(plan, there, seat)
+                    if (status := guard.poll()) is not None:
+                        raise RunError(
+                            f"the daemon at the destination refused virsh, which ended with {status}"
+                        )
                     figures = move.follow(progress, line)
                     threads = threads_of(host, daemon.uri, there.label)
                     process = move.find(process_of_thread(threads[0]))
@@ -259,8 +269,8 @@ class _Move:
             if status != 0:
                 raise self._failure(status, aborted=aborted)
             if to.together is not None:
+                progress.committed = True  # libvirt has ended the first QEMU
                 to.together.meet(to.time_limit)
-                progress.committed = True
                 self._ask(self.daemon.uri, "resume", self.there)
             end = time.monotonic() + LAST_SECONDS
             while not self._look(progress, line):
@@ -312,7 +322,7 @@ class _Move:
 
     def _argv(self) -> list[str]:
         to, move = self.to, self.state / "move"
-        speed = [] if to.bandwidth is None else [str(round(to.bandwidth) // MIB)]
+        speed = [] if to.bandwidth is None else [str(max(round(to.bandwidth / MIB), 1))]
         words = [word for s in speed for word in ("--bandwidth", s)]
         if to.method is Method.POSTCOPY:
             words += [word for s in speed for word in ("--postcopy-bandwidth", s)]
@@ -398,8 +408,10 @@ def _failed(
     """
     committed = progress.committed or "RESUME" in events(read_log(state / _TO))
     uri, name = guest.daemon.uri, guest.domain
+    why = ""
     if not committed and ask(host, uri, "domstate", name).stdout.strip() == "paused":
-        ask(host, uri, "resume", name)
+        done = ask(host, uri, "resume", name)
+        why = "" if done.ok else f"it is paused and cannot be resumed: {done.failure(find_virsh_message)}"
     runs = not committed and ask(host, uri, "domstate", name).stdout.strip() == "running"
     if runs:
         line.stay()
@@ -407,7 +419,7 @@ def _failed(
     elif committed:
         outcome = "it is lost: it had left its source, and its destination ended"
     else:
-        outcome = f"it is lost: {guest.trouble() or 'its daemon no longer answers'}"
+        outcome = f"it is lost: {guest.trouble() or why or 'its daemon no longer answers'}"
     what = f"the guest was not moved by {method}, {outcome}: {error.what}"
     if runs and isinstance(error, NotConvergedError):
         return NotConvergedError(what, remedy=error.remedy, copied=error.copied)

@@ -83,6 +83,7 @@ def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
         version=f"QEMU {number[1]}",
         notes=(*notes, *group_notes()),
         of_moves=(FORGETS_WRITES,) if forgets else (),
+        loses_writes=FORGETS_WRITES if forgets else "",
     )
 
 
