@@ -344,3 +344,11 @@ def test_a_rank_with_perf_events_is_refused_and_goes_on(rig: Rig) -> None:
             rig.checkpoint(instance)
         rig.backend.thaw(HOST, rig.tools, rig.request, instance)
         assert job.slice(0, 1).used["task_clock"]
+
+
+def test_a_new_sys_keeps_the_security_modules(tools: Tools) -> None:
+    """CRIU, which looks there, would otherwise find other modules at a restore than at the dump."""
+    look = "ls /sys/class/net; stat --file-system --format %t /sys/kernel/security"
+    made = f"mount -t securityfs none /sys/kernel/security && exec {tools / 'nm-box'} wrap --new-net -- sh -c"
+    done = HOST.run(["unshare", "--mount", "sh", "-c", f"{made} '{look}'"], timeout=60, cwd=Path("/"))
+    assert done.stdout == "lo\n73636673\n", done.stderr
