@@ -25,7 +25,7 @@ from ..moving import Moved, MoveRequest
 from ..program import in_groups, read_log, read_pid
 from ..qemu.argv import GuestPlan, Sockets
 from ..qemu.guest import pin, require_program
-from ..qemu.migrate import QemuGuest, ended, phases_of
+from ..qemu.migrate import QemuGuest, ended, not_moved, phases_of
 from ..qemu.migrate import unmovable as unmovable_by_qemu
 from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveFigures, MoveProgress
 from .daemon import QUIET, Daemon, ask, destroy, elsewhere, find_virsh_message, virsh_argv
@@ -413,14 +413,5 @@ def _failed(
         done = ask(host, uri, "resume", name)
         why = "" if done.ok else f"it is paused and cannot be resumed: {done.failure(find_virsh_message)}"
     runs = not committed and ask(host, uri, "domstate", name).stdout.strip() == "running"
-    if runs:
-        line.stay()
-        outcome = "it continues at its source"
-    elif committed:
-        outcome = "it is lost: it had left its source, and its destination ended"
-    else:
-        outcome = f"it is lost: {guest.trouble() or why or 'its daemon no longer answers'}"
-    what = f"the guest was not moved by {method}, {outcome}: {error.what}"
-    if runs and isinstance(error, NotConvergedError):
-        return NotConvergedError(what, remedy=error.remedy, copied=error.copied)
-    return RunError(what, remedy=error.remedy)
+    lost = "" if runs or committed else guest.trouble() or why or "its daemon no longer answers"
+    return not_moved(error, line, method, runs=runs, lost=lost)

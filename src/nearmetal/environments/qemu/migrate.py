@@ -268,13 +268,21 @@ def _failed(
     there would be undone.
     """
     runs = not committed and guest.process.poll() is None and give_up(source)
+    lost = "" if runs or committed else _lost(guest) or "its hypervisor no longer answers"
+    return not_moved(error, line, method, runs=runs, lost=lost)
+
+
+def not_moved(error: RunError, line: GuestLine, method: Method, *, runs: bool, lost: str) -> RunError:
+    """End the move of a guest's line that has failed, and return what became of the guest.
+
+    runs: whether it continues at its source.
+    lost: why it is lost, if it does not; empty if it had left its source.
+    """
     if runs:
         line.stay()
         outcome = "it continues at its source"
-    elif committed:
-        outcome = "it is lost: it had left its source, and its destination ended"
     else:
-        outcome = f"it is lost: {_lost(guest) or 'its hypervisor no longer answers'}"
+        outcome = f"it is lost: {lost or 'it had left its source, and its destination ended'}"
     what = f"the guest was not moved by {method}, {outcome}: {error.what}"
     if runs and isinstance(error, NotConvergedError):
         return NotConvergedError(what, remedy=error.remedy, copied=error.copied)
