@@ -25,7 +25,7 @@ from ..moving import Moved, MoveRequest
 from ..program import in_groups, read_log, read_pid
 from ..qemu.argv import GuestPlan, Sockets
 from ..qemu.guest import pin, require_program
-from ..qemu.migrate import QemuGuest, ended, not_moved, phases_of
+from ..qemu.migrate import QemuGuest, ended, moved_as, not_moved, phases_of
 from ..qemu.migrate import unmovable as unmovable_by_qemu
 from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveFigures, MoveProgress
 from .daemon import QUIET, Daemon, ask, destroy, elsewhere, find_virsh_message, virsh_argv
@@ -176,18 +176,8 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
             seat=seat,
         )
         marks = (began + realtime, figures.requested, done, removed, answered)
-        yield Moved(
-            instance=moved,
-            phases=phases_of(to.method, figures, *marks),
-            total=max(figures.completed, figures.resumed) - realtime - began,
-            downtime=figures.downtime,
-            stopped=max(figures.resumed - figures.stopped, 0.0),
-            began=began,
-            ended=answered,
-            sent=figures.sent,
-            rounds=figures.rounds,
-            copied=figures.copied,
-        )
+        phases = phases_of(to.method, figures, *marks)
+        yield moved_as(moved, figures, phases, began=began, ended=answered, realtime=realtime)
 
 
 @dataclass(kw_only=True)

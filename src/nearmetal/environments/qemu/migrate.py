@@ -182,20 +182,38 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
             plan=plan,
             request=there,
         )
-        yield Moved(
-            instance=moved,
-            phases=phases_of(
-                to.method, figures, began + realtime, connected + realtime, done, removed, answered
-            ),
-            total=max(figures.completed, figures.resumed) - realtime - began,
-            downtime=figures.downtime,
-            stopped=max(figures.resumed - figures.stopped, 0.0),
-            began=began,
-            ended=answered,
-            sent=figures.sent,
-            rounds=figures.rounds,
-            copied=figures.copied,
+        phases = phases_of(
+            to.method, figures, began + realtime, connected + realtime, done, removed, answered
         )
+        yield moved_as(moved, figures, phases, began=began, ended=answered, realtime=realtime)
+
+
+def moved_as(
+    instance: QemuGuest,
+    figures: MoveFigures,
+    phases: PhaseTimes,
+    *,
+    began: float,
+    ended: float,
+    realtime: float,
+) -> Moved:
+    """Return a guest that was moved, with what its move took.
+
+    began, ended: times by CLOCK_MONOTONIC, in seconds.
+    realtime: seconds by which CLOCK_REALTIME, the clock of the figures, was ahead of it.
+    """
+    return Moved(
+        instance=instance,
+        phases=phases,
+        total=max(figures.completed, figures.resumed) - realtime - began,
+        downtime=figures.downtime,
+        stopped=max(figures.resumed - figures.stopped, 0.0),
+        began=began,
+        ended=ended,
+        sent=figures.sent,
+        rounds=figures.rounds,
+        copied=figures.copied,
+    )
 
 
 def _source(guest: QemuGuest, stack: ExitStack) -> Monitor:

@@ -57,7 +57,10 @@ def section_of(
 
 
 def _description(kind: type[Any]) -> str | None:
-    """Return the first statement of a dataclass's docstring, for its JSON Schema; None if it has none."""
+    """Return the description of a dataclass in the JSON Schema: the first sentence of its docstring.
+
+    None if the dataclass has no docstring.
+    """
     text = " ".join((inspect.getdoc(kind) or "").split())
     if not text or text.startswith(f"{kind.__name__}("):  # dataclasses make one from the fields
         return None
