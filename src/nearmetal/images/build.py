@@ -19,6 +19,7 @@ from ..host.processes import labelled as processes
 from ..model.environments.image import Expired, ImageDefinition
 from .build_errors import disk_full, failure
 from .digest import clamp_times, tree_bytes, tree_digest
+from .python_packages import NEEDED, pip_options, python_packages
 from .sources import archive_lines, resolved_suite
 from .store import Image, ImageStore, TreeDescription, definition_key, making_label
 
@@ -74,7 +75,7 @@ def build(
 
 def build_seconds(definition: ImageDefinition) -> float:
     """Return the estimated time of a build, from the number of packages that it names."""
-    return _BASE_SECONDS + _PACKAGE_SECONDS * len(definition.packages)
+    return _BASE_SECONDS + _PACKAGE_SECONDS * (len(definition.packages) + len(definition.pip))
 
 
 def today() -> int:
@@ -104,8 +105,10 @@ def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, 
     """
     root = host.is_root()
     options = [f"--variant={definition.variant}", f"--format={'directory' if root else 'tar'}"]
-    if definition.packages:
-        options.append(f"--include={','.join(dict.fromkeys(definition.packages))}")
+    wanted = dict.fromkeys((*definition.packages, *(NEEDED if definition.pip else ())))
+    if wanted:
+        options.append(f"--include={','.join(wanted)}")
+    options += pip_options(definition.pip)
     if packages := shlex.join(str(p) for p in sorted(kept.glob("*.deb"))):
         options += [f'--setup-hook=mkdir -p "$1"/{ARCHIVES}', f"--setup-hook=copy-in {packages} /{ARCHIVES}"]
     if definition.expired is Expired.ACCEPT:
@@ -193,7 +196,7 @@ def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
         origin=origin,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         size=tree_bytes(tree),
-        packages=packages(tree),
+        packages=(*packages(tree), *python_packages(tree)),
     )
 
 

@@ -38,7 +38,7 @@ class TreeDescription:
     origin: suite that it was built from, or format and name of the file that it was imported from.
     created: UTC.
     size: bytes on the disk.
-    packages: 'name version'; empty if the tree has no dpkg.
+    packages: 'name version' of what dpkg and pip installed.
     """
 
     digest: str
@@ -74,6 +74,8 @@ def definition_key(definition: ImageDefinition, suite: str) -> str:
     del content["name"]
     if definition.expired is Expired.REFUSE:
         del content["expired"]  # as the keys of images were before there was a choice
+    if not definition.pip:
+        del content["pip"]
     text = json.dumps([FORMAT, platform.machine(), content], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
