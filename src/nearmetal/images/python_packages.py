@@ -10,7 +10,7 @@ from pathlib import Path
 NEEDED = ("python3-pip", "ca-certificates")
 """Debian packages that pip needs in the tree."""
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-_COPY = "/tmp/certificates.crt"  # noqa: S108 - inside the new tree
+_COPY = "/tmp/certificates.crt"
 #: Debian allows pip to write into its Python only if asked. The cache would become part of the image.
 _SETTINGS = (
     "PIP_BREAK_SYSTEM_PACKAGES=1",
