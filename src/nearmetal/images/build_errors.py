@@ -34,7 +34,10 @@ def disk_full(name: str, what: str) -> DiskFullError:
 
 
 def _find_message(output: str) -> str:
-    """Return apt's first errors, or else what explains a failure of any program."""
-    lines = (line.strip() for line in output.splitlines())
-    errors = [line.removeprefix("E: ")[:200] for line in lines if line.startswith("E: ")]
-    return "; ".join(errors[:3]) or find_message(output)
+    """Return the first errors of pip or else of apt, or else what explains a failure of any program."""
+    lines = [line.strip() for line in output.splitlines()]
+    for start in ("ERROR: ", "E: "):
+        errors = [line.removeprefix(start)[:200] for line in lines if line.startswith(start)]
+        if errors:
+            return "; ".join(errors[:3])
+    return find_message(output)

@@ -17,6 +17,7 @@ _SETTINGS = (
     "PIP_NO_CACHE_DIR=1",
     "PIP_ROOT_USER_ACTION=ignore",
     f"PIP_CERT={_COPY}",
+    f"REQUESTS_CA_BUNDLE={_COPY}",  # which overrides the former
 )
 
 
