@@ -9,6 +9,7 @@ from ..model.change import replace
 from ..model.record import STEP, Row, Status
 from ..model.study import Better, EventSubject
 from ..workloads.command import value_row
+from .pace import LEAST_BEHIND
 
 START_SECONDS = 0.004
 """Estimated seconds of one start of an instance, on a machine of the early 2020s."""
@@ -44,15 +45,10 @@ def measured_row(
 
 
 def slowdown_rows(subject: EventSubject, behind: Sequence[float | None]) -> list[Row]:
-    """Return the row of how far a program was behind after each event; none if its pace is not known.
+    """Return the row of how far a program was behind after each event, at least LEAST_BEHIND; none if its pace
+    is not known.
 
     behind: seconds, of each event.
     """
-    known = [value for value in behind if value is not None]
-    if not known:
-        return []
-    positive = [value for value in known if value > 0]
-    if not positive:
-        why = "the program was not behind its pace"
-        return [measured_row(subject, "slowdown", "s", Better.LOWER, None, why)]
-    return [event_row(subject, "slowdown", "s", positive)]
+    known = [max(value, LEAST_BEHIND) for value in behind if value is not None]
+    return [event_row(subject, "slowdown", "s", known)] if known else []

@@ -13,8 +13,11 @@ from ..lifecycle import Phase
 
 LEAST_WORK = 50
 """Units of work from which the pace of a program is known."""
+LEAST_BEHIND = 0.05
+"""Seconds between two progress lines. A program that is behind by less counts as behind by this, since the
+difference cannot be told from zero, of which there is no ratio."""
 _LINES = 8
-"""Progress lines, one each 50 ms, that must arrive before a mark: those of a stopped instance may still be
+"""Progress lines that must arrive before a mark: those of a stopped instance may still be
 under way, and the pace is that between two marks."""
 _PATIENCE = 2.0
 _LOOK_AGAIN = 0.002
