@@ -45,8 +45,8 @@ def measured_row(
 
 
 def slowdown_rows(subject: EventSubject, behind: Sequence[float | None]) -> list[Row]:
-    """Return the row of how far a program was behind after each event, at least LEAST_BEHIND; none if its pace
-    is not known.
+    """Return the row of how far a program was behind after each event, at least LEAST_BEHIND; none if its
+    pace is not known.
 
     behind: seconds, of each event.
     """
