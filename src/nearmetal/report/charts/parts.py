@@ -89,8 +89,15 @@ def overhead_y(*, as_factor: bool) -> alt.Y:
         "y:Q",
         title="times as long" if as_factor else "overhead, %",
         scale=alt.Scale(zero=False, nice=True),
-        axis=alt.Axis(tickCount=4, format="~r" if as_factor else "+~r"),
+        axis=number_axis(4, signed=not as_factor),
     )
+
+
+def number_axis(ticks: int, *, signed: bool) -> alt.Axis:
+    """Return an axis with about this number of ticks. If it is signed, all numbers but zero have a sign."""
+    sign = "+" if signed else ""
+    label = f"datum.value ? format(datum.value, '{sign}~r') : '0'"
+    return alt.Axis(tickCount=ticks, labelExpr=label, labelFlush=False)
 
 
 def rounds_x() -> alt.X:

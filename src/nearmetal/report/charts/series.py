@@ -18,7 +18,17 @@ from ...model.study import Better
 from ..tables.cells import bounded, metric_label
 from ..text import one_line
 from .chart import Chart, Palette, Row, emulation_of
-from .parts import colour_and_shape, dashed, data, ends_text, layered, names_y, short, tips
+from .parts import (
+    colour_and_shape,
+    dashed,
+    data,
+    ends_text,
+    layered,
+    names_y,
+    number_axis,
+    short,
+    tips,
+)
 
 FACTOR_BEYOND = 2.0
 """If an overhead is above this value, overheads are drawn as ratios of times on a logarithmic axis."""
@@ -27,14 +37,14 @@ WIDE = 4.0
 
 
 def _rows_view(
-    bars: bool, log: bool, title: str, number: str, rows: str, names: tuple[str, ...], p: Palette
+    bars: bool, log: bool, title: str, signed: bool, rows: str, names: tuple[str, ...], p: Palette
 ) -> alt.LayerChart:
-    """title, number: of the axis of values, and the format of its numbers.
+    """title, signed: of the axis of values, and whether its numbers have a sign.
 
     rows: title of the axis of rows; may be empty.
     """
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True, nice=True)
-    axis = alt.Axis(tickCount=6, format=number)
+    axis = number_axis(6, signed=signed)
     x = alt.X("at:Q", title=title + (", log scale" if log else ""), scale=scale, axis=axis)
     y, offset = names_y("row", p, rows), alt.YOffset("name:N", sort=None)
     colour, shape = colour_and_shape("name", names)
@@ -56,7 +66,7 @@ def _chart(
     caption: str,
     cells: Sequence[Cell],
     rows: Sequence[Row],
-    view: tuple[bool, bool, str, str, str],
+    view: tuple[bool, bool, str, bool, str],
     none: float,
 ) -> Chart:
     """view: the first arguments of _rows_view. none: where on the axis there is no overhead."""
@@ -96,7 +106,7 @@ def _overheads(
         _row(row, name, (of(c.low), of(c.overhead), of(c.high)), of(c.overhead), "" if factor else " %", c.n)
         for row, name, c in cells
     ]
-    axis = ("times as long", "~r") if factor else ("overhead, %", "+~r")
+    axis = ("times as long", False) if factor else ("overhead, %", True)
     own = [c for _, _, c in cells]
     return _chart(kind, title, caption, own, drawn, (False, factor, *axis, rows), of(0.0))
 
@@ -168,7 +178,7 @@ def relative(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None:
         "Values divided by those of the baseline, which is 1: the estimate and its interval, n rounds. "
         "Less is better where the name ends with ↓, more where it ends with ↑."
     )
-    view = (True, log, "relative to the baseline", "~r", "")
+    view = (True, log, "relative to the baseline", False, "")
     return _chart("relative", "Relative to the baseline", caption, first, tuple(rows.values()), view, 1.0)
 
 
