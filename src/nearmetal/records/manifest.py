@@ -70,7 +70,7 @@ def write_sums(directory: Path) -> None:
 def verify_sums(directory: Path) -> Verification:
     """Check all files.
 
-    Raises RecordsError if there are no checksums, or if a line is not one.
+    Raises RecordsError if there is no SHA256SUMS, or if one of its lines is not a checksum.
     """
     file = directory / SUMS
     try:
@@ -96,7 +96,11 @@ def verify_sums(directory: Path) -> Verification:
 
 def write_crate(directory: Path, *, study: str, created: float) -> None:
     """Write ro-crate-metadata.json: the descriptor, the root data set and one entity per file
-    (https://www.researchobject.org/ro-crate/specification/1.1/)."""
+    (https://www.researchobject.org/ro-crate/specification/1.1/).
+
+    study: name of the study.
+    created: Unix seconds when the run was planned.
+    """
     files = [n for n in files_below(directory) if n not in (SUMS, CRATE)]
     root = {
         "@id": "./",
@@ -129,7 +133,7 @@ def _file_entity(directory: Path, name: str) -> dict[str, str]:
 
 
 def _address(name: str) -> str:
-    """Return the name of a file as a relative URI. The bytes of a name need not be text."""
+    """Return the name of a file as a relative URI. Names that are not UTF-8 are supported."""
     return quote(os.fsencode(name))
 
 
