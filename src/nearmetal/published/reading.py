@@ -327,7 +327,7 @@ def _shown_table(table: TableEntry) -> Iterator[PublishedFigure]:
             quantity, what = shown.quantity, f"{table.what} {column}, {row}"
             phase, arm, size, workloads = f"{shown.of}.{column}", row, "", shown.workloads
             if shown.rows == "workload":
-                phase, arm, workloads = "", column, (shown.ran[row],)
+                phase, arm, workloads = "", column, (shown.ran.get(row, ""),)
             if shown.rows == "benchmark":
                 kernel, _, size = row.partition("-")
                 phase, arm, workloads = column.removeprefix(SHARE_OF), shown.arm, (kernel.lower(),)
