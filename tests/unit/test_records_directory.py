@@ -221,6 +221,16 @@ def test_corrupt_in_the_middle_names_the_line(directory: ResultsDirectory) -> No
     assert e.value.where == f"{file}:2"
 
 
+@pytest.mark.parametrize("name", ["run", "arm"])
+def test_a_name_that_is_not_utf_8_is_a_corrupt_record(directory: ResultsDirectory, name: str) -> None:
+    file = directory.path / "trials" / "w.jsonl"
+    bad = to_line(record(0, 1)).replace(f'"{name}":"'.encode(), f'"{name}":"'.encode() + b"\xff")
+    file.write_bytes(to_line(record(0, 0)) + bad + to_line(record(0, 2)))
+    with pytest.raises(RecordsError, match="corrupt record") as e:
+        directory.trials()
+    assert e.value.where == f"{file}:2"
+
+
 def test_another_schema_names_the_line_and_the_remedy(directory: ResultsDirectory) -> None:
     file = directory.path / "trials" / "w.jsonl"
     file.write_bytes(to_line(record(0, 0)) + to_line(record(0, 1)).replace(b":3,", b":9,", 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar, overload
@@ -357,8 +357,10 @@ def _stored(
     line: bytes, path: Path, names: dict[bytes, str], *, file: int, number: int, offset: int
 ) -> StoredTrial:
     found = _HEAD.match(line)
-    members = _members(line) if found is not None else None
-    if found is None or members is None:
+    run = _known(found[1], names) if found is not None else None
+    arm = _known(found[4], names) if found is not None else None
+    members = _members(line)
+    if found is None or run is None or arm is None or members is None:
         r = _record(from_line, line, path, number)
         return StoredTrial(
             file=file,
@@ -376,16 +378,16 @@ def _stored(
             status=r.status,
             members=r.members,
         )
-    run, block, attempt, arm, aa, position, begin, end, status = found.groups()
+    _, block, attempt, _, aa, position, begin, end, status = found.groups()
     return StoredTrial(
         file=file,
         line=number,
         offset=offset,
         length=len(line),
-        run=_known(run, names),
+        run=run,
         block=int(block),
         attempt=int(attempt),
-        arm=_known(arm, names),
+        arm=arm,
         aa=aa == b"true",
         position=int(position),
         begin=float(begin),
@@ -395,11 +397,12 @@ def _stored(
     )
 
 
-def _known(text: bytes, names: dict[bytes, str]) -> str:
-    """Return the same string object for equal texts, to save memory."""
+def _known(text: bytes, names: dict[bytes, str]) -> str | None:
+    """Return the same string object for equal texts, to save memory; None if the text is not UTF-8."""
     name = names.get(text)
     if name is None:
-        name = names[text] = text.decode()
+        with suppress(UnicodeDecodeError):
+            name = names[text] = text.decode()
     return name
 
 
