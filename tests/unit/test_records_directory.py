@@ -102,6 +102,15 @@ def test_a_schedule_of_another_kind_is_refused(directory: ResultsDirectory) -> N
         directory.plan()
 
 
+@pytest.mark.parametrize("damage", [{"slices": [8]}, {"work": {"cg": 5}}, {"arms": 1}, {"seed": "x"}])
+def test_a_damaged_plan_is_a_corrupt_one(directory: ResultsDirectory, damage: dict[str, object]) -> None:
+    file = directory.path / "plan.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    with pytest.raises(RecordsError, match="corrupt") as e:
+        directory.plan()
+    assert e.value.where == str(file)
+
+
 def test_two_runs_in_one_second_get_directories_of_their_own(tmp_path: Path) -> None:
     names = {ResultsDirectory.create(tmp_path, "q", study_yaml="").name for _ in range(5)}
     assert len(names) == 5

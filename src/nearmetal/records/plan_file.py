@@ -98,5 +98,5 @@ def read_plan(file: Path) -> PlanMeta:
             },
             missing=tuple(int(n) for n in data.get("missing", ())),
         )
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
