@@ -35,7 +35,7 @@ class InstanceFigures:
     trials: number of trials with counters of instances.
     kernels: whether the instances are guests, whose own kernels count.
     instances: for each instance, in the order of their numbers, the shares of its CPU time with the keys of
-        CPU.
+        CPU; an empty mapping for an instance that was not counted. () if none was counted.
     node: shares of the CPU time of a node, with the keys of CPU without 'steal', and 'excess'.
     memory: memory of one virtual machine, with the keys of MEMORY.
     rates: rates with the keys of RATES, summed over the instances of a node.
@@ -94,14 +94,17 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
             found.append(_trial(arm, guests, groups))
     if not found:
         return None
+    # An instance that was not counted in a trial keeps its place, so that the others keep theirs.
+    each = [
+        _medians([shares for t in found if (shares := t.instances[i])])
+        for i in range(min(len(t.instances) for t in found))
+    ]
     return InstanceFigures(
         arm=arm.name,
         workload=workload,
         trials=len(found),
         kernels=kernels,
-        instances=tuple(
-            _medians([t.instances[i] for t in found]) for i in range(min(len(t.instances) for t in found))
-        ),
+        instances=tuple(each) if any(each) else (),
         node=_medians([t.node for t in found]),
         memory=_medians([t.memory for t in found]),
         rates=_medians([t.rates for t in found]),
@@ -137,7 +140,7 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
     known = {name: [r[name] for r in rates] for name in RATES if all(name in r for r in rates)}
     whole = mean_memory(memory) if memory and len(memory) == len(guests) else None
     return _Trial(
-        instances=[s for s in shares if s],
+        instances=shares,
         node=_medians([_node([shares[i] for i in node if i < len(own)], arm) for node in nodes]),
         memory={"committed": whole.committed, **whole.shares()} if whole is not None else {},
         rates={name: sum(each) / len(nodes) for name, each in known.items()},
