@@ -378,8 +378,9 @@ def test_a_study_that_is_not_utf_8_is_a_corrupt_one(directory: ResultsDirectory)
         _ = directory.study_yaml
 
 
-def test_files_with_names_that_are_no_text_are_closed_and_verified(directory: ResultsDirectory) -> None:
-    odd = directory.path / "logs" / os.fsdecode(b"odd-\xff")
+@pytest.mark.parametrize("name", [b"odd-\xff", b"odd-\x0c", "odd-\u2028-\x85".encode()])
+def test_files_with_odd_names_are_closed_and_verified(directory: ResultsDirectory, name: bytes) -> None:
+    odd = directory.path / "logs" / os.fsdecode(name)
     odd.write_text("said")
     directory.close()
     assert directory.verify().ok

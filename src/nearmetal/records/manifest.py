@@ -74,7 +74,8 @@ def verify_sums(directory: Path) -> Verification:
     """
     file = directory / SUMS
     try:
-        lines = os.fsdecode(file.read_bytes()).splitlines()
+        # Not splitlines(), which also splits at other characters that a name may contain.
+        lines = os.fsdecode(file.read_bytes()).removesuffix("\n").split("\n")
     except OSError as e:
         raise RecordsError(
             f"not closed: no {SUMS}", where=str(directory), remedy=f"{resume_line(directory)} ends the run"
