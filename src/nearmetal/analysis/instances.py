@@ -40,7 +40,8 @@ class InstanceFigures:
     memory: memory of one virtual machine, with the keys of MEMORY.
     rates: rates with the keys of RATES, summed over the instances of a node.
     mean_rates: rates with the keys of RATES, mean of one instance.
-    run_delay: share of the time in which a vCPU wanted to run and waited for a CPU, as the host counts.
+    run_delay: time that the vCPUs waited for a CPU as a share of the time that they ran or waited, as the
+        host counts it.
     accounting: CPU time that a virtual machine's kernel counts as busy, divided by the time that its vCPU
         threads ran on the host.
     clock_ahead: how far the clock of a virtual machine is ahead of the machine's, in seconds.

@@ -76,7 +76,7 @@ class Unlike(StrEnum):
     """How a node differs from the others.
 
     SLOW: the baseline takes longer on it than on the others, by more than the margin.
-    UNSTEADY: both runs of the baseline (A/A) differ more than twice as much as on the others.
+    UNSTEADY: both runs of the baseline (A/A) differ on it more than twice as much as on the others.
     """
 
     SLOW = "slow"

@@ -143,6 +143,8 @@ class NetworkTrouble:
     """TCP losses and timeouts in the trials of an arm and of its baseline. Values are means over trials; None
     = unavailable.
 
+    The fields that begin with `baseline_` are those of the baseline.
+
     timeouts, retransmitted: expired retransmission timers, and retransmitted segments, in the timed part.
     rto: the smallest retransmission timeout of a connection with losses, in seconds; None if there is no such
         connection.
@@ -188,8 +190,8 @@ class SliceSpread:
     slices: number of slices in a block.
     slice_variance: variance of one slice.
     block_variance: variance between blocks that the slices do not explain (it may be negative by chance).
-    slice_seconds: time of one more slice of both sides.
-    other_seconds: the rest of the time of a block.
+    slice_seconds: time of one slice of both sides together, in seconds.
+    other_seconds: time of a block without its slices, in seconds.
     """
 
     slices: int

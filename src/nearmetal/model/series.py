@@ -21,8 +21,8 @@ class Scale(StrEnum):
 class Figure(StrEnum):
     """A chart of a part.
 
-    CURVE: values over a number: a parameter in which alone several workloads differ, such as the message
-        size, or the number in the names of several metrics of one workload.
+    CURVE: values over a number. The number is a parameter of workloads that do not differ otherwise, such as
+        the message size, or a part of the names of several metrics of one workload ('nb64').
     RANKS: values over the number of ranks, a line for each environment and number of nodes.
     STEPS: seconds of each step of the events of instances.
     OVERHEADS: the overhead of every environment, by metric.

@@ -241,7 +241,8 @@ def _joined(own: BackendSettings | None, here: BackendSettings | None) -> Backen
 def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission]) -> Study:
     kept: list[Environment] = []
     for e in study.environments:
-        why = offer.lacking.get(e.attachment) if e.inside is None else None  # else its guest builds it
+        # The network of an environment inside another one is built by the guest.
+        why = offer.lacking.get(e.attachment) if e.inside is None else None
         if why is not None:
             left_out.append(replace(why, what=e.name))
         elif e.attachment is Attachment.SRIOV and offer.cards:

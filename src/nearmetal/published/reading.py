@@ -267,7 +267,7 @@ class _Reader:
         if number is not None:
             first, last = (_printed("", "", v, "%", "", number.rounding) for v in number.value)
             low, high = first.band[0] / 100, last.band[1] / 100
-        # Those that the claim does not give are those of the paper. An empty one is given too.
+        # Conditions that the claim does not state are those of the paper. An empty one counts as stated.
         given = self.data["claim"][at].get("conditions", {})
         conditions = {name: getattr(entry.conditions, name) for name in given}
         return replace(

@@ -153,7 +153,7 @@ class Claims:
                 write_file(aside, content)
                 os.link(aside, target)
             except FileExistsError:
-                pass  # also of a repeated NFS request whose first one worked
+                pass  # also if NFS repeated a request that had succeeded
             except OSError as e:
                 if e.errno in _NO_LINKS:
                     self._create(target, content)
@@ -185,7 +185,7 @@ class Claims:
 
         def renew() -> None:
             while not ended.wait(self._lease / RENEWALS):
-                with suppress(OSError):  # a server that does not answer: the lease may end, the block goes on
+                with suppress(OSError):  # if the server does not answer, the lease may end; the block goes on
                     os.utime(self._file(claim.block, claim.attempt))
 
         renewal = threading.Thread(target=renew, daemon=True)

@@ -153,7 +153,7 @@ def _compact(row: Row) -> Row:
     and work, and with a single entry for a part that is the same in all slices."""
     n = len(row.values)
     parts = {kind: part[:1] if n > 1 and len(set(part)) == 1 else part for kind, part in row.parts.items()}
-    work = row.work if row.values else 0.0  # else values would be read back
+    work = row.work if row.values else 0.0  # from work, _whole() would compute values that there were not
     values = () if row.values == _values(row, row.seconds) else row.values
     return replace(row, values=values, work=work, parts=parts)
 

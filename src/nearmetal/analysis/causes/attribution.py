@@ -137,10 +137,10 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str | None:
-    """Return the name of the part that causes most of the extra (or saved) time, or None if no part does.
+    """Return the name of the part that causes most of the extra (or saved) time; None if no part does.
 
-    This is the part whose whole interval lies above two thirds of the total. The causes of a start run in
-    parallel, so for an event the most expensive steps are named instead.
+    This is the part whose whole interval lies above two thirds of the total. For an event without such a
+    step, the largest steps whose interval excludes 0 are returned with their shares, at most MOST_STEPS.
     """
     total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1

@@ -273,7 +273,7 @@ def _explained(counted: CountedCell, found: CauseTotals | None) -> Cell:
     slower = cell.verdict is Verdict.SLOWER
     proven: list[str] = []
     if found is not None and slower:
-        # The whole interval of its extra time must exceed this share of all extra time.
+        # The whole interval of a cause must lie above this share of all extra time.
         least = WORTH_SAYING * found.total.centre
         named = [c for c, i in found.causes.items() if i.low > least > 0 and c is not Cause.TIMEOUTS]
         named.sort(key=lambda c: -found.seconds[c])

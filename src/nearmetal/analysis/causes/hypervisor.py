@@ -79,7 +79,8 @@ def _explained(counted: CountedCell) -> Cell:
         return cell
     had = cell.attribution or Attribution()
     suggestion = had.suggestion
-    if emulates and _has_emulated_card(counted.env.arm):  # more expensive than the rest of its frames' path
+    # An emulated card costs more than the rest of the path of a frame.
+    if emulates and _has_emulated_card(counted.env.arm):
         suggestion = Suggestion(change=None, words=_WORDS)
     sentence = "; ".join([*clauses_of(cell), *clauses])
     return replace(cell, attribution=replace(had, sentence=sentence, suggestion=suggestion))

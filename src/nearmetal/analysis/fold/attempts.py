@@ -191,6 +191,6 @@ def _spent(attempts: Sequence[_Attempt], block_seconds: float) -> list[float]:
         spent += gap if 0 < gap <= max(block_seconds, 1.0) else 0.0
         spent += max(0.0, a.end - max(a.begin, before))
         before = max(before, a.end)
-        # An attempt that ended before an earlier one of another worker: the time after its end is not its.
+        # If an earlier attempt of another worker ended later, the time in between is not before this end.
         out.append(spent - (before - a.end))
     return out

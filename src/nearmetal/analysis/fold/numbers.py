@@ -40,7 +40,7 @@ def concatenated(rows: Sequence[Numbers]) -> tuple[FloatArray, IntArray]:
         found: Sequence[tuple[float, ...]] = _of_texts(cast("Sequence[msgspec.Raw]", rows))
     elif kinds == {tuple}:
         found = cast("Sequence[tuple[float, ...]]", rows)
-    else:  # rows with long slices, or of an older schema, between others
+    else:  # rows in different forms, for example with seconds that ticks cannot hold, or of an older schema
         found = [_read(row) for row in rows]
     lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
     if not bool(lengths.all()):

@@ -46,7 +46,7 @@ class FoldRequest:
 
 
 def fold_request(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
-    """Return what the analysis of a study needs from its run."""
+    """Return the request for the values that the analysis of a study needs. See FoldRequest."""
     pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
     return FoldRequest(
@@ -218,7 +218,7 @@ def fold_piece(
     names = dict.fromkeys(name for collected in rows.values() for name in collected.columns)
     measured: dict[tuple[Side, RowName], Measured] = {}
     compared: dict[tuple[Side, Side, RowName], Compared] = {}
-    for name in names:  # row by row, so that the slices of few trials are in memory
+    for name in names:  # row by row, so that only the slices of one metric are in memory
         slices: dict[Side, Slices] = {}
         for side, collected in rows.items():
             column = collected.columns.get(name)
@@ -367,10 +367,10 @@ def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArra
     alone = row_medians(b.time[ib[apart]], b.lengths[ib[apart]])
 
     def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
-        """Return (env_time - base_time) / whole by block, from paired slices if there are any, else from
-        medians.
+        """Return the extra time of a part as a fraction of the baseline's whole time, by block: the median
+        over paired slices, otherwise computed from the medians of both sides.
 
-        env_time, base_time: seconds per unit of work, shaped like the values of each side.
+        env_time, base_time: seconds of the part per unit of work, shaped like the values of each side.
         """
         out = np.empty(ie.size)
         if bool(np.any(apart)):

@@ -70,7 +70,7 @@ def smallest_alpha(
     if verdict is Verdict.INCONSISTENT:
         return None
     delta = math.log1p(margin)
-    # The smallest alpha at which the running lower end exceeds +delta or -delta, the upper end lies below.
+    # Smallest alpha at which the running lower end lies above +delta or -delta, or the upper end below it.
     above_plus = above_minus = below_minus = below_plus = math.inf
     looked = False
     planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers)

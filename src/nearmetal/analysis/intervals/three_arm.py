@@ -100,7 +100,7 @@ class _LowerEnd:
             if first == final:
                 return self._within(first)
             middle = (first + final) // 2
-            ranges += [(middle + 1, final), (first, middle)]  # the left one is looked at first
+            ranges += [(middle + 1, final), (first, middle)]  # pop() takes the left one first
         return math.inf
 
     def _ends(self, gap: int) -> tuple[float, float]:
@@ -110,7 +110,8 @@ class _LowerEnd:
 
     def _all_rejected(self, first: int, final: int) -> bool:
         low, high = self._ends(first)[0], self._ends(final)[1]
-        # Blocks that are the smallest, or the largest, somewhere in the range, and everywhere in it.
+        # Blocks in which the environment is the smallest (or the largest) for some theta in the range, and
+        # those in which it is so for every theta in the range.
         smallest, always_smallest = self._upper < high, self._upper <= low
         largest, always_largest = self._lower > low, self._lower >= high
         least = int(np.sum(always_smallest) + np.sum(always_largest))
@@ -139,7 +140,7 @@ class _LowerEnd:
         smallest, largest: masks of the blocks in which the environment is the smallest or the largest.
         """
         mine = np.sort(self._lower[smallest])
-        # Among themselves: the range theta - lower is at least as large as that of every higher lower.
+        # Among these blocks, the range theta - lower is at least as large as that of any higher `lower`.
         own = int(np.sum(mine.size - np.searchsorted(mine, mine, side="left")))
         if theta == math.inf:
             return own + int(mine.size) * int(np.sum(largest))

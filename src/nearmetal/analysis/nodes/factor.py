@@ -100,7 +100,7 @@ def nodes_of_run(blocks: Sequence[int], nodes: Sequence[NodeState], estimand: Es
 
 
 _UNNAMED = "the first node"
-"""Name of a node whose host name was not recorded: that of the command that started the run."""
+"""Name shown for a node without a recorded host name. It is the node on which the run was started."""
 
 
 def _natural(name: str) -> list[str | int]:
