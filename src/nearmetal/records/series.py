@@ -74,9 +74,13 @@ class SeriesDirectory:
     def created(self) -> float:
         """Time of creation in Unix seconds.
 
-        Raises RecordsError.
+        Raises RecordsError if the file of the series cannot be read or is corrupt.
         """
-        return float(json_object(self.path / SERIES)["created"])
+        file = self.path / SERIES
+        try:
+            return float(json_object(file)["created"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def series(self, load: Callable[[Path], Study]) -> Series:
         """Return the series as it was stored by create().
