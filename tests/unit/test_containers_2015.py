@@ -470,6 +470,15 @@ def test_a_spoilt_series_is_told(tmp_path: Path, wound: str) -> None:
         made.series(load)
 
 
+@pytest.mark.parametrize("wound", ['{"schema": 1}', '{"created": [1]}', "{"])
+def test_a_spoilt_time_of_creation_is_told(tmp_path: Path, wound: str) -> None:
+    made = SeriesDirectory.create(tmp_path, series(1), {})
+    assert made.created > 0
+    (made.path / "series.json").write_text(wound)
+    with pytest.raises(RecordsError, match="corrupt"):
+        _ = made.created
+
+
 def test_parts_that_are_not_there_are_a_mistake() -> None:
     from nearmetal.cli.common import in_parts
 
