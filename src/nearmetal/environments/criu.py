@@ -365,9 +365,8 @@ class RestoresByCriu:
         return words
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See moving.Checkpoints. After a failed dump CRIU resumes the processes by itself, unless a
-        container
-        program let it freeze their control group: this method thaws that group."""
+        """See moving.Checkpoints. CRIU resumes the processes by itself after a failed dump. If a container
+        program made it freeze their control group, the group stays frozen; this method thaws it."""
         del host, tools
         cgroups.thaw(instance.pid, request.place)
 
