@@ -347,7 +347,7 @@ def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[s
 
     begin: time of the request.
     spawned: start of the hypervisor's process. Both times are CLOCK_MONOTONIC of the machine, in ns.
-    hello: report of nm-guest, with the times at which it began each step (clock of the guest).
+    hello: report of nm-guest, with the times of the steps by the guest's clock.
     ahead: offsets of the guest's clocks. The kernel is taken to start when the guest's clock is zero.
     """
     at = {name: value - ahead.monotonic for name, value in hello.at.items()}

@@ -11,8 +11,9 @@ from ...model.environments.guest import GuestSettings, MachineType, StartFrom
 from ...model.keys import key_or, matching
 
 URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
-"""Pattern of the URIs of libvirt daemons on this machine. All other transports run a command or connect to
-another machine, so they are rejected. So is ";", which also separates parameters for libvirt."""
+"""Pattern of the allowed URIs: those of libvirt daemons on this machine. Other transports are rejected
+because they run a command or connect to another machine. ";" is rejected because libvirt would take it as the
+beginning of another parameter."""
 
 
 @dataclass(frozen=True, kw_only=True)
