@@ -205,7 +205,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             )
         )
         card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
-        # As late as possible: a daemon started by nearmetal ends when it is idle, and making disks takes long.
+        # As late as possible: making disks takes long, and a daemon started by nearmetal ends when idle.
         uri = settings_for(request.environment).uri
         daemon = stack.enter_context(reached(host, tools, uri, request.label, state, base.cache))
         require_rights(daemon, settings, request.environment.name)
