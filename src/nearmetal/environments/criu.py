@@ -32,8 +32,7 @@ ADDRESS = "127.0.0.1"
 SECONDS = 300.0
 """Time limit of a checkpoint or a restore, in seconds."""
 NO_GROUPS = "--manage-cgroups=ignore"
-"""Option by which CRIU neither saves nor creates control groups. Both would lengthen the standstill of an
-instance by 15 ms."""
+"""Option by which CRIU neither saves nor creates control groups, which would take 15 ms of the standstill."""
 WHOLE = ("--file-locks", "--link-remap", NO_GROUPS)
 FRESH = frozenset({"/tmp", "/run", "/dev/shm"})
 """Directories where nm-box mounts a private tmpfs in an instance; the content is part of a checkpoint."""
@@ -43,22 +42,18 @@ PAGE_SERVER_LOG, LAZY_LOG = "page-server.log", "lazy-pages.log"
 MOST_ROUNDS = 5
 """Maximum number of pre-copy rounds."""
 SMALL = 8 << 20
-"""Pre-copy ends after a round that wrote at most this many bytes; the rest is written while the instance
-stands still."""
+"""Pre-copy ends after a round that wrote at most this many bytes."""
 _END_SECONDS = 10.0
 _RESTORE_OUTPUT = "restore.err"
 _CRIU_PID = "criu.pid"
 _LOOK_AT_CRIU = 0.5
-"""Seconds between two checks whether CRIU still runs. A restore has failed if two checks in a row do not find
-CRIU."""
+"""Seconds between two checks whether CRIU still runs. A restore fails if two checks in a row do not find
+it."""
 _LOOK_AGAIN = 0.001
 
 
 def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str]:
-    """Return the CRIU command line that writes the process tree of pid to files.
-
-    more: further options.
-    """
+    """Return the CRIU command line that writes the process tree of pid to files, with `more` options."""
     words = ["--tree", str(pid), "--images-dir", str(dump.images), "--log-file", DUMP_LOG, "-v2"]
     if dump.tracked:
         words.append("--track-mem")
@@ -85,11 +80,7 @@ def runtime_options(dump: Dump) -> list[str]:
 
 
 def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
-    """Return the CRIU command line that restores a process tree, and runs as long as its first process.
-
-    images: directory with the files of the checkpoint.
-    more: further options.
-    """
+    """Return the CRIU command line that restores a process tree, and runs as long as its first process."""
     words = ["--images-dir", str(images), "--log-file", RESTORE_LOG, "-v2"]
     words += ["--pidfile", str(images / PID_FILE)]
     return [*criu.argv, "restore", *words, *WHOLE, *more]
@@ -108,11 +99,9 @@ def script(
     CRIU, without options.
 
     argv: command line of CRIU. For instances of a run it comes from bound_to_tool(), so that CRIU is killed
-        with the container program. CRIU cannot be found by its label: it overwrites its environment with its
-        process title.
-    directory: directory of the script.
-    name: name of the script. No file of this name should exist: replacing a file takes 20 to 30 ms while the
-        file system writes memory images.
+        with the container program. CRIU cannot be found by its label: its process title overwrites it.
+    name: name of the script, which should not exist: replacing a file takes 20 to 30 ms while the file
+        system writes memory images.
     more: options that are added after those of the container program.
     restores: whether the script writes the PID of the restoring CRIU to a file in the directory. It
         recognizes a restore by the arguments: `restore`, or `swrk 3` from container programs written in Go.
@@ -172,17 +161,13 @@ def external_mounts(mountinfo: str, *, own_network: bool) -> tuple[str, ...]:
 
 
 def external_options(points: Sequence[str]) -> tuple[str, ...]:
-    """Return the CRIU options by which file systems of the machine are not saved, but mounted again at the
-    same paths.
-
-    points: mount points, as returned by external_mounts().
-    """
+    """Return the CRIU options by which external_mounts() are not saved, but mounted again at the same
+    paths."""
     return tuple(word for point in points for word in ("--external", f"mnt[{point}]:{point}"))
 
 
 def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
-    """Return the command line that runs a program with a label. The program is killed when its parent
-    dies."""
+    """Return the command line that runs a program with a label. It is killed when its parent dies."""
     return [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label, "--", *argv]
 
 
@@ -199,12 +184,8 @@ class RunningDump:
     output: Path
 
     def finish(self, most: float = SECONDS) -> None:
-        """Wait for the end of the dump.
-
-        most: time limit in seconds. At the limit, the process is killed.
-        Raises RunError if the dump fails or exceeds the limit. The message contains the first error in CRIU's
-        log.
-        """
+        """Wait for the end of the dump, for up to `most` seconds. Raises RunError, with the first error in
+        CRIU's log, if it fails or is late; the process is then killed."""
         with contextlib.suppress(TimeoutError):
             self.process.wait(most)
         status, log = self.process.poll(), self.images / DUMP_LOG
@@ -217,11 +198,9 @@ class RunningDump:
 def start_dump(
     host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path, output: Path
 ) -> RunningDump:
-    """Start a dump, and return at once. The caller must end its process.
+    """Start a dump of an instance with a label, and return at once. The caller must end its process.
 
-    label: label of the instance.
-    argv: command line from Checkpoints.dump_command().
-    images: directory to which argv writes the files.
+    argv: command line from Checkpoints.dump_command(), which writes to the directory `images`.
     output: file for the output of the process.
     """
     process = host.start(
@@ -235,15 +214,12 @@ def start_dump(
 
 
 def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, list[int]]:
-    """Write the memory of a running instance in pre-copy rounds. Every round after the first writes only the
-    pages that have changed.
+    """Write the memory of a running instance in rounds of pre-copy, until a round writes at most SMALL bytes
+    or more than 90 % of the one before, and at most MOST_ROUNDS times.
 
-    The rounds end after MOST_ROUNDS, after a round of at most SMALL bytes, or after a round that wrote more
-    than 90 % of the one before.
     directory: creates the directory of a round, given the round's number from 0.
     write: runs the dump of one round.
-    Returns the directory of the last round, and the bytes of memory that each round wrote.
-    Raises RunError if a dump fails.
+    Returns the directory of the last round, and the bytes that each round wrote. Raises RunError.
     """
     previous: Path | None = None
     sizes: list[int] = []
@@ -339,9 +315,9 @@ def fetching_pages(
 def lazy_dump(
     host: Host, tools: Tools, label: str, argv: Callable[[int], Sequence[str]], images: Path
 ) -> AbstractContextManager[Process]:
-    """Run a lazy dump until exit: a dump that leaves the memory at the source, to be fetched later.
+    """Run a dump until exit that leaves the memory at the source. Yields when its files are complete; the
+    dump ends when all memory has been fetched.
 
-    Yields when all other files are complete. The dump ends when all memory has been fetched.
     argv: returns the command line from Checkpoints.dump_command(), given the descriptor Dump.ready.
     """
     return background(
@@ -381,10 +357,8 @@ def restorer(
 ) -> list[str]:
     """Return the command prefix for a program that restores an instance.
 
-    The program and the restored processes are killed when nearmetal dies, and are put into the control groups
-    and on the CPUs of the request. Zombies among them are reaped at once, even if PID 1 of the machine does
-    not reap.
-    groups: directories of the control groups.
+    The program and the restored processes are killed when nearmetal dies. They are put into the control
+    groups and on the CPUs of the request. Zombies are reaped at once, even if PID 1 of the machine does not.
     apart: whether the program gets its own PID and network namespaces.
     """
     words = [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", request.label]
@@ -399,12 +373,8 @@ def restorer(
 def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
     """Return why a program that restores an instance will hang forever; empty if no reason is found.
 
-    There are two reasons. A container program does not notice that CRIU was killed, as long as processes live
-    that CRIU has created. CRIU may wait forever for its processes if the program that fetches their memory
-    has ended.
-
-    pid: PID of the program.
-    images: directory from which it restores.
+    A container program does not notice that CRIU was killed, as long as processes live that CRIU has created.
+    CRIU may wait forever for its processes if the program that fetches their memory has ended.
     """
     log = images / RESTORE_LOG
     if not log.exists():
@@ -421,8 +391,7 @@ def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
 
 
 def start_restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images: Path) -> Process:
-    """Start a program that restores an instance, and return at once. Its output goes to a file in the
-    directory of the images."""
+    """Start a program that restores an instance, and return at once."""
     output = images / _RESTORE_OUTPUT
     environment = {processes.LABEL_VARIABLE: request.label}
     return host.start(argv, stdout=output, stderr=output, env=environment, cwd=Path("/"))
@@ -439,18 +408,14 @@ def restoring_from(
     apart: bool = False,
     pid_of: Callable[[int], int | None] | None = None,
 ) -> Iterator[int]:
-    """Run a program that restores an instance, until exit. The program stays as the parent of the instance's
-    first process.
+    """Run a program that restores an instance, and stays as the parent of its first process, until exit.
 
     images: directory of the checkpoint; CRIU's log and the PID file are written to it.
-    begun: lets a program that was started earlier continue (moving.BeginsEarly), and returns its process;
-        None to start argv now.
-    apart: whether the PID file contains a PID of another PID namespace. The first process is then found among
-        the descendants of the program.
-    pid_of: returns the PID of the first process, given the PID of the program, and None until everything is
-        restored. If omitted, the PID is read from the PID file.
-    Yields the PID of the first process on the machine.
-    Raises RunError if the memory images are incomplete or the restore fails.
+    begun: lets an earlier started program continue, and returns its process; None to start argv now.
+    apart: whether the PID in the PID file belongs to another PID namespace.
+    pid_of: returns the PID of the first process, given that of the program, and None until all is restored.
+        If omitted, the PID is read from the PID file.
+    Yields the PID of the first process on the machine. Raises RunError.
     """
     check_images(images)
     log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / _RESTORE_OUTPUT

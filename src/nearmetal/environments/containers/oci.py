@@ -1,7 +1,5 @@
-"""Code shared by the backends runc and crun.
-
-nearmetal writes an OCI bundle. The runtime starts it in the foreground by its command `run`, and runs
-commands inside by `exec`."""
+"""Code shared by the backends runc and crun. nearmetal writes an OCI bundle; the runtime starts it in the
+foreground by its command `run`, and runs commands inside by `exec`."""
 
 from __future__ import annotations
 
@@ -176,8 +174,7 @@ class _Placed:
     """Builds the command lines of the runtime for one instance.
 
     state: directory for the files of the runtime.
-    detached: options of `nm-box wrap` that hide version 2 of control groups (OciRuntime.detach_unified).
-    joined: options of `nm-box wrap` that put the runtime into control groups.
+    detached, joined: options of `nm-box wrap` that hide control groups of version 2, and that enter groups.
     group_path: `groups` of bundle().
     """
 
@@ -199,11 +196,8 @@ class _Placed:
     def checkpointing(
         self, criu: Criu, command: str, images: Path, *more: str, hold: Path | None = None
     ) -> list[str]:
-        """Return the command line of the runtime's command checkpoint or restore, without the container's
-        name, which the caller must append.
+        """Return the command line of checkpoint or restore, to which the container's name must be appended.
 
-        images: directory of the checkpoint, in which also the script that runs CRIU is written.
-        more: further options of the command.
         hold: as in criu.script().
         """
         where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
@@ -296,17 +290,15 @@ def _own_network(request: InstanceRequest, state: Path) -> Path | None:
     """Return the path of the network namespace that nm-box makes for an instance that can be checkpointed;
     None if the instance has no layer, or has the network of a seat or of the machine.
 
-    CRIU then does not have to save and restore the namespace. The path is a symbolic link. At first it points
-    to /proc/self/ns/net, which is the namespace of the runtime that opens it. During a checkpoint it points
-    to the namespace of the instance's first process.
+    CRIU then does not have to save and restore the namespace. The path is a symbolic link to the namespace of
+    the process that opens it; during a checkpoint, to the namespace of the instance.
     """
     attached = request.seat is not None or request.environment.attachment is Attachment.HOST
     return None if request.layer is None or attached else state / "net"
 
 
 def _criu_options_of(state: Path) -> Path:
-    """Return the path of the configuration file with further options of CRIU. The file is written before each
-    dump and each restore."""
+    """Return the path of the file with further options of CRIU, written before each dump and each restore."""
     return state / "criu.conf"
 
 
@@ -324,13 +316,9 @@ def _masked() -> tuple[str, ...]:
 
 
 def _group_mounts(pid: int, images: Path) -> Sequence[str]:
-    """Return the mount points of control groups in an instance, and write them to a file in the directory of
-    the images.
+    """Return the mount points of control groups in an instance, and write them to a file beside its images.
+    CRIU must not mount them anew, which would take 12 ms of the standstill for version 2.
 
-    They are given to CRIU as mounts of the machine. Otherwise CRIU would mount them anew, which lengthens the
-    standstill by 12 ms for version 2.
-
-    pid: PID of the first process of the instance.
     Raises RunError if the instance has ended.
     """
     try:
@@ -392,16 +380,11 @@ def _restoring(
 
 
 class _Restore:
-    """A moving.Restore that implements moving.BeginsEarly.
-
-    begin() starts the runtime early: its start and its check of CRIU's version take 20 to 50 ms.
-    """
+    """A moving.Restore that implements moving.BeginsEarly: the start of the runtime and its check of CRIU's
+    version take 20 to 50 ms."""
 
     def __init__(self, host: Host, criu: Criu, ready: _Prepared, kept: ExitStack) -> None:
-        """Store the arguments.
-
-        kept: receives the clean-up of begin(); the caller closes it after the instance has ended.
-        """
+        """kept: receives the clean-up of begin(). The caller closes it after the instance has ended."""
         self._host, self._criu, self._ready, self._kept = host, criu, ready, kept
         self._request = ready.placed.request
         self._begun: Callable[[], Process] | None = None
@@ -452,16 +435,13 @@ class _Restore:
 
 
 def _remove_groups(request: InstanceRequest) -> None:
-    """Remove the control groups that the runtime has made in all hierarchies. The runtime leaves them if CRIU
-    was killed."""
+    """Remove the control groups that the runtime has made. They remain if its CRIU was killed."""
     cgroups.remove(tuple(own / request.place for own in cgroups.own_everywhere()))
 
 
 def _delete(placed: _Placed, host: Host) -> None:
-    """Delete the runtime's record of a container. It exists if the runtime was killed.
-
-    Raises RunError if it cannot be deleted.
-    """
+    """Delete the runtime's record of a container, which remains if the runtime was killed. Raises
+    RunError."""
     if (placed.state / "runtime" / placed.request.label).exists():
         host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/")).require(
             f"{placed.request.label} cannot be deleted", remedy="nearmetal clean"
