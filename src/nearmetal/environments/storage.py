@@ -20,6 +20,7 @@ from ..model.study import Storage, StorageKind
 from .contract import Unavailable
 
 DISKS = Path(model.DISKS)
+BLOCK_DEVICES = Path("/sys/dev/block")
 
 MAKE_LIMIT = 300.0
 """Time limit for creating a file system or mounting an export, in seconds."""
@@ -155,12 +156,11 @@ def device_user(host: Host, number: str) -> str | None:
     number: device number, such as '8:0'.
     """
     numbers = {number: "it"}
-    block = Path(f"/sys/dev/block/{number}")
+    block = BLOCK_DEVICES / number
     with contextlib.suppress(OSError):
-        for part in sorted(block.iterdir()):
-            if (part / "partition").exists():
-                numbers[text_of(host, part / "dev").strip()] = part.name
-        holders = [h.name for h in (block / "holders").iterdir()]
+        parts = [part for part in sorted(block.iterdir()) if (part / "partition").exists()]
+        numbers |= {text_of(host, part / "dev").strip(): part.name for part in parts}
+        holders = {held.name for device in (block, *parts) for held in (device / "holders").iterdir()}
         if holders:
             return f"held by {', '.join(sorted(holders))}"
     for mount in parse_mounts(text_of(host, "/proc/self/mountinfo")):
