@@ -130,14 +130,14 @@ class Qemu:
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
     base = require_base(request)
     require_attachment(request, Qemu.capabilities)
-    require_program(host)
-    settings = settings_of(request)
+    program, settings = Path(require_program(host)), settings_of(request)
     require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
     accelerator = accelerator_of(host, tools, settings)
     saved = None
     if settings.start is StartFrom.RESTORED:
         make = partial(_prepare, host, tools, replace(request, binds=()))
-        saved = checkpoint(base, request, tools, settings, accelerator, cpu_flags(host), make)
+        flags = cpu_flags(host)
+        saved = checkpoint(base, request, tools, settings, accelerator, flags, make, program=program)
     qmp.loaded()
     begin = time.monotonic_ns()
     with ExitStack() as stack:

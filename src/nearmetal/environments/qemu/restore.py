@@ -39,12 +39,15 @@ def checkpoint(
     accelerator: Accelerator,
     processor: frozenset[str],
     make: Callable[[Accelerator, Path], None],
+    *,
+    program: Path,
 ) -> Path:
     """Return the file with the state of a template guest that has the same properties as the requested guest.
 
     The name of the file contains a digest of all inputs. The file is created if it does not exist.
     processor: features of the machine's processor, which a guest may use.
     make: boots a template guest and saves its state to a file.
+    program: path of QEMU. A state can be loaded only by the version that has saved it.
 
     Raises the exceptions of `make`.
     """
@@ -60,7 +63,7 @@ def checkpoint(
     ]
     parts += [
         request.environment.attachment.interfaced,
-        *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs)),
+        *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs, program)),
     ]
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     directory = base.cache / "guests"
