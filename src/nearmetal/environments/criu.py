@@ -23,7 +23,7 @@ from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import check_images, first_error, statistics_of
 from .moving import Criu, Dump
-from .program import log_failure, read_pid
+from .program import in_groups, log_failure, read_pid
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
 """The checkpoint methods of backends that support all options of CRIU in dump_command() and restoring()."""
@@ -168,7 +168,7 @@ def external_options(points: Sequence[str]) -> tuple[str, ...]:
 
 def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
     """Return the command line that runs a program with a label. It is killed when its parent dies."""
-    return [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label, "--", *argv]
+    return in_groups(tools, {}, label, argv)
 
 
 @dataclass(frozen=True, kw_only=True)

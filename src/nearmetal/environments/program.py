@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
-from ..host import Host, Process
+from ..host import Host, Process, cgroups
 from ..host.processes.failure import describe_failure, find_message, outer_program
 from ..host.processes.helper import wait_readable
 from ..host.processes.labelled import descendant
@@ -92,7 +92,7 @@ def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequen
 
     groups: directory by controller.
     """
-    directories = [w for d in dict.fromkeys(groups.values()) for w in ("--cgroup", str(d))]
+    directories = [w for d in cgroups.unique(groups) for w in ("--cgroup", str(d))]
     return [
         *(tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label),
         *directories,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import Host
+from ..host import Host, cgroups
 from .contract import InstanceRequest, Tools
 from .instance import BoxInstance, box, box_argv, box_phases, make_instance, seconds
 
@@ -40,7 +40,7 @@ def in_tree(
         )
     options = ["--mounts-only", *(("--netns", netns) if netns is not None else ())]
     spawning = time.monotonic_ns()
-    argv = box_argv(tools, request, options, tuple(dict.fromkeys(groups.values())))
+    argv = box_argv(tools, request, options, cgroups.unique(groups))
     with box(host, request.label, argv, groups) as facts:
         yield make_instance(
             tools,
