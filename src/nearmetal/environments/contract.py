@@ -176,8 +176,8 @@ class Instance(Protocol):
 
     @property
     def agent_line(self) -> str:
-        """The instance's line, without newline, for the map file of 'nm-box agent MAP'
-        (kernels/box/agent.c)."""
+        """The line of the instance, without newline, in the file MAP of `nm-box agent MAP`, by which mpirun
+        starts its daemons in instances (kernels/box/agent.c)."""
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Return a command line that, run on the host, runs argv inside the instance and its cgroups."""
@@ -211,7 +211,7 @@ class RemoteInstance(Protocol):
         """
 
     def on_host(self, nanoseconds: int) -> int:
-        """Convert a reading of its CLOCK_MONOTONIC to that of the machine."""
+        """Convert a time of its CLOCK_MONOTONIC to a time of the machine's CLOCK_MONOTONIC, both in ns."""
 
     def network(self, interface: str) -> Mapping[str, JsonValue]:
         """Return the settings of one of its interfaces, and of the route through it, as reported by its

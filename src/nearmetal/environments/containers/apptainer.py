@@ -18,8 +18,8 @@ from ..instance import BoxInstance
 from .wrapped import ProgramBackend, Wrapped, require_plain, started
 
 CAP_SYS_RESOURCE = 1 << 24
-"""Bit of CAP_SYS_RESOURCE in a mask of capabilities. Root inside a container often lacks this capability, and
-apptainer fails if it cannot pass it on to the instance."""
+"""Bit of CAP_SYS_RESOURCE in a mask of capabilities. Root inside a container often lacks this capability, but
+apptainer would try to pass it on to the instance."""
 
 FRESH = ("/run", "/tmp")
 MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")

@@ -39,8 +39,8 @@ from ..probe import probe_as_user
 
 
 class Namespaces(criu_of.RestoresByCriu):
-    """Supports the attachments host, loopback and none (a network with lo only), and networks built by
-    nearmetal."""
+    """Backend namespaces. It supports the attachments host, loopback and none (a network with lo only), and
+    networks built by nearmetal."""
 
     name = "namespaces"
     capabilities = Capabilities(

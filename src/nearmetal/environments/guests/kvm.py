@@ -1,5 +1,5 @@
-"""Checks whether KVM can run a guest on this machine. It runs small guests (kernels/box/kvm.c), because
-/dev/kvm can often be opened although no guest runs."""
+"""Checks whether KVM can run a guest on this machine. It runs small guests (kernels/box/kvm.c), because it
+does not suffice that /dev/kvm can be opened."""
 
 from __future__ import annotations
 

@@ -66,7 +66,8 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
 
 
 def misfits(environment: Environment, _given: Collection[KeyPath]) -> Misfits:
-    """Yield the unsupported settings of an environment in a study file, without its attachment."""
+    """Yield the settings of an environment in a study file that libvirt does not support, except its
+    attachment, each with the reason."""
     for name, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
         if name != "attachment":
             yield ("guest", name), why
