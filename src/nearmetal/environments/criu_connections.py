@@ -1,5 +1,5 @@
-"""Options of CRIU that need scripts or files: for the network of an instance, with TCP connections
-(InstanceRequest.connections) or without, and for the freezer of a container."""
+"""Options of CRIU for the TCP connections of an instance (InstanceRequest.connections) and for the freezer of
+a container. Some of them need a script or a file, which is written here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from pathlib import Path
 from .contract import InstanceRequest
 
 UNLOCKED = ("--network-lock", "skip")
-"""CRIU runs iptables several times to cut the network of an instance off, which lengthens its standstill.
-Instances without connections have nothing to lose, those with connections on a network are cut off from it
-while they are moved, and those of a job on the loopback interface are all in the checkpoint."""
+"""Option by which CRIU does not block the network of an instance during a checkpoint.
+
+To block it, CRIU runs iptables several times, which lengthens the standstill. Blocking is not needed: an
+instance without TCP connections loses none, an instance with connections on a network is disconnected from
+the network while it is moved, and the connections of a job on the loopback interface have both ends in the
+checkpoint."""
 CONNECTIONS = (*UNLOCKED, "--tcp-established", "--ghost-limit", "256M")
-"""Of instances with connections. The memory that ranks share is in files that they have removed, of more than
-CRIU's limit of 1 MiB."""
+"""Options for instances with TCP connections. The shared memory of MPI ranks is in deleted files, which CRIU
+saves only up to a limit; the default limit of 1 MiB is too small for them."""
 
 _FREEZE = """#!/bin/sh
 [ "$CRTOOLS_SCRIPT_ACTION" = pre-dump ] && cd {group} && echo {frozen} >{file} || exit 0
@@ -28,9 +31,10 @@ done
 
 
 def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, ...]:
-    """Return the options of CRIU for the network of an instance.
+    """Return the options of CRIU for the TCP connections of an instance.
 
-    directory: for a script.
+    directory: directory for a script, which is needed if the request has an arrival command: CRIU runs this
+        command after it has restored the connections.
     """
     if not request.connections:
         return UNLOCKED
@@ -44,13 +48,15 @@ def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, 
 
 
 def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
-    """Return the options of a dump for which a container program lets CRIU freeze a control group.
+    """Return the options of a dump that shorten the freezing of a container's control group.
 
-    CRIU looks only 100 ms later whether the group is frozen. It does not wait for a group that is frozen
-    already, which the processes of an instance are after 1 to 3 ms, and thaws it once it holds all processes.
-    If the dump fails, the group stays frozen until it is thawed (moving.Checkpoints.thaw).
-    freezer: of cgroups.freezer().
-    directory: for a script.
+    CRIU freezes the group and checks only after 100 ms whether the group is frozen. A script therefore
+    freezes the group before CRIU does, which takes 1 to 3 ms: CRIU does not wait for a group that is frozen
+    already. CRIU thaws the group once it controls all processes. If the dump fails, the group stays frozen
+    until moving.Checkpoints.thaw() is called.
+
+    freezer: file from cgroups.freezer(); None if there is no freezer, which needs no option.
+    directory: directory for the script.
     """
     if freezer is None:
         return ()
@@ -64,7 +70,7 @@ def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
 
 
 def write_configuration(options: Sequence[str], file: Path) -> None:
-    """Write options of CRIU to a file, for container programs that have no such options."""
+    """Write options of CRIU to a configuration file of CRIU. Container programs cannot pass these options."""
     words = [word.removeprefix("--") if word.startswith("--") else f" {word}" for word in options]
     lines = "".join(word if word.startswith(" ") else f"\n{word}" for word in words)
     file.write_text(f"{lines.lstrip()}\n")

@@ -1,7 +1,8 @@
 """Backend native: the bare machine, without namespaces. Control groups are used only to count resources.
 
-If starts are measured, it starts the same first process as all backends. In an image it always does, with the
-root directory changed to the tree (tree.py)."""
+An instance has the same first process (nm-init) as those of all other backends if starts are measured, if it
+is an emulated node, if it is going to be checkpointed, or if it has an image. An image also gets a mount
+namespace, in which the root directory is the tree of the image (tree.py)."""
 
 from __future__ import annotations
 
@@ -83,10 +84,10 @@ class Native(criu_of.RestoresByCriu):
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     """Return the command line of the first process. No I/O.
 
-    If the request has a seat, the instance is an emulated node: the process then has the node's host name and
-        network.
-    With a layer, its dead children are reaped at once when it ends too: CRIU restores processes under the
-    same PIDs.
+    If the request has a seat, the instance is an emulated node: the process gets the host name and the
+        network
+    of the node. If the request has a layer, the process gets a parent that reaps its children as soon as they
+    are killed with it, because CRIU must be able to restore processes with the same PIDs.
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
@@ -102,9 +103,11 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
 def start_native(
     host: Host, tools: Tools, request: InstanceRequest, *, period_us: int
 ) -> Iterator[BoxInstance]:
-    """Start an instance on the host itself until exit.
+    """Start an instance on the machine itself, until exit.
 
-    period_us: period of the CPU quota, if the environment has one.
+    period_us: period of the CPU quota in microseconds, if the environment has a quota.
+    Raises UnavailableError if the attachment or the image is not supported, or a limit cannot be set.
+    Raises RunError.
     """
     attachment = request.environment.attachment
     fits = BARE_ATTACHMENTS if request.seat is None else (Attachment.HOST,)
@@ -146,9 +149,11 @@ def start_native(
 def _bare(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], last: ExitStack
 ) -> Iterator[BoxInstance]:
-    """Start a first process without namespaces until exit.
+    """Start an instance with a first process on the machine itself, until exit. It has namespaces only if the
+    request has a seat.
 
-    last: closed after the groups are removed; the first process is not in any of them.
+    last: the caller closes it after it has removed the groups. The end of the first process is awaited then,
+        since the process is in none of the groups.
     """
     spawning = time.monotonic_ns()
     launched = host.launch(
@@ -205,7 +210,8 @@ def _restored(
 ) -> Iterator[BoxInstance]:
     """Restore an instance until exit.
 
-    If its source still has its PIDs and sockets, it gets PID and network namespaces, as on another machine.
+    If the request is lazy, the checkpointed processes still hold their PIDs and sockets. The restored ones
+    are then put into new PID and network namespaces, as if they were on another machine.
     """
     apart = request.lazy
     begin = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Backend namespaces: a container made by the kernel alone, without a container program.
+"""Backend namespaces: a container made directly by system calls (nm-box), without a container program.
 
 It has mount, uts, ipc, pid and network namespaces over an overlay of the machine's own root or of an image,
 and control groups if they can be made. It runs as root, or inside a user namespace that all instances share
@@ -39,8 +39,8 @@ from ..probe import probe_as_user
 
 
 class Namespaces(criu_of.RestoresByCriu):
-    """Supports the attachments host, loopback and none (a network with lo only), and networks built by
-    nearmetal."""
+    """Backend namespaces. It supports the attachments host, loopback and none (a network with lo only), and
+    networks built by nearmetal."""
 
     name = "namespaces"
     capabilities = Capabilities(
@@ -105,8 +105,8 @@ class Namespaces(criu_of.RestoresByCriu):
         return [*self.network_of_dump(request), *criu_of.dump_argv(criu, instance.pid, dump, more)]
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
-        """See moving.HoldsConnections. In the network of a seat, CRIU writes the connections of the instance
-        but not the interfaces."""
+        """See moving.HoldsConnections. If CRIU runs in the network namespace of the seat, it saves the TCP
+        connections of the instance but not its interfaces."""
         return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
     def restoring(
@@ -116,7 +116,7 @@ class Namespaces(criu_of.RestoresByCriu):
 
 
 MOUNTS = "mounts"
-"""Name of the file beside a checkpoint that lists the mounts of the machine."""
+"""Name of a file in the directory of a checkpoint. It lists the mount points of external_mounts()."""
 
 
 def own_network(request: InstanceRequest) -> bool:
@@ -133,7 +133,8 @@ def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...])
 
 
 def namespace_options(request: InstanceRequest) -> list[str]:
-    """Return options of nm-box start: the host name, and which namespaces the instance gets."""
+    """Return the options of `nm-box start` that set the host name and select the namespaces of the
+    instance."""
     options = ["--hostname", request.hostname]
     attachment = request.environment.attachment
     if request.seat is not None:

@@ -1,4 +1,4 @@
-"""Move a running guest of QEMU to a second QEMU at another seat."""
+"""Moves a running guest of QEMU to a second QEMU process at another seat."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .qmp import Monitor, registers
 
 METHODS = tuple(CAPABILITIES)
 _DYING = 0.2
-"""Seconds within which a QEMU has ended whose monitor has closed its connection."""
+"""Seconds that a QEMU process is given to end after its monitor has closed the connection."""
 CARRIED = (
     Attachment.VETH_BRIDGE,
     Attachment.OVS,
@@ -40,14 +40,16 @@ CARRIED = (
     Attachment.NONE,
     Attachment.LOOPBACK,
 )
-"""Attachments whose network finds a guest again at another seat, by its announcement."""
+"""Attachments with which a guest can be moved to another seat. On a network, QEMU announces the guest's MAC
+address there, so the switches or bridges send its packets to the new place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QemuGuest(GuestInstance):
-    """A running guest, with what a second QEMU for it is started from.
+    """A running guest that can be moved.
 
-    request: the request for it, at the place where it runs now.
+    plan: the plan of its QEMU, from which a second QEMU can be started.
+    request: the request for the place at which it runs now.
     """
 
     plan: GuestPlan
@@ -60,7 +62,7 @@ def with_plan(guest: GuestInstance, plan: GuestPlan, request: InstanceRequest) -
 
 
 def sampled(instance: Instance) -> PageSample:
-    """Sample the memory of a guest. See moving.Predictable."""
+    """Sample the memory of a guest; see moving.Predictable.sample_memory."""
     if not isinstance(instance, QemuGuest) or not instance.threads:
         raise UnavailableError(f"the memory of {instance.label} cannot be seen", remedy="backend: qemu")
     process = process_of_thread(instance.threads[0])
@@ -68,7 +70,7 @@ def sampled(instance: Instance) -> PageSample:
 
 
 class Runner(Protocol):
-    """Runs a QEMU until exit (backend.py)."""
+    """A function that runs a QEMU process until exit, such as backend._running()."""
 
     def __call__(
         self,
@@ -119,7 +121,10 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
 
 @contextmanager
 def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: Runner) -> Iterator[Moved]:
-    """Move a guest, which runs at its destination until exit. See moving.Migrates.migrate."""
+    """Move a guest to a second QEMU, which runs until exit; see moving.Migrates.migrate.
+
+    run: starts the second QEMU.
+    """
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
@@ -197,10 +202,12 @@ def moved_as(
     ended: float,
     realtime: float,
 ) -> Moved:
-    """Return a guest that was moved, with what its move took.
+    """Return the result of a move.
 
-    began, ended: times by CLOCK_MONOTONIC, in seconds.
-    realtime: seconds by which CLOCK_REALTIME, the clock of the figures, was ahead of it.
+    instance: the guest at its destination.
+    figures: times and amounts from the monitors; their clock is CLOCK_REALTIME.
+    began, ended: start and end of the move in seconds of CLOCK_MONOTONIC.
+    realtime: CLOCK_REALTIME minus CLOCK_MONOTONIC, in seconds.
     """
     return Moved(
         instance=instance,
@@ -217,9 +224,9 @@ def moved_as(
 
 
 def _source(guest: QemuGuest, stack: ExitStack) -> Monitor:
-    """Connect to the monitor of a guest that is to be moved, until the stack is closed.
+    """Connect to the monitor of a guest that will be moved. The connection is closed with the stack.
 
-    Raises RunError, which says why if the guest has ended.
+    Raises RunError if there is no connection. If the guest has ended, its message says why.
     """
     try:
         return stack.enter_context(Monitor(guest.plan.sockets.qmp))
@@ -238,7 +245,11 @@ def ended(process: Process, state: Path) -> str:
 
 
 def _silent(error: RunError, method: Method, process: Process, sockets: Sockets) -> RunError:
-    """Return what is to be said of a guest that was moved, and does not answer at its destination."""
+    """Return the error that a moved guest does not answer at its destination.
+
+    error: the error of the connection to its agent.
+    process, sockets: of the second QEMU.
+    """
     why = ended(process, sockets.directory)
     if not why:
         at = how_far("", registers(sockets.qmp))
@@ -251,7 +262,10 @@ def _silent(error: RunError, method: Method, process: Process, sockets: Sockets)
 
 @contextmanager
 def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
-    """Connect to the monitor of a QEMU that is starting: it makes its socket before it listens there."""
+    """Wait until the second QEMU has started, and connect to its monitor until exit.
+
+    An error in the body, or of the start, becomes a RunError that says why this QEMU has ended.
+    """
     end = time.monotonic() + START_TIMEOUT
     while not answers(qmp):
         if process.poll() is not None or time.monotonic() > end:
@@ -260,7 +274,7 @@ def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
     with Monitor(qmp) as monitor:
         try:
             yield monitor
-        except NotConvergedError:  # the second QEMU has been told to end
+        except NotConvergedError:  # the move was cancelled, which ends the second QEMU
             raise
         except RunError as e:
             with contextlib.suppress(TimeoutError):
@@ -280,10 +294,10 @@ def _failed(
     *,
     committed: bool,
 ) -> RunError:
-    """Let the guest continue at its source after its move has failed, and return what is to be said.
+    """Let a guest continue at its source after a failed move, and return the error to raise.
 
-    The second QEMU has ended. A guest that may have run there does not continue at its source: what it did
-    there would be undone.
+    The second QEMU must have ended. If the guest may have run there (committed), it does not continue at its
+    source, because that would undo what it did at the destination.
     """
     runs = not committed and guest.process.poll() is None and give_up(source)
     lost = "" if runs or committed else _lost(guest) or "its hypervisor no longer answers"
@@ -291,10 +305,13 @@ def _failed(
 
 
 def not_moved(error: RunError, line: GuestLine, method: Method, *, runs: bool, lost: str) -> RunError:
-    """End the move of a guest's line that has failed, and return what became of the guest.
+    """Return the error of a failed move, whose message says what became of the guest. If the guest continues
+    at its source, also let its agent's connection stay there.
 
-    runs: whether it continues at its source.
-    lost: why it is lost, if it does not; empty if it had left its source.
+    error: the cause.
+    line: connection to the guest's agent, for which a move was begun.
+    runs: whether the guest continues at its source.
+    lost: why the guest is lost, if it does not continue; empty if it had left its source already.
     """
     if runs:
         line.stay()
@@ -316,9 +333,12 @@ def phases_of(
     removed: float,
     answered: float,
 ) -> PhaseTimes:
-    """Return seconds by phase.
+    """Return the duration of each phase of a move.
 
-    began, connected: in seconds of CLOCK_REALTIME, as the figures are; the others of CLOCK_MONOTONIC.
+    began, connected: start of the move, and connection to the second QEMU: seconds of CLOCK_REALTIME, as the
+        figures.
+    done, removed, answered: end of the transfer, end of the first QEMU, first answer of the moved guest:
+        seconds of CLOCK_MONOTONIC.
     """
     f = figures
     copies = {
