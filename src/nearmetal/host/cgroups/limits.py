@@ -38,9 +38,11 @@ class GroupLimits:
 
 
 def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
-    """Make the directories and set the limits. An old empty group of the same name is replaced.
+    """Make the directories of a group and set its limits. An old empty group of the same name is replaced.
 
     Call remove() afterwards, even if create() fails.
+
+    made: directory by controller, as returned by directories().
 
     Raises RunError if the kernel refuses.
     """
