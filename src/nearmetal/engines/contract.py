@@ -42,7 +42,7 @@ class Job:
     directory: working directory of the workers.
     logs: existing directory for their output, reached by the same path on all nodes.
     cpus: CPUs that one worker needs.
-    seconds: time limit of a worker; None for the engine's own.
+    seconds: time limit of a worker; None for the default of the engine.
     """
 
     name: str
@@ -64,13 +64,16 @@ class Job:
 
 
 class Engine(Protocol):
-    """One way to start workers. `options` are those that a user may give, each with a sentence of help."""
+    """One way to start workers.
+
+    options: help of each option that a user may give, by its name.
+    """
 
     @property
     def options(self) -> Mapping[str, str]: ...
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Submit the workers, and return what identifies them.
+        """Submit the workers, and return their ids for states() and cancel().
 
         Raises UsageError for an unsuitable option, UnavailableError if a program of the engine is missing,
         and RunError if it refuses.

@@ -20,8 +20,9 @@ _ADDRESS = re.compile(r"[A-Za-z0-9.:%_-]{1,254}")
 def from_ldap(url: str) -> Inventory:
     """Return the hosts of an LDAP directory, read without a password.
 
-    url: ldap://HOST[:PORT]/BASE, and behind two more question marks SCOPE?FILTER (RFC 4516), such as
-        ldap://dir.example/ou=hosts,dc=example??sub?(cn=node*). Without a filter: the class ipHost.
+    url: ldap://HOST[:PORT]/BASE[??SCOPE?FILTER] (RFC 4516), such as
+        ldap://dir.example/ou=hosts,dc=example??sub?(cn=node*). Without a filter, entries of the class ipHost
+        are returned.
 
     Raises UsageError for an unusable URL, UnavailableError without the package ldap3, and RunError if the
     server does not answer or refuses.

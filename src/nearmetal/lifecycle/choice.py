@@ -12,7 +12,7 @@ from .prediction import Estimate, Prediction
 
 
 class Bounded(StrEnum):
-    """The time that a bound is about."""
+    """The time to which a bound applies."""
 
     DOWNTIME = "downtime"
     TOTAL = "total"
@@ -29,7 +29,7 @@ class Bounded(StrEnum):
 class Candidate:
     """A method that may be chosen.
 
-    refused: why the instance cannot be moved by it; empty if it can.
+    refused: why the instance cannot be moved by this method; empty if it can.
     """
 
     prediction: Prediction
@@ -57,7 +57,8 @@ def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.
     If none does, the method that comes closest is chosen.
 
     bound: seconds.
-    of: what must not take longer.
+    of: the time to which the bound applies.
+
     Raises ValueError if no method is left to choose from.
     """
     able = [c.prediction for c in candidates if not c.refused]

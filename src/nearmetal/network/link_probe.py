@@ -2,8 +2,8 @@
 namespaces.
 
 It reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard
-input. For each pair it writes, in one line of JSON, the median round-trip time of a small packet and the rate
-of a TCP stream."""
+input. It writes one line of JSON, a list with {"round_trip": median round-trip time of a small packet in
+seconds, "rate": bytes per second of a TCP stream} for each pair."""
 
 from __future__ import annotations
 
