@@ -75,8 +75,8 @@ def _of_workers(known: Mapping[str, State], dagman: str) -> dict[str, State]:
 
 
 def _of(cluster: str) -> str:
-    """Return the constraint that selects the jobs of a cluster. If the cluster is a job of DAGMan, the workers
-    that it has submitted are selected too."""
+    """Return the constraint that selects the jobs of a cluster. If the cluster is a job of DAGMan, the
+    workers that it has submitted are selected too."""
     return f"ClusterId == {cluster} || DAGManJobId == {cluster}"
 
 

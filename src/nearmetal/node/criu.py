@@ -20,7 +20,7 @@ CHECKED_METHODS = (Method.CRIU_LAZY, Method.CRIU_PRECOPY)
 """Methods for which the machine may lack something that CRIU's own check does not require."""
 _SECONDS = 60.0
 _LEAST_PIPE = 4 << 20
-"""Bytes of a pipe in which CRIU keeps memory that is fetched later."""
+"""Smallest size in bytes of the pipes in which CRIU keeps memory that is fetched later."""
 _SYS_RESOURCE = 24
 """Number of CAP_SYS_RESOURCE (linux/capability.h)."""
 _LOADER, _PROGRAM = "ld-linux*.so.*", "usr/sbin/criu"
@@ -67,7 +67,7 @@ def _unable(host: Host, argv: Sequence[str]) -> Mapping[Method, Unavailable]:
 
 
 def _small_pipes(host: Host) -> Unavailable | None:
-    """Return why the memory that is fetched later does not fit into pipes; None if it does."""
+    """Return why pipes here are too small for CRIU's memory that is fetched later; None if they are not."""
     most, status = host.read("/proc/sys/fs/pipe-max-size"), host.read("/proc/self/status")
     if isinstance(most, MissingValue) or isinstance(status, MissingValue):
         return None

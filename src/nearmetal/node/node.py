@@ -103,13 +103,14 @@ class Node:
         return vcpus_of(arm, own, ranks)
 
     def machine_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """Return the CPUs of this machine that the machine of one instance of an arm has: its own guest, or
+        """Return the CPUs of this machine for the guest of one instance of an arm: the instance itself, or
         the guest that holds all instances of the arm."""
         numbers = [number] if arm.environment.inside is None else range(arm.placement.all_instances)
         return tuple(sorted({cpu for n in numbers for cpu in self.instance_cpus(arm, n)}))
 
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """Return the CPUs of one instance of an arm, as its machine numbers them: the CPUs of its ranks."""
+        """Return the CPUs of the ranks of one instance of an arm, by their numbers on the machine where the
+        instance runs."""
         if self.real is not None:
             tasks = arm.placement.tasks
             own = self.cpus(arm)[number * tasks : (number + 1) * tasks]
@@ -210,7 +211,8 @@ def open_node(
 
     force: use the machines of a placement even if another run measures there.
 
-    Raises UsageError if a network is impossible, and the error of what cannot be built or started.
+    Raises UsageError if a network is impossible, UnavailableError if something is missing on the machine, and
+    RunError if something cannot be built or started.
     """
     arms = {a.name: a for a in study.arms()}
     for arm in arms.values():

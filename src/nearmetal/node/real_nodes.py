@@ -50,7 +50,8 @@ HANDED_ON = (
 )
 """Beginnings of the names of variables that launchers set for daemons and ranks."""
 OF_SSH = ("HOME", "USER", "LOGNAME", "PATH", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
-"""Variables that the client needs. It gets no others, because its configuration may send them on."""
+"""Variables that the ssh client needs. It gets no others, because its configuration may pass variables on to
+the node (SendEnv)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class RealNode:
     """One machine on which instances of the arms run.
 
     hostname: its own host name, which its ranks report.
-    host: runs commands there, before and after trials.
+    host: runs commands on the node, before and after trials.
     socket: socket of the multiplexer of its agent.
     rules: the file for nm-box guest --only.
     process: the multiplexer. Its end ends the agent, and with it everything that the agent has started.
@@ -117,8 +118,8 @@ class NodeInstance(GuestInstance):
     def copy_in(self, paths: Sequence[Path]) -> None:
         """Copy paths to the node: those in the scratch directory each time, and others once.
 
-        What is there already is never overwritten, except in the scratch directory: it may be the user's own,
-        on a file system that both machines share.
+        Existing files on the node are never overwritten, except in the scratch directory. They may be the
+        user's own, on a file system that both machines share.
 
         Raises UnavailableError if a file is there already with other contents.
         """
@@ -162,9 +163,9 @@ class NodeSet:
         return self.nodes[number // arm.placement.instances]
 
     def arranged(self, names: Sequence[str]) -> NodeSet:
-        """Return the same machines in another order, with the ends of their networks in this order.
+        """Return the same machines in another order, with the seats of their networks in the same order.
 
-        names: of all machines.
+        names: names of all machines, in the new order.
         """
         known = [node.name for node in self.nodes]
         order = [known.index(name) for name in names]
@@ -185,8 +186,8 @@ class NodeSet:
             _remove(node.host, directory)
 
     def record(self) -> dict[str, dict[str, Any]]:
-        """Return the provenance of each node, by name, without what is of this process: its Python and its
-        libraries."""
+        """Return the provenance of each node, by name. The versions of Python, libc and nearmetal are left
+        out, because they would be those of this process."""
         found: dict[str, dict[str, Any]] = {}
         for node in self.nodes:
             known = provenance(node.host)
@@ -201,9 +202,11 @@ class NodeSet:
 def started_on(
     node: RealNode, local: Host, tools: Tools, backend: Backend, request: InstanceRequest
 ) -> Iterator[Instance]:
-    """Start an instance on a node until exit.
+    """Start an instance on a node, and stop it on exit.
 
-    Raises UnavailableError if the backend starts none there, and RunError.
+    local: this machine.
+
+    Raises UnavailableError if the backend cannot start instances on nodes, and RunError.
     """
     itself = node.instance(local, tools, request.label)
     if isinstance(backend, Enclosed):
@@ -230,7 +233,7 @@ def real_nodes(
     *,
     force: bool,
 ) -> Iterator[NodeSet | None]:
-    """Open the nodes of a study until exit; None if it names none.
+    """Open the nodes of a study until exit. Yields None if the study names none.
 
     tools: the tools of each image, which the nodes need at the same paths.
     scratch: scratch directory of the run, on this machine and on the nodes.
@@ -285,10 +288,11 @@ def real_nodes(
 
 
 def variable_rules(environment: Mapping[str, str], own: Mapping[str, str]) -> bytes:
-    """Return the rules for nm-box guest --only: the variables of the study's programs and of launchers are
-    handed on, and none of this process. No I/O.
+    """Return the rules for nm-box guest --only. They pass on the variables of the study's programs and of
+    launchers, but no variable of this process. No I/O.
 
-    own: variables of the programs.
+    environment: variables of this process.
+    own: variables of the study's programs.
     """
     rules = [f"+{name}={value}" for name, value in own.items()]
     rules += [f"-{name}={value}" for name, value in environment.items()]
@@ -330,7 +334,16 @@ def _opened(
     *,
     force: bool,
 ) -> Iterator[RealNode]:
-    """own: directory of this node's files on this machine."""
+    """Open one node until exit: connect to it, make the scratch directory there, start the agent, enter the
+    run in the node's lock file, and copy the tools.
+
+    tools: the tools of each image.
+    scratch: scratch directory of the run, on both machines.
+    own: directory on this machine for files about this node.
+    rules: the file for nm-box guest --only.
+
+    Raises BusyError, UnavailableError and RunError.
+    """
     local = machine.host
     with ExitStack() as stack:
         there = stack.enter_context(ssh_host(local, way, label=f"{label}-{own.name}", scratch=own))
@@ -376,8 +389,11 @@ def _opened(
 
 
 def _require_apart(there: SshHost, scratch: Path) -> None:
-    """Check that the node does not see the scratch directory of this machine. The files of a trial would meet
-    their own copies."""
+    """Check that the node does not see the scratch directory of this machine. Otherwise the files of a trial
+    would be copied onto themselves.
+
+    Raises UnavailableError if it does.
+    """
     token = scratch / f"token-{secrets.token_hex(8)}"
     token.touch()
     try:

@@ -66,7 +66,7 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
 
 
 def asks_for_moves(study: Study) -> bool:
-    """Whether a study moves instances, checkpoints them, or makes them ready for that."""
+    """Return whether a study moves instances, checkpoints them, or makes them ready for either."""
     return any(e.movable for e in study.environments) or any("method" in w.facts.keys for w in study.events)
 
 
