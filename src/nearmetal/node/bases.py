@@ -159,8 +159,8 @@ def _kernel(
 ) -> tuple[Path, Path | None]:
     """Choose a kernel and its directory lib/modules/<version> (None for a kernel without modules).
 
-    The first of these that is given or exists is used: the image named by kernel_image; the user's kernel file; the
-    kernel in the guest's image, or the running kernel if the guest has the machine's own root;
+    The first of these that is given or exists is used: the image named by kernel_image; the user's kernel
+    file; the kernel in the guest's image, or the running kernel if the guest has the machine's own root;
     usual_kernel_image().
 
     Raises UnavailableError if the image that was chosen has no kernel.
