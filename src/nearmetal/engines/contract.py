@@ -54,7 +54,7 @@ class Job:
     seconds: float | None
 
     def script(self) -> str:
-        """Return a shell script that becomes a worker."""
+        """Return a shell script that executes the worker's command in its working directory."""
         return f"#!/bin/sh\ncd {shlex.quote(str(self.directory))} || exit 1\nexec {shlex.join(self.argv)}\n"
 
     @property

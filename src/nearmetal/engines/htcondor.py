@@ -128,8 +128,11 @@ def description(job: Job, extra: str, *, name: str = "$(Process)") -> str:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """Return arguments in HTCondor's newer syntax: in double quotes, which are doubled inside; words in
-    single quotes, which are doubled inside."""
+    """Return words as a value of `arguments` in HTCondor's newer syntax.
+
+    The whole value is in double quotes, and a word with special characters is in single quotes. A quote
+    inside is written twice.
+    """
     plain = (
         word if word and shlex.quote(word) == word else "'" + word.replace("'", "''") + "'" for word in words
     )

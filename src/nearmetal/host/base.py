@@ -172,8 +172,8 @@ class Host(Protocol):
         inherit: whether env is added to the tool's own environment. If False, env is the whole environment of
             the helper, which is faster.
 
-        Raises RunError with the last output of the helper if it ends early or reports nothing for `timeout`
-        seconds; it is killed then.
+        Raises RunError with the last output of the helper if it ends early or has not reported every key
+        after `timeout` seconds. The helper is then killed.
         """
 
     def read(self, path: str | Path) -> bytes | MissingValue:

@@ -110,7 +110,7 @@ def machine_lock(
     """Hold the lock of the machine for one run.
 
     force: run even if another run holds the lock.
-    group: hold it together with the runs of this group, which do not use the same CPUs.
+    group: hold the lock together with other runs of this group, which use other CPUs; '' to hold it alone.
 
     Raises BusyError with the name of the other run, or RunError if the lock file cannot be used.
     """

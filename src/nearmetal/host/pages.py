@@ -176,7 +176,7 @@ def _of_guest(found: list[Region], guest: int | None) -> Iterator[Region]:
 
 
 class _Memory:
-    """The memory of a process, open until the stack is left."""
+    """The memory of a process. Its files stay open until `stack` is closed."""
 
     def __init__(self, pid: int, stack: ExitStack) -> None:
         self._pid = pid

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import RunError
 
 SHRINKS = 0.9
-"""A round that has to send at least this share of the round before no longer shrinks."""
+"""Rounds no longer shrink if one has to send at least this share of the bytes of the round before."""
 _SHOWN = 4
 
 
@@ -63,7 +63,9 @@ class NotConvergedError(RunError):
 
 
 def convergence(rounds: Sequence[CopyRound]) -> Convergence:
-    """Return how the rounds of one move went, in the order in which they were sent.
+    """Return how the rounds of one move went.
+
+    rounds: in the order in which they were sent.
 
     Raises ValueError if there are none.
     """

@@ -81,7 +81,7 @@ class Prediction:
     """The predicted times of a move, in seconds. They are infinite if pre-copy does not converge.
 
     total: from the request until the source is no longer needed.
-    downtime: for which the instance does not run.
+    downtime: time for which the instance does not run.
     rounds: times that memory is sent while the instance runs; 0 for methods without rounds.
     converges: whether pre-copy ends by itself for all values of the intervals.
     converges_above: bandwidth, in bytes per second, above which it converges; 0 for methods without rounds.

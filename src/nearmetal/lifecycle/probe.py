@@ -31,7 +31,7 @@ class ProbeResult:
     period: time between two requests during a silence.
     rest: time between two requests while answers come.
     lost: number of requests without an answer.
-    unanswered: for all lost requests together, the time until the next request was due: the downtime as
+    unanswered: sum over the lost requests of the time until the next request was due. This is the downtime as
         counted by a client that sends requests at fixed times.
     seconds: from the first request until the one after the last was due.
     doubled: number of answers beyond the first of a request, without those that were repeated. They show that
@@ -108,7 +108,7 @@ class Unanswered:
     """How long clients had no answer because of an event, in seconds: values of a probe during the event,
     minus those of its floor, the same probe without the event.
 
-    lost: for all lost requests together, the time until the next request was due.
+    lost: sum over the lost requests of the time until the next request was due.
     gap: longest time without an answer.
     delay: longest delay of an answer that did come.
     """

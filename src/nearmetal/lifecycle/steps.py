@@ -15,7 +15,7 @@ class RankSteps:
     passes: how often it has verified all its memory.
     wrong: pages whose content was wrong.
     strange: how often the file of its record did not contain what it had written.
-    ends: ends of its steps, in seconds of the clock that read_steps() was told to use.
+    ends: when each step ended, in seconds of the rank's clock plus `ahead` of read_steps().
     """
 
     passes: int

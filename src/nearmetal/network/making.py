@@ -41,8 +41,8 @@ def give_back(request: Json) -> Json:
 
 
 class Meters:
-    """Sends the meter descriptors of each namespace (host.network_meter), in order, until the receiver
-    refuses one."""
+    """Sends the meter descriptors of each namespace (host.counters.network_meter), in order, until the
+    receiver refuses one."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._to = None if descriptor is None else socket.socket(fileno=descriptor)

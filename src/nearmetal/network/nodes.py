@@ -26,7 +26,7 @@ DEVICE, SLOT = "device0", "slot0"
 """The two ends of a veth pair in a node. The macvlan links of the node are on the first end, or the first end
 is a port of the node's Open vSwitch. The second end is a port of the node's bridge."""
 NODE_SWITCH = "ovs0"
-"""Name of a node's Open vSwitch bridge. Its usual name belongs to the node's own bridge."""
+"""Name of a node's Open vSwitch bridge. The usual name, br0, is that of the node's other bridge."""
 #: Bytes that may pass an end of a link at once: enough for its rate with the kernel's timers, and little
 #: compared with its queue.
 BURST = 16 << 10

@@ -185,8 +185,8 @@ def ipvlan(f: Frame) -> Topology:
 
 
 def vxlan(f: Frame) -> Topology:
-    """Make each seat's eth0 a tunnel end over its pair to the hub's bridge; the hub has a tunnel end too.
-    Addresses are learned by multicast (RFC 7348)."""
+    """Make eth0 of each seat the end of a VXLAN tunnel. The tunnels run over a veth pair from each seat to
+    the hub's bridge, and the hub has a tunnel end too. Addresses are learned by multicast (RFC 7348)."""
     mtu = (f.settings.mtu or ETHERNET_MTU - VXLAN_HEADERS) + VXLAN_HEADERS
     below = _below(f)
     prefix = below.prefixlen

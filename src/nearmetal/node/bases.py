@@ -49,9 +49,11 @@ def guest_bases(
     stack: ExitStack,
     progress: Progress,
 ) -> dict[str, GuestBase]:
-    """Prepare kernel, initramfs and root file system of every environment of virtual machines.
+    """Prepare kernel, initramfs and root file system of every environment of virtual machines, and return
+    them by the name of the environment.
 
     stack: keeps the images from being removed until it is closed.
+
     Raises UnavailableError if a kernel or a disk cannot be booted, and RunError.
     """
     require_room(machine.host, study, backends)

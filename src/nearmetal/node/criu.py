@@ -48,7 +48,7 @@ def find_criu(host: Host, store: ImageStore | None = None) -> Criu | Unavailable
 
 
 def _unable(host: Host, argv: Sequence[str]) -> Mapping[Method, Unavailable]:
-    """Return why methods cannot be used with this CRIU on this machine."""
+    """Return the methods that cannot be used with this CRIU on this machine, each with the reason."""
     found = {}
     if not host.run([*argv, "check", "--feature", "mem_dirty_track"], timeout=_SECONDS).ok:
         found[Method.CRIU_PRECOPY] = Unavailable(

@@ -119,7 +119,9 @@ class Node:
 
     def network_of(self, arm: str, *, aa: bool) -> Network | None:
         """Return the network of an arm, or of its A/A arm; None if the arm uses the network of its machine.
-        Inside a guest it is built once the guest runs."""
+
+        A network inside a guest is only planned here. It is built once the guest runs.
+        """
         if (own := self.arms.get(arm)) is not None and own.environment.inside is not None:
             return inner_network(own, f"{self.label}-{slot(self.arms, arm, aa)}")
         networks = self.networks if self.real is None else self.real.networks

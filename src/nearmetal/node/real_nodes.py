@@ -1,5 +1,5 @@
-"""The machines of a placement over several nodes, each reached by ssh: nm-guest runs there and answers as
-in a virtual machine, so that instances on a node are used as those in a guest are."""
+"""The machines of a placement over several nodes, each reached by ssh. nm-guest runs on each machine and
+answers as in a virtual machine, so instances on a machine are handled like instances inside a guest."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RealNode:
     hostname: its own host name, which its ranks report.
     host: runs commands on the node, before and after trials.
     socket: socket of the multiplexer of its agent.
-    rules: the file for nm-box guest --only.
+    rules: file with variable_rules(), read by 'nm-box guest --only'.
     process: the multiplexer. Its end ends the agent, and with it everything that the agent has started.
     ahead: offsets of its clocks from those of this machine.
     cpus: its usable CPUs, in the order in which they are assigned to ranks.
@@ -81,7 +81,7 @@ class RealNode:
     copies: Copies
 
     def instance(self, local: Host, tools: Tools, label: str) -> NodeInstance:
-        """Return the node itself as an instance.
+        """Return an instance that is the node itself: its commands run directly on the node.
 
         local: this machine.
         """
@@ -106,7 +106,7 @@ class RealNode:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeInstance(GuestInstance):
-    """A node itself as an instance.
+    """An instance that is a node itself.
 
     there: runs commands on the node.
     copies: the user's own files that were copied to it.
@@ -340,7 +340,7 @@ def _opened(
     tools: the tools of each image.
     scratch: scratch directory of the run, on both machines.
     own: directory on this machine for files about this node.
-    rules: the file for nm-box guest --only.
+    rules: file with variable_rules().
 
     Raises BusyError, UnavailableError and RunError.
     """
@@ -407,7 +407,10 @@ def _require_apart(there: SshHost, scratch: Path) -> None:
 
 
 def _require_alike(machine: Machine, there: SshHost) -> None:
-    """Check that the node has this machine's MPI, and a processor that runs what was compiled here."""
+    """Check that the node has this machine's MPI, and a processor that runs programs compiled here.
+
+    Raises UnavailableError if it does not.
+    """
     mpi = machine.mpi
     here, found = (h.run([mpi.mpirun, "--version"], timeout=SECONDS) for h in (machine.host, there))
     if not found.ok or found.stdout.splitlines()[:1] != here.stdout.splitlines()[:1]:

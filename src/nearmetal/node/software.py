@@ -159,6 +159,8 @@ def compiled_software(
     """Compile the kernels for an image with its own compiler and for its own MPI. A cached result is reused.
 
     wanted: the MPI to use; None for the one that mpirun belongs to.
+
+    Raises UnavailableError if the image has no compiler or no such MPI.
     """
     mpirun, mpicc = programs_of(lambda name: find_program(image, name), wanted)
 

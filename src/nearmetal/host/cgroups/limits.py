@@ -24,7 +24,8 @@ DEFAULT_PERIOD_US = 100_000
 class GroupLimits:
     """Limits of a group. None or empty means no limit.
 
-    cpu_share: CPU time as a share of one CPU.
+    cpus: CPUs on which the group may run.
+    cpu_share: CPU time as a share of one CPU, such as 1.5.
     period_us: period of that limit, in microseconds.
     memory: in bytes.
     weight: as in cpu.shares of version 1.

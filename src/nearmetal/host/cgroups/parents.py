@@ -220,7 +220,11 @@ def _unified_name(controller: str) -> str:
 
 
 def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str, Path]:
-    """Return the directories that create() would make, by controller, or {'unified': ...}. No I/O."""
+    """Return the directories that create() would make, by controller, or {'unified': ...}. No I/O.
+
+    label: name of the group.
+    controllers: wanted controllers, by their names in version 1. Those that cannot be used are left out.
+    """
     if parents.unified is not None:
         return {UNIFIED: parents.unified / label} if controllers & parents.controllers else {}
     usable = controllers & parents.controllers

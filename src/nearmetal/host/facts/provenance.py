@@ -1,7 +1,8 @@
 """Facts about the machine for the record: hardware, kernel, settings that affect timings, limits, versions.
 
-Everything is read from files of the machine. A value that cannot be read is {"unavailable": reason}. No
-environment variables, user names or addresses are recorded. Nothing is cached: reading takes about 10 ms.
+Facts are read from files of the machine, and some versions from the output of programs. A value that cannot
+be read is {"unavailable": reason}. No environment variables, user names or addresses are recorded. Nothing is
+cached: reading takes about 10 ms.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def wait_for_end(child: int, timeout: float) -> bool:
 
 
 def wait_readable(fd: int, timeout: float) -> bool:
-    """Return whether fd becomes readable (or ends) within timeout seconds."""
+    """Return whether fd becomes readable within timeout seconds. A pidfd does when its process ends."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(max(timeout, 0) * 1000))

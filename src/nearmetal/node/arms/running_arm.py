@@ -208,7 +208,8 @@ def _sees_shared_memory(node: Node, arm: Arm) -> bool:
 
 
 def _ssh(trial: Trial, group: Group, stack: ExitStack) -> tuple[str, ...]:
-    """Start an sshd in each instance if mpirun is to reach them by ssh."""
+    """Start an sshd in each instance if mpirun is to reach them by ssh. Returns the command line of the ssh
+    client; empty if an agent reaches them."""
     node, network = trial.node, trial.network
     several = len(group.instances) > 1 and trial.arm.transport is Transport.TCP
     if node.ssh is None or not several or network is None:

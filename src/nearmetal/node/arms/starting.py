@@ -42,7 +42,7 @@ class Surroundings:
 def started_instances(
     trial: Trial, surroundings: Surroundings, *, time_stop: bool = False
 ) -> Iterator[tuple[Group, tuple[Volume, ...]]]:
-    """Start new instances of a trial, with their storage.
+    """Start new instances of a trial, with their storage. Yields the instances, and the volume of each.
 
     time_stop: also measure their stop. The group contains its durations after exit.
     """

@@ -109,6 +109,11 @@ def _by_kvm(environment: Environment) -> bool:
 
 
 def resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
+    """Return an environment with the accelerator that its guests use: KVM if it works, unless the environment
+    requests TCG.
+
+    Raises UnavailableError if KVM is required or requested, but does not work.
+    """
     settings = environment.guest or GuestSettings()
     wanted = Accelerator.KVM if require_kvm else settings.accelerator
     if answer.works and wanted is not Accelerator.TCG:
