@@ -337,12 +337,8 @@ def _opened(
     """Open one node until exit: connect to it, make the scratch directory there, start the agent, enter the
     run in the node's lock file, and copy the tools.
 
-    tools: the tools of each image.
-    scratch: scratch directory of the run, on both machines.
     own: directory on this machine for files about this node.
     rules: file with variable_rules().
-
-    Raises BusyError, UnavailableError and RunError.
     """
     local = machine.host
     with ExitStack() as stack:
@@ -390,10 +386,7 @@ def _opened(
 
 def _require_apart(there: SshHost, scratch: Path) -> None:
     """Check that the node does not see the scratch directory of this machine. Otherwise the files of a trial
-    would be copied onto themselves.
-
-    Raises UnavailableError if it does.
-    """
+    would be copied onto themselves."""
     token = scratch / f"token-{secrets.token_hex(8)}"
     token.touch()
     try:
@@ -407,10 +400,7 @@ def _require_apart(there: SshHost, scratch: Path) -> None:
 
 
 def _require_alike(machine: Machine, there: SshHost) -> None:
-    """Check that the node has this machine's MPI, and a processor that runs programs compiled here.
-
-    Raises UnavailableError if it does not.
-    """
+    """Check that the node has this machine's MPI, and a processor that runs programs compiled here."""
     mpi = machine.mpi
     here, found = (h.run([mpi.mpirun, "--version"], timeout=SECONDS) for h in (machine.host, there))
     if not found.ok or found.stdout.splitlines()[:1] != here.stdout.splitlines()[:1]:
