@@ -222,7 +222,7 @@ def test_patterns_and_ports_of_ansible(tmp_path: Path) -> None:
 
 def test_mistakes_in_ansible_s_ini_have_their_places(tmp_path: Path) -> None:
     text = "[fast\nn1\n[good]\nn1 ansible_port=no\nn2 word\n  n[3:1]\nn4 a='\n[good:vars]\nx\n"
-    text += "[b:children]\nc d=1\n"
+    text += "[b:children]\nc d=1\n[d]\ndb-[c:a]\n"
     assert mistakes(tmp_path, text, "hosts") == [
         'hosts:1:1  "[fast" is no heading such as [name], [name:children] or [name:vars]',
         'hosts:5:4  "word" is no NAME=VALUE',
@@ -230,6 +230,7 @@ def test_mistakes_in_ansible_s_ini_have_their_places(tmp_path: Path) -> None:
         "hosts:7:1  quotes do not match: No closing quotation",
         'hosts:9:1  "x" is no NAME=VALUE',
         'hosts:11:1  "d=1": a line below [b:children] names one group',
+        'hosts:13:1  "db-[c:a]": [c:a] is not a range of letters in alphabetical order',
     ]
     assert mistakes(tmp_path, "n1 ansible_port=no\n", "hosts") == [
         'hosts:1:17  n1.port: "no" is not a whole number'

@@ -126,6 +126,8 @@ def expand_pattern(text: str) -> Iterator[str]:
         width = len(low) if low.startswith("0") else 0
         values = [f"{n:0{width}d}" for n in range(int(low), int(high) + 1, step)]
     else:
+        if high < low:
+            raise ValueMistake(f'"{text[:60]}": {found[0]} is not a range of letters in alphabetical order')
         values = [chr(c) for c in range(ord(low), ord(high) + 1, step)]
     for value in values:
         yield from expand_pattern(f"{text[: found.start()]}{value}{text[found.end() :]}")
