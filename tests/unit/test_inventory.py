@@ -116,6 +116,7 @@ def test_every_mistake_is_shown_with_its_place(tmp_path: Path) -> None:
         ("nodes: [n1]", "1:8  nodes: keys with values are wanted here"),
         ("nodes:\n\tn1: {}", "not readable as YAML"),
         ("a: b", "1:1  a: unknown key"),
+        ("nodes: {n1: {}}\nssh_config: ~nobody-1/ssh", "2:13  ssh_config: there is no file "),
         ("nodes: {n1: &a {}, n2: *a}", "anchors (&name) and aliases (*name) are not used"),
     ],
 )

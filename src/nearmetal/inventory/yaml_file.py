@@ -93,7 +93,11 @@ def _config(node: Node, file: str, problems: Problems) -> str | None:
     if not isinstance(node, Scalar) or node.null:
         problems.add(node.mark, (SSH_CONFIG,), "the path of a file for ssh -F is wanted here")
         return None
-    path = FilePath(file).resolve().parent / FilePath(node.text).expanduser()
+    directory = FilePath(file).resolve().parent
+    try:
+        path = directory / FilePath(node.text).expanduser()
+    except RuntimeError:  # '~name' of an unknown user, so it can only be the name of a directory
+        path = directory / node.text
     if not path.is_file():
         problems.add(node.mark, (SSH_CONFIG,), f"there is no file {path}")
         return None
