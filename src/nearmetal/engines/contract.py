@@ -18,6 +18,7 @@ GROUP = "nearmetal.engines"
 SECONDS = 60.0
 """Time limit of one command of an engine."""
 EXTRA = {"extra": "further options of its submit command, such as '--partition short'"}
+"""The option `extra` of engines that add words to the command line of their submit command."""
 
 
 class State(StrEnum):
@@ -121,6 +122,16 @@ def parse_options(name: str, engine: Engine, words: Sequence[str]) -> dict[str, 
             )
         found[key] = value
     return found
+
+
+def extra_words(options: Mapping[str, str]) -> list[str]:
+    """Return the words of the option `extra`. Raises UsageError if its quotes do not match."""
+    try:
+        return shlex.split(options.get("extra", ""))
+    except ValueError as e:
+        raise UsageError(
+            f"--engine-option extra={options['extra']}: {e}", remedy="close every quote that it opens"
+        ) from e
 
 
 def ask(

@@ -4,12 +4,11 @@ MaxArraySize requires."""
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 
 from ..errors import RunError, UnavailableError
 from ..host import Host
-from .contract import EXTRA, SECONDS, Job, State, ask
+from .contract import EXTRA, SECONDS, Job, State, ask, extra_words
 
 GRACE = 60
 """Seconds before the time limit of a task at which Slurm tells its worker to end."""
@@ -75,7 +74,7 @@ def _submit(host: Host, job: Job, workers: int, log: str, options: Mapping[str, 
         *("sbatch", "--parsable", f"--job-name={job.name}", f"--array=1-{workers}"),
         *("--nodes=1", "--ntasks=1", f"--cpus-per-task={job.cpus}", "--exclusive", "--requeue"),
         *("--open-mode=append", f"--output={log}", f"--chdir={job.directory}", *limit),
-        *shlex.split(options.get("extra", "")),
+        *extra_words(options),
     ]
     return ask(host, argv, stdin=job.script()).stdout.strip().partition(";")[0]
 

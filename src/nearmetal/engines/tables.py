@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from ..errors import RunError, UnavailableError
 from ..host import Host
-from .contract import EXTRA, SECONDS, Job, State, ask
+from .contract import EXTRA, SECONDS, Job, State, ask, extra_words
 
 TABLE = "tables.yaml"
 
@@ -56,7 +56,7 @@ class TableEngine:
             known["limit"] = "".join(limit).format(**known)
             tokens = self.words if any("{limit}" in word for word in self.words) else (*limit, *self.words)
             own = [word for token in tokens for word in _filled(token, known, job.argv)]
-            argv = [*self.submitting, *shlex.split(options.get("extra", "")), *own]
+            argv = [*self.submitting, *extra_words(options), *own]
             try:
                 done = ask(host, argv, stdin=job.script() if self.script else None)
                 found = re.search(self.id, done.stdout, re.MULTILINE)
