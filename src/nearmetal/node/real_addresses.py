@@ -76,7 +76,7 @@ def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tu
             raise UsageError(
                 f"{subnet} has too few addresses", remedy="a larger network: subnet: 10.99.0.0/16"
             )
-        routers = next_subnet(_BELOW, first + number)
+        routers = next_subnet(_BELOW, first + number, min(24, 32 - (count + 1).bit_length()))
         out.append(
             Ends(
                 subnet=subnet,
@@ -87,9 +87,13 @@ def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tu
     return tuple(out)
 
 
-def next_subnet(within: IPv4Network, number: int) -> IPv4Network:
-    """Return the /24 network with a number within a /16 network. Numbers are taken modulo 256."""
-    return IPv4Network((int(within[0]) + (number % 256 << 8), 24))
+def next_subnet(within: IPv4Network, number: int, prefix: int = 24) -> IPv4Network:
+    """Return the network with a number among the networks of a prefix length within a wider network.
+
+    Numbers are taken modulo the number of these networks.
+    """
+    known = 1 << (prefix - within.prefixlen)
+    return IPv4Network((int(within[0]) + (number % known << (32 - prefix)), prefix))
 
 
 def require_free(machine: Attached, attachment: Attachment, ends: Ends) -> None:
