@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from ..errors import RunError, UnavailableError, UsageError
+from ..errors import UnavailableError, UsageError
 from ..host import Host, namespaces
 from ..model.environments.network import NetworkSettings
 from ..model.study import Attachment
@@ -177,7 +177,4 @@ def _heard(wire: socket.socket, deadline: float) -> Iterator[tuple[bytes, IPv4Ad
 
 def command(host: Host, argv: Sequence[str]) -> str:
     """Return what a command prints on a machine. Raises RunError if it fails."""
-    done = host.run(argv, timeout=SECONDS)
-    if not done.ok:
-        raise RunError(done.failure())
-    return done.stdout
+    return host.run(argv, timeout=SECONDS).require().stdout

@@ -30,6 +30,7 @@ from .copies import Copies, make_scratch
 from .lock_there import entered
 from .machine import Machine
 from .progress import Progress
+from .real_addresses import command
 from .real_networks import reached_by, real_networks
 
 AGENT = "nm-guest"
@@ -369,7 +370,7 @@ def _opened(
         stack.callback(copies.remove)
         node = RealNode(
             name=name,
-            hostname=_ask(there, ["uname", "-n"]),
+            hostname=command(there, ["uname", "-n"]).strip(),
             host=there,
             socket=socket,
             rules=rules,
@@ -430,16 +431,9 @@ def _require_cpus(study: Study, asked: RealNodes, nodes: Sequence[RealNode]) -> 
 
 def _cpus(there: SshHost) -> tuple[int, ...]:
     """Return the CPUs that commands may use there."""
-    status = _ask(there, ["cat", "/proc/self/status"])
+    status = command(there, ["cat", "/proc/self/status"])
     (line,) = [line for line in status.splitlines() if line.startswith("Cpus_allowed_list:")]
     return ranges(line.partition(":")[2])
-
-
-def _ask(there: SshHost, argv: Sequence[str]) -> str:
-    done = there.run(argv, timeout=SECONDS)
-    if not done.ok:
-        raise RunError(done.failure())
-    return done.stdout.strip()
 
 
 def _remove(there: SshHost, scratch: Path) -> None:
