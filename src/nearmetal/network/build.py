@@ -173,6 +173,9 @@ def attempted_networks(
             i: want for i, want in enumerate(ready) if isinstance(want, UnavailableError)
         }
         wants = [want for want in ready if isinstance(want, NetworkRequest)]
+        if not wants:  # there is no namespace that the worker could enter
+            yield tuple(out.values())
+            return
         plans = plan.plan_networks(wants)
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
