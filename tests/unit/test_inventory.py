@@ -329,9 +329,10 @@ def test_nodes_of_an_ldap_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_inventory("ldap://d.example:389/ou=hosts,dc=x", FakeHost())
     assert found.nodes == (InventoryNode(name="n1"), InventoryNode(name="n2", address="10.0.0.2"))
     assert asked["search_base"] == "ou=hosts,dc=x" and asked["search_filter"] == FILTER
-    _play_ldap3(monkeypatch, [{"cn": ["bad name"]}])
-    with pytest.raises(UsageError, match="no usable name"):
-        load_inventory("ldap://d.example/dc=x", FakeHost())
+    for name in ("bad name", "n1,n2"):
+        _play_ldap3(monkeypatch, [{"cn": [name]}])
+        with pytest.raises(UsageError, match="no usable name"):
+            load_inventory("ldap://d.example/dc=x", FakeHost())
     monkeypatch.setitem(sys.modules, "ldap3", None)
     with pytest.raises(UnavailableError, match="need the package ldap3"):
         load_inventory("ldap://d.example/dc=x", FakeHost())

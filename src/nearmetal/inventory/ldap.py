@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import RunError, UnavailableError, UsageError
 from ..model.inventory import MOST, Inventory, InventoryNode, expand_names
-from ..model.keys import ValueMistake
 
 FILTER = "(objectClass=ipHost)"
 SECONDS = 20
@@ -93,7 +92,7 @@ def nodes_of(entries: Iterable[Mapping[str, Any]], url: str) -> tuple[InventoryN
         names, addresses = _texts(entry.get("cn")), _texts(entry.get("ipHostNumber"))
         try:
             (name,) = expand_names(names[0]) if names else ("",)
-        except ValueMistake:
+        except ValueError:  # no name, or a set of several
             name = ""
         if not name:
             raise UsageError(f"an entry has no usable name in cn: {names[:1]}", where=url)
