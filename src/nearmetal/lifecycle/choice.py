@@ -53,8 +53,8 @@ def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.
 
     A prediction keeps the bound if the upper end of its interval does. Among those that keep a bound on the
     downtime, the shortest move is chosen; among those that keep a bound on the total time, the shortest
-    downtime. Methods whose instance is lost with the connection are chosen only if no other keeps the bound.
-    If none does, the method that comes closest is chosen.
+    downtime. Methods that lose the instance if the connection breaks (Method.fetches_later) are chosen only
+    if no other method keeps the bound. If none does, the method that comes closest is chosen.
 
     bound: seconds.
     of: the time to which the bound applies.

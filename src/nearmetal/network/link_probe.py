@@ -47,6 +47,11 @@ def _sockets(kind: socket.SocketKind, one: str, other: str) -> tuple[socket.sock
 
 
 def round_trip(one: str, other: str, address: str) -> float:
+    """Return the median round-trip time of a small UDP packet between two namespaces, in seconds.
+
+    one, other: paths of the namespaces.
+    address: address in the other namespace.
+    """
     near, far = _sockets(socket.SOCK_DGRAM, one, other)
     with near, far:
         far.bind((address, 0))
@@ -63,7 +68,7 @@ def round_trip(one: str, other: str, address: str) -> float:
 
 
 def stream(one: str, other: str, address: str) -> float:
-    """Return the received bytes per second."""
+    """Return the received bytes per second of a TCP stream. Arguments as of round_trip()."""
     near, far = _sockets(socket.SOCK_STREAM, one, other)
     with near, far:
         far.bind((address, 0))

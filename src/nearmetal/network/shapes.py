@@ -55,7 +55,8 @@ class Frame:
         )
 
     def inner(self, at: str, name: str, kind: str) -> Link:
-        """Return a link on the path, with the same MTU, queue length and offloads as the interfaces."""
+        """Return an interface on the path between two seats, with the requested MTU, queue length and
+        offloads."""
         s = self.settings
         return Link(
             at=at,

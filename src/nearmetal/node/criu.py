@@ -15,7 +15,7 @@ from .machine import image_store
 IMAGE = "criu"
 BUILD = f"nearmetal image build {IMAGE}"
 LEAST = (4, 2)
-"""Older versions do not initialise on Linux 6.16 and later."""
+"""Oldest version of CRIU that is used. Older versions do not initialise on Linux 6.16 and later."""
 CHECKED_METHODS = (Method.CRIU_LAZY, Method.CRIU_PRECOPY)
 """Methods for which the machine may lack something that CRIU's own check does not require."""
 _SECONDS = 60.0
