@@ -120,7 +120,8 @@ def usable_arms(
     require_cpus(arms.values(), machine)
     first = study.design.baselines[0]
     if not any(a.environment.name == first for a in arms.values()):
-        raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
+        why = next((absent[a.name] for a in study.arms() if a.environment.name == first), "")
+        raise UnavailableError(f"the baseline {first} cannot run here: {why}")
     if study.comparisons() and not study.with_arms(arms).comparisons():
         raise UnavailableError(
             f"nothing is left to compare with {first}",
