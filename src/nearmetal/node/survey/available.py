@@ -48,14 +48,14 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
     elsewhere: dict[str, str | None] = {}
     for e in study.environments:
         own = get_backend(e.backend)
+        names = [e.backend]
         if isinstance(own, Elsewhere) and (answer := own.check_environment(machine.host, machine.tools, e)):
             elsewhere[e.name] = _reported(e.name, answer, progress, moves=moves)
             backends[e.backend] = own
-            continue
-        for name in (
-            e.backend,
-            *([e.beside.backend] if e.beside is not None and e.beside.backend is not None else ()),
-        ):
+            names = []
+        if e.beside is not None and e.beside.backend is not None:
+            names.append(e.beside.backend)
+        for name in names:
             if name not in here:
                 backend = get_backend(name)
                 answer = backend.check(machine.host, machine.tools)
