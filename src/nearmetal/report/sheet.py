@@ -54,7 +54,11 @@ class Leaf:
 
 
 def html_of(leaf: Leaf, draw: Callable[[Chart], Markup], *, fold: bool = False) -> Markup:
-    """Render a section as HTML. fold: whether its title has to be opened."""
+    """Render a section as HTML.
+
+    draw: returns the drawing of a chart.
+    fold: whether the section is hidden below its title until a reader opens it.
+    """
     blocks = [_html(b, draw) for b in leaf.blocks]
     if fold:
         return folded(leaf.key, leaf.title, *blocks)

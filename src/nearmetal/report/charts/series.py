@@ -1,6 +1,6 @@
 """Charts of a study in parts: the packing curve, all overheads of a part, bars relative to its baseline.
 
-Each has a row for a metric or a number, and in it a mark for each arm or workload.
+Each chart has a row for each metric or number, and in the row a mark for each arm or workload.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .chart import Chart, Palette, Row, emulation_of
 from .parts import colour_and_shape, dashed, data, ends_text, layered, names_y, short, tips
 
 FACTOR_BEYOND = 2.0
-"""If an overhead is above this value, overheads are drawn as ratios of times on a logarithmic axis."""
+"""If the interval of an overhead reaches beyond this fraction (2.0 = +200 %), all overheads of the chart are
+drawn as ratios of times, on a logarithmic axis."""
 WIDE = 4.0
 """If a bar is longer than this factor, or shorter than its inverse, bars are drawn on a logarithmic axis."""
 
@@ -29,9 +30,12 @@ WIDE = 4.0
 def _rows_view(
     bars: bool, log: bool, title: str, number: str, rows: str, names: tuple[str, ...], p: Palette
 ) -> alt.LayerChart:
-    """title, number: of the axis of values, and the format of its numbers.
+    """Return a view with rows of bars, or of points with their intervals.
 
+    log: whether the axis of values is logarithmic.
+    title, number: title of the axis of values, and the format of its numbers.
     rows: title of the axis of rows; may be empty.
+    names: names of the marks in each row.
     """
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True, nice=True)
     axis = alt.Axis(tickCount=6, format=number)
@@ -59,7 +63,12 @@ def _chart(
     view: tuple[bool, bool, str, str, str],
     none: float,
 ) -> Chart:
-    """view: the first arguments of _rows_view. none: where on the axis there is no overhead."""
+    """Return a chart of rows.
+
+    cells: the cells that are drawn; if any of them was emulated, the caption says so.
+    view: the arguments bars, log, title, number and rows of _rows_view().
+    none: position on the axis of values that stands for no overhead.
+    """
     names = tuple(dict.fromkeys(str(r["name"]) for r in rows))
     chart = Chart(
         kind=kind,
@@ -86,7 +95,11 @@ def _row(row: str, name: str, ends: tuple[float, float, float] | None, at: float
 def _overheads(
     kind: str, title: str, caption: str, cells: Sequence[tuple[str, str, Cell]], rows: str = ""
 ) -> Chart:
-    """cells: each with its row and its name. rows: title of the axis of rows."""
+    """Return a chart of overheads with their intervals.
+
+    cells: (row, name of the mark, cell) of each overhead.
+    rows: title of the axis of rows; may be empty.
+    """
     factor = max(c.high for _, _, c in cells) > FACTOR_BEYOND
 
     def of(share: float) -> float:
@@ -135,7 +148,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None
 
 
 def _first(cells: Iterable[Cell], known: Callable[[Cell], bool]) -> tuple[Cell, ...]:
-    """Return the known comparisons of every metric of every arm with its first baseline arm."""
+    """Return, for every metric of every arm, the first comparison for which known() is true."""
     first: dict[tuple[str, str, str], Cell] = {}
     for c in cells:
         if known(c):
