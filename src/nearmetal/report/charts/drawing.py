@@ -88,7 +88,7 @@ def _with_own_grids(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def config(p: Palette) -> dict[str, JsonValue]:
-    """Return the style that all charts share. Only marks for which a view requests it have a description."""
+    """Return the style that all charts share. A mark has a description only if its view gives one."""
     return {
         "background": "transparent",
         "font": p.font,

@@ -30,7 +30,10 @@ def instances_of(study: Study, records: RecordIndex) -> tuple[InstanceFigures, .
 
 
 def value_of(f: InstanceFigures, key: str) -> float | None:
-    """Return the value by the key of a printed figure: 'node.user', 'instance 1.steal', 'memory.swap', ..."""
+    """Return the value of the counter that a printed figure names, in base units; None if it was not read.
+
+    key: 'node.user', 'instance 1.steal', 'memory.swap', ...
+    """
     group, _, name = key.partition(".")
     number = group.removeprefix("instance ")
     if number != group:
@@ -162,11 +165,11 @@ def printed_grids(
     counted: Sequence[InstanceFigures],
     marks: Mapping[str, str],
 ) -> list[Grid]:
-    """Return tables of the values that a paper printed about its instances, with our values beside them.
+    """Return tables of the values that a paper printed about its instances, with our values beside them: one
+    for each table of the paper.
 
-    Each table of the paper gives one table.
     places: our arm, by the paper's name for it.
-    marks: how an arm is emulated, by the paper's name for it.
+    marks: for emulated arms, how they are emulated, by the paper's name for them.
     """
     ours = {f.arm: f for f in counted}
     out = []
@@ -211,8 +214,8 @@ def _named(key: str) -> str:
 def printed_json(
     figures: Sequence[PublishedFigure], places: Mapping[str, str], counted: Sequence[InstanceFigures]
 ) -> list[JsonValue]:
-    """Return each value that a paper printed of its instances, with our value in the same unit; null if there
-    is none.
+    """Return as JSON each value that a paper printed about its instances, with our value in the same unit;
+    null if we have none.
     """
     ours = {f.arm: f for f in counted}
     out: list[JsonValue] = []
