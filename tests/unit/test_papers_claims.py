@@ -308,6 +308,29 @@ def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
     assert 'no environment "container" on this machine' in next(iter(claims.values()))["reason"]
 
 
+def test_a_claim_on_an_arm_that_the_run_left_out_says_why(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    asked, found = measured
+    q2 = next(r for r in found if r.part.key == "q2")
+    assert q2.study is not None and q2.analysis is not None
+    gone = q2.part.places["container"]
+    kept = [a.name for a in q2.study.arms() if a.name != gone]
+    cells = tuple(c for c in q2.analysis.cells if gone not in (c.arm, c.baseline))
+    left = replace(
+        q2,
+        study=q2.study.with_arms(kept),
+        analysis=replace(q2.analysis, cells=cells),
+        provenance={"not_here": {gone: "lxc-start: exit status 1"}},
+    )
+    claims = told(asked, (left,))
+    about = claims[
+        "q2", "containers of one machine against shared memory: the largest overhead (MG, class C)"
+    ]
+    assert (about["held"], about["ours"]) == ("no verdict yet", [])
+    assert about["reason"] == "not measured: lxc-start: exit status 1"
+
+
 def test_the_claim_of_2009_is_answered_in_its_part() -> None:
     asked = two_vm.series(2)
     found = two_vm.result(asked.parts[0])

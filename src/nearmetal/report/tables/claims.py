@@ -105,6 +105,11 @@ def _one(
     meant = {*claim.workloads, *claim.above}
     ran = {w.name: w.name if w.name in meant else w.ran for w in study.workloads}
     arm, baseline = part.places[claim.arm], part.places[claim.baseline]
+    arms = {a.name: a for a in study.arms()}
+    # An arm that fails in the rehearsal is left out of the run, but not of the part.
+    if gone := next((name for name in (arm, baseline) if name not in arms), ""):
+        reason = section(provenance, "not_here").get(gone, why)
+        return ClaimHere(answer=hold(claim, (), why=f"not measured: {reason}"), cells=(), differs="")
     cells = tuple(
         c
         for c in (analysis.cells if analysis is not None else ())
@@ -116,7 +121,7 @@ def _one(
     unasked = unlike(claim, _computation(baseline, ran, records)) if cells else {}
     own_overheads = [_own(claim, c, ran[c.workload]) for c in cells]
     answer = hold(claim, own_overheads, why=f"not measured: {reason}", unasked=unasked)
-    own = _conditions(study, next(a for a in study.arms() if a.name == arm), cells, ran, provenance)
+    own = _conditions(study, arms[arm], cells, ran, provenance)
     return ClaimHere(answer=answer, cells=cells, differs=one_line(difference(claim, own)))
 
 
