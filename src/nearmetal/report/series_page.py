@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
 from ..model.papers.published import Published
-from ..model.series import PER_NODE, Figure, Series
+from ..model.series import Figure, Series
 from ..records.disk import failure, write_file
+from ..study_file.series import packed_places
 from .charts.chart import Chart, LinesFigure
 from .charts.instances import instances_charts, runs_of
 from .charts.series import overheads, packing, relative
@@ -62,7 +63,7 @@ def _charts(
 ) -> Sequence[Block]:
     assert r.study is not None and r.analysis is not None
     study, cells = r.study, r.analysis.cells
-    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
+    packed = {r.part.places[word]: word for word in packed_places(r.part.places)}
 
     def title(arm: str) -> str:
         return side(study, arm).title
