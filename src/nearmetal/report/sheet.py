@@ -91,10 +91,9 @@ def markdown_of(leaf: Leaf) -> str:
                 link = f" [{markdown_escape(block.link[0])}]({block.link[1]})" if block.link else ""
                 parts.append(markdown_escape(block.text) + link)
             case Grid():
-                lines = [block.heads, ("---",) * len(block.heads)]
-                rows = ["| " + " | ".join(row) + " |" for row in lines]
-                rows += ["| " + " | ".join(map(markdown_escape, row)) + " |" for row in block.rows]
-                parts.append(f"### {markdown_escape(block.title)}\n\n" + "\n".join(rows))
+                head, *rows = [[*map(markdown_escape, row)] for row in (block.heads, *block.rows)]
+                lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+                parts.append(f"### {markdown_escape(block.title)}\n\n" + "\n".join(lines))
             case Chart() | LinesFigure():
                 continue
     return "\n\n".join(parts)

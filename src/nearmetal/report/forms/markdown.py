@@ -70,7 +70,7 @@ def _tables(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         rows = [
-            f"| {escape(line.label)} | {line.baseline} | {_cells(entry)} |"
+            f"| {escape(line.label)} | {escape(line.baseline)} | {_cells(entry)} |"
             for line, entry in group.entries(column)
         ]
         out.append(
