@@ -425,6 +425,58 @@ def test_a_table_of_ones_own_is_shown_in_its_own_quantities(
     assert part["claims"][2]["reason"] == "the study does not run hpl"
 
 
+SHOWN = """\
+[[table]]
+name = "times"
+what = "time"
+source = "Table 2"
+unit = "s"
+columns = ["compute"]
+rows = { CG-S = [1.0] }
+shown.rows = "benchmark"
+shown.part = "q2"
+shown.quantity = "time"
+shown.arm = "multinode"
+shown.likeness = "like it"
+shown.differs = "all"
+[[table]]
+name = "starts"
+what = "boot"
+source = "Table 3"
+unit = "s"
+columns = ["mean"]
+rows = { "our machine" = [43.5] }
+shown.rows = "environment"
+shown.part = "q2"
+shown.quantity = "boot time"
+shown.of = "boot"
+shown.likeness = "like it"
+shown.differs = "all"
+[[number]]
+name = "a time"
+what = "time of a process"
+source = "section 3"
+value = 12
+unit = "s"
+shown = { part = "q2", quantity = "time", arm = "multinode", likeness = "like it", differs = "all" }
+"""
+
+
+def test_a_figure_that_no_profile_has_says_so_and_a_boot_time_may_be_a_mean_alone(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    asked, found = measured
+    paper = read(OWN + SHOWN, "own.toml")
+    form: Any = series_json(asked, found, paper, results_dir="r", report="x")
+    (part,) = [p for p in form["parts"] if p["part"] == "q2"]
+    lacking = {b["what"]: b["lacking"] for b in part["published"]}
+    assert lacking["compute of CG-S, multinode"] == (
+        'not measured: "compute" is none of computation, communication, start of MPI'
+    )
+    assert lacking["time of a process"] == "not measured: no profile"
+    assert "43.5" in series_text(asked, found, paper)
+
+
 @pytest.mark.parametrize("overhead", [-0.5, 0.0, 0.25, 4.0])
 def test_the_printed_quantities_are_those_of_the_overhead(overhead: float) -> None:
     for quantity, printed in ((Quantity.LOSS, rate_loss(overhead)), (Quantity.GAIN, speed_gain(overhead))):

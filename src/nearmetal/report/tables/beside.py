@@ -142,7 +142,12 @@ def beside(
 
 def _printed_computing(figures: Sequence[PublishedFigure]) -> dict[tuple[str, str], float]:
     """Return the printed share of computation in computation and communication, by workload and arm."""
-    times = {(f.workloads[0], f.arm, f.phase): f.low for f in figures if f.quantity is Quantity.TIME}
+    times = {
+        (workload, f.arm, f.phase): f.low
+        for f in figures
+        if f.quantity is Quantity.TIME
+        for workload in f.workloads[:1]
+    }
     return {
         (workload, arm): seconds / (seconds + messages)
         for (workload, arm, phase), seconds in times.items()
@@ -180,6 +185,9 @@ def _one(
         own = next((line for line in lines if line.arm == arm and line.workload in wanted), None)
         if own is None:
             return PrintedComparison(figure=f, found=(), lacking="not measured: no profile")
+        if f.phase not in (known := phases(own)):
+            lacking = f'not measured: "{f.phase}" is none of {", ".join(known)}'
+            return PrintedComparison(figure=f, found=(), lacking=lacking)
         far = _far(own, computing.get((f.workloads[0], f.arm)))
         return PrintedComparison(figure=f, found=(_phase(f, own),), far=far)
     if f.quantity in (Quantity.WALL, Quantity.VALUE):
@@ -268,8 +276,9 @@ def times_grid(
     computing = _printed_computing([b.figure for b in times])
     for b in times:
         f = b.figure
-        printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = b.printed
-    sizes = {b.figure.workloads[0]: b.figure.size for b in times}
+        for workload in f.workloads[:1]:
+            printed.setdefault((workload, f.arm, f.phase), {})[f.quantity] = b.printed
+    sizes = {workload: b.figure.size for b in times for workload in b.figure.workloads[:1]}
     kernels = {w.name: w for w in study.kernels}
     on_emulated = {a.name for a in study.arms() if a.placement.emulated}
     rows = []

@@ -30,17 +30,18 @@ def instances_of(study: Study, records: RecordIndex) -> tuple[InstanceFigures, .
 
 
 def value_of(f: InstanceFigures, key: str) -> float | None:
-    """Return the value of the counter that a printed figure names, in base units; None if it was not read.
+    """Return the value of the counter that a printed figure names, in base units; None if it was not read, or
+    if there is no such counter.
 
     key: 'node.user', 'instance 1.steal', 'memory.swap', ...
     """
     group, _, name = key.partition(".")
     number = group.removeprefix("instance ")
     if number != group:
-        place = int(number) - 1
-        return f.instances[place].get(name) if place < len(f.instances) else None
+        place = int(number) if number.isdecimal() else 0
+        return f.instances[place - 1].get(name) if 1 <= place <= len(f.instances) else None
     groups = {"node": f.node, "memory": f.memory, "rates": f.rates, "mean_rates": f.mean_rates}
-    return groups[group].get(name)
+    return groups.get(group, {}).get(name)
 
 
 def shown(value: float | None, unit: str) -> str:
