@@ -14,6 +14,7 @@ from ...model.papers.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study
+from ...published import PHASES
 from ...units import show, show_effect
 from ..seen import RecordIndex
 from ..sheet import Grid
@@ -21,8 +22,7 @@ from ..text import one_line
 from .cells import bounded, has_interval
 from .profile import ProfileLine, profile_lines
 
-COMPUTATION, COMMUNICATION = "computation", "communication"
-"""Names of phases of a process in published tables."""
+COMPUTATION, COMMUNICATION, START_OF_MPI = PHASES
 WHOLE = ("rate", "bandwidth", "wall")
 """Metrics that represent a whole kernel."""
 
@@ -248,7 +248,7 @@ def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:
 
 def phases(line: ProfileLine) -> dict[str, float]:
     """Return the seconds of each phase, by its name in published tables."""
-    return {COMPUTATION: line.compute, COMMUNICATION: line.communication, "start of MPI": line.init}
+    return {COMPUTATION: line.compute, COMMUNICATION: line.communication, START_OF_MPI: line.init}
 
 
 def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
@@ -297,7 +297,7 @@ def times_grid(
         cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
         cells.append(_likeness(times[0].figure, _far(line, computing.get((workload.kernel, place)))))
         rows.append(tuple(cells))
-    heads = [h for phase in (COMPUTATION, COMMUNICATION, "start of MPI") for h in (phase, "paper")]
+    heads = [h for phase in PHASES for h in (phase, "paper")]
     source = times[0].figure
     return Grid(
         title=f"Where the time of a process went, and the paper's {source.source} ({source.differs})",
