@@ -68,7 +68,7 @@ EXAMPLES: Mapping[Dimension, tuple[str, ...]] = {
     Dimension.COUNT: ("1000", "2 M"),
 }
 
-# Bounded, so that no input makes the decimal arithmetic below long; wide enough for any float's repr.
+# Lengths are limited, so that no input makes the decimal arithmetic below slow. Any float's repr fits.
 _NUMBER = r"[+-]?(?:[0-9]{1,320}(?:\.[0-9]{0,340})?|\.[0-9]{1,340})(?:[eE][+-]?[0-9]{1,3})?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.+-][^\s\d]*)?")
 _CLOCK_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(d|h|min|m|s)\s*")

@@ -17,7 +17,7 @@ from ..run.estimate import RunEstimate
 from ..units import show_clock
 from .common import print_json
 
-#: Blocks shown by plan when the study does not say how many.
+#: Maximum number of blocks that are printed if no number is requested.
 SHOWN = 3
 
 

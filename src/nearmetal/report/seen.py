@@ -194,7 +194,7 @@ def pages_text(trials: Iterable[TrialRecord], workload: str) -> str:
 def facts_texts(trials: Sequence[TrialRecord], workload: str) -> tuple[str, ...]:
     """Return the facts that an application reported about its run, each as 'name value'.
 
-    If trials reported different values, the first one is followed by the number of the others.
+    If trials reported different values of a fact, the first value is followed by the number of other values.
     """
     values: dict[str, dict[str, None]] = {}
     for t in trials:

@@ -83,7 +83,7 @@ def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
 def _floor(group: str, cells: Sequence[Cell], deciding: Set[str]) -> Floor:
     own = [c for c in cells if c.key in deciding]
     shown = own or cells
-    # Of two metrics, the wider one may be shown separately.
+    # With the lower median, the wider one of two metrics may be shown separately.
     most = FAR_APART * median_low(map(half_width, shown))
     apart = [c for c in cells if half_width(c) > most]
     return Floor(
