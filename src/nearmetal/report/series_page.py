@@ -32,6 +32,8 @@ def write_series(
 ) -> tuple[Path, Path]:
     """Write report.html and report.md of the whole series, and return their paths.
 
+    paper: the paper whose figures are shown beside the results; None if there is none.
+
     Raises DiskFullError or RecordsError.
     """
     page, markdown = series_files(directory)

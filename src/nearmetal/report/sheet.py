@@ -17,7 +17,7 @@ class Words:
     """A paragraph.
 
     quiet: whether it is shown with less emphasis.
-    link: (text, relative address) of a link after the text.
+    link: text and relative address of a link after the paragraph; None for no link.
     """
 
     text: str

@@ -118,9 +118,10 @@ def packing(
     cells: Sequence[Cell], packed: Mapping[str, str], figures: Sequence[PublishedFigure]
 ) -> Chart | None:
     """Return a chart of the overhead by the number of containers on a node, with a mark for each workload.
+    None if there is no interval yet.
 
-    packed: '<n> per node', by arm.
-    figures: the paper's figures; the chart's caption gives their range.
+    packed: the name of the place of each arm that is shown: '<n> per node'.
+    figures: the paper's figures. If one of them is a range of overheads, the caption names it.
     """
     shown = [(int(packed[c.arm].removesuffix(PER_NODE)), c) for c in cells if c.arm in packed and bounded(c)]
     if not shown:
@@ -137,7 +138,8 @@ def packing(
 
 
 def overheads(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None:
-    """Return a chart of all overheads of a part: a row for each metric, and a mark for each arm.
+    """Return a chart of all overheads of a part: a row for each metric, and a mark for each arm. None if
+    there is no interval yet.
 
     Every arm is compared with its first baseline arm.
     name: returns the label of an arm.
@@ -157,10 +159,11 @@ def _first(cells: Iterable[Cell], known: Callable[[Cell], bool]) -> tuple[Cell, 
 
 
 def relative(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None:
-    """Return bars of all metrics of a part, divided by the values of the baseline.
+    """Return a chart of bars for all metrics of a part, as multiples of the baseline's values. None if
+    nothing was measured.
 
     Every arm is compared with its first baseline arm, whose bars have the length 1. On a logarithmic axis all
-    bars begin at 1. An interval without ends is not drawn.
+    bars begin at 1. An interval with an infinite end is not drawn.
     name: returns the label of an arm.
     """
     first = _first(cells, lambda c: c.n > 0 and math.isfinite(c.overhead) and c.overhead > -1)

@@ -156,8 +156,11 @@ def _printed_computing(figures: Sequence[PublishedFigure]) -> dict[tuple[str, st
 
 
 def _far(own: ProfileLine, there: float | None) -> str:
-    """Return how our share of computation differs from that of the paper; '' if they are near each other, or
-    if one of them is not known."""
+    """Return how our share of computation differs from the paper's; '' if they are near each other, or if one
+    of them is not known.
+
+    there: the paper's share as a fraction; None if it is not known.
+    """
     return "" if there is None or own.computing is None else far_words(own.computing, there, there)
 
 

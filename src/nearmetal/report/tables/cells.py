@@ -411,7 +411,8 @@ def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
 
 
 def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
-    """Return the step that tries a suggested change, with its command line; empty if there is none."""
+    """Return the step that tries a suggested change, with its command line; empty if no change is suggested,
+    or without a results directory."""
     step = try_step(analysis)
     return (f"{step}:  {try_line(results_dir)}",) if step and results_dir is not None else ()
 
