@@ -411,6 +411,16 @@ def test_the_page_names_emulated_nodes_and_shows_the_curve(
     assert "emulated" in told and "What the paper found, and what was found here" in told
 
 
+def test_a_place_without_a_number_is_no_point_of_the_packing_curve(
+    measured: tuple[Series, tuple[PartResult, ...]], tmp_path: Path
+) -> None:
+    asked, found = measured
+    q1 = next(r for r in found if r.part.key == "q1")
+    places = {**q1.part.places, "as many as fit per node": q1.part.places["packed"]}
+    page, _ = write_series(tmp_path, asked, (replace(q1, part=replace(q1.part, places=places)),), None)
+    assert "Packing: the same ranks on fewer nodes" in page.read_text()
+
+
 def test_curves_over_ranks_have_a_line_for_each_environment_and_number_of_nodes(
     measured: tuple[Series, tuple[PartResult, ...]],
 ) -> None:

@@ -36,6 +36,7 @@ from nearmetal.report import series_page
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
+from nearmetal.report.tables.instances import value_of
 from nearmetal.run.estimate import estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.samplers import Header, Sample, SampleSection
@@ -416,6 +417,9 @@ def test_containers_tell_what_their_groups_do() -> None:
     assert found.instances == ({"user": 0.75, "system": 0.125},) * 2
     assert found.rates == {"blocks received": 2048.0} and found.memory == {}
     assert found.run_delay is None and found.accounting is None and found.clock_error is None
+    assert value_of(found, "instance 2.user") == 0.75
+    unknown = ("instance 0.user", "instance 3.user", "instance x.user", "cpu.user", "node")
+    assert [value_of(found, key) for key in unknown] == [None] * 5
 
 
 def test_an_instance_that_was_not_counted_keeps_its_place() -> None:
