@@ -1,8 +1,8 @@
 """Expands `matrix` and `zip` of a workload: one entry of the file becomes several workloads, which are named
 after their values.
 
-The two keys are at the same level as `kernel` or `subject`, or inside `npb`. The expansion works on nodes
-with positions, so that a mistake in a swept value is reported at the position of the value."""
+The two keys are at the same level as `kernel`, `application` or `subject`, or inside `npb`. The expansion
+works on nodes with positions, so that a mistake in a swept value is reported at the position of the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..problems import Path, Problems
 from ..tree import ListNode, Located, MapNode, Node, Scalar
 
 MAX_COMBINATIONS = 1000
-_FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # keys that a sweep must not vary
+_FIXED = ("kernel", "application", "subject", "metrics", "matrix", "zip")  # keys that a sweep must not vary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def expand(name: str, mark: Mark, entry: Located) -> tuple[ExpandedWorkload, ...
     whole = ExpandedWorkload(name=name, mark=mark, node=node, path=entry.path, problems=entry.problems)
     if not isinstance(node, MapNode):
         return (whole,)
-    if "kernel" in node.entries or "subject" in node.entries:
+    if node.entries.keys() & {"kernel", "application", "subject"}:
         return _expand(whole, node, entry)
     inner = entry.get("npb")
     if inner is None or not isinstance(inner.node, MapNode):
