@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -245,7 +247,14 @@ def _written(study: Study, since: float) -> set[str]:
     seconds.
     """
     named = {str(Path(word.rpartition("=")[2])) for w in study.commands for word in w.argv[1:]}
-    return {name for name in named if Path(name).is_file() and Path(name).stat().st_mtime >= since}
+    return {name for name in named if _modified(Path(name)) >= since}
+
+
+def _modified(file: Path) -> float:
+    """Return the Unix seconds of a file's last modification; -inf if there is no such file."""
+    with suppress(OSError):  # also if an argument cannot be a file name, such as a long script
+        return file.stat().st_mtime if file.is_file() else -math.inf
+    return -math.inf
 
 
 def resume_run(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ..model.environments.environment import STORAGE, STORAGE_VARIABLE
@@ -114,8 +115,8 @@ def _into_storage(word: str, written: Collection[str]) -> str:
 def _absolute(word: str, directory: Path) -> str:
     """Return an argument, with the name of a file in the working directory replaced by its absolute path."""
     path = directory / word
-    return (
-        str(path)
-        if word and not word.startswith(("-", "/")) and path.exists() and path != directory
-        else word
-    )
+    if not word or word.startswith(("-", "/")) or path == directory:
+        return word
+    with suppress(OSError):  # an argument that cannot be a file name, such as a long script
+        return str(path) if path.exists() else word
+    return word
