@@ -38,7 +38,10 @@ def interruptible(undo: Callable[[], None]) -> Iterator[None]:
         stopping = True
         raise KeyboardInterrupt
 
-    before = {s: signal.signal(s, stop) for s in (*SIGNALS, signal.SIGALRM)}
+    # Under nohup(1), SIGHUP is ignored, so that a run goes on when its terminal is closed.
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    heard = [s for s in SIGNALS if not (ignored and s is signal.SIGHUP)]
+    before = {s: signal.signal(s, stop) for s in (*heard, signal.SIGALRM)}
     try:
         yield
     finally:
