@@ -379,14 +379,14 @@ def past_moves() -> list[PastMove]:
             read: Mapping[str, str | float | None] = json.loads(line)
             times = {k: _number(v) for k, v in read.items() if k not in ("kind", "method")}
             found.append(PastMove(kind=str(read["kind"]), method=Method(str(read["method"])), **times))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found
 
 
 def _lines() -> list[str]:
     try:
-        return _file().read_text().splitlines()
+        return _file().read_text(errors="replace").splitlines()
     except OSError:
         return []
 
