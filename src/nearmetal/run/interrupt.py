@@ -53,7 +53,8 @@ def interruptible(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def _must_not_tear(frame: FrameType | None) -> bool:
-    """Return whether the signal arrived within an import, or within the entry or exit of a context manager.
+    """Return whether a signal arrived within an import, or within the entry or exit of a context manager,
+    none of which may be interrupted.
 
     An interrupted import would leave a module half initialised (numpy then recurses without end). An
     interrupted context manager could leave something started but not registered, or not removed. Both end by
