@@ -185,7 +185,7 @@ def _watch(
 ) -> Callable[[], None]:
     """Return a function that raises RunError once no worker is left. That is assumed if, for longer than a
     lease, no worker has renewed its claim to be present, and either the engine reports that all have ended,
-    or none is waiting to be started.
+    or some have begun and none is waiting to be started.
 
     One report of the engine is not enough. A batch system that is restarted knows no worker for a while, a
     machine that is switched off does not report the end of its worker, and the records of the last block may

@@ -14,7 +14,7 @@ from ..model.study import ApplicationWorkload, Study, SubjectFacts
 from ..model.workloads.base import KERNELS, PROGRAMS
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
-#: The key in Catalog.metrics of the metrics that every command has.
+#: The key in Catalog.metrics under which the metrics of every command are.
 COMMAND = "command"
 #: The type of a parameter that takes any text, such as a path.
 TEXT = "text"
@@ -75,6 +75,7 @@ class ParamType:
     """The type of a parameter, parsed from its text in a Catalog.
 
     dimension: dimension of its numbers; None if it accepts no numbers.
+    words: the literal words that it accepts.
     text: whether it accepts any text.
     """
 

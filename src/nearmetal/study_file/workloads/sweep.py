@@ -55,9 +55,10 @@ def expand(name: str, mark: Mark, entry: Located) -> tuple[ExpandedWorkload, ...
 
 
 def _expand(whole: ExpandedWorkload, node: MapNode, swept: Located) -> tuple[ExpandedWorkload, ...]:
-    """Expand the sweep in a node.
+    """Return the workloads of the sweep in a node; `whole` if it contains no sweep.
 
-    node: node of the whole piece, which contains the sweep.
+    whole: the workload before the expansion.
+    node: the mapping that contains the keys `matrix` and `zip`.
     swept: the same node with its path.
     """
     problems = whole.problems
@@ -102,7 +103,8 @@ def _part(text: str) -> str:
 def _columns(
     node: Node, path: Path, taken: set[str], problems: Problems
 ) -> list[list[tuple[str, Mark, Scalar]]]:
-    """Return the values of every swept key."""
+    """Return the values of every swept key: a list for each key, with (key, position of the key, value) for
+    each value."""
     if not isinstance(node, MapNode) or not node.entries:
         problems.add(node.mark, path, "keys with lists are wanted here, such as {class: [S, W]}")
         return []
