@@ -140,8 +140,8 @@ def _unchecked(name: str, reason: str, remedy: str = "") -> NodeCheck:
 
 
 def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[NodeCleaned, ...]:
-    """Run `nearmetal clean` on every node of an inventory, many nodes at a time. What belongs to a run that
-    measures on this machine is kept.
+    """Run `nearmetal clean` on every node of an inventory, many nodes at a time. Nothing is removed there
+    that belongs to a run on this machine.
 
     source: see inventory.load_inventory().
     dry_run: only find the leftovers, and remove nothing.

@@ -64,7 +64,8 @@ def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: flo
     """Return how many more rounds the limits of a run allow, and how long they take; None if the run has no
     limit.
 
-    lengths: seconds of one round: up to the first of LOOKS, up to each further one, and after the last.
+    lengths: seconds of one round in each stage of the run: up to the first of LOOKS, up to each further one,
+        and after the last.
     done: number of rounds done, including those before a resumption.
     elapsed: seconds of the time budget that are used up.
     """

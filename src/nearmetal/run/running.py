@@ -72,7 +72,7 @@ class RunningAnalysis:
         self._plan = replace(self._plan, nodes={**self._plan.nodes, run: node})
 
     def verdicts(self, analysis: Analysis) -> VerdictState:
-        """See analysis.verdict_state."""
+        """Return the verdicts of an analysis that the next block depends on; see analysis.verdict_state()."""
         from ..analysis import verdict_state
 
         return verdict_state(analysis, self._study)

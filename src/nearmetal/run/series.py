@@ -80,8 +80,8 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
 
 
 def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> MachineOffer:
-    """Return what a plan assumes about this machine: the first backend of each list that is not known to fail
-    works, and attachments that need no card can be built. Nothing is started.
+    """Return what a plan assumes about this machine: of each list of backends, the first that is not known to
+    fail works, and attachments that need no special network card can be built. Nothing is started.
 
     Raises UsageError if the backend does not exist, or if the series has no list of backends.
     """
