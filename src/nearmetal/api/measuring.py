@@ -52,7 +52,7 @@ def run(
     study: a Study, the path of a study file, or the name of a built-in study.
     time: time limit in seconds; None for that of the study.
     max_blocks: largest number of blocks of this call; a resumed run may exceed it.
-    seed: seed of all random orders; None for that of a Study, or a random one for a file or a name.
+    seed: seed of all random orders; None for the one in the study, or a random one if there is none.
     results: parent of the new results directory.
     force: whether to measure even if another run uses this machine.
     progress: receives the events of the run.
@@ -130,7 +130,7 @@ class WeighRequest:
 
     workloads: kernels and applications as on the command line: cg, npb:ep.S, hpl:nb=32..512.
     command: a program and its arguments, instead of workloads.
-    ranks: MPI ranks; if None, 2 for kernels and 1 for a command.
+    ranks: MPI ranks; if None, 1 for a command without `mpi`, else 2.
     instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are given.
     attachments: each environment is measured with each of these attachments that it supports; lists as on the
         command line.
