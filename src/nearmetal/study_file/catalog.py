@@ -49,8 +49,7 @@ class Catalog:
 
     backends: names of the entry points.
     kernels: (type, documentation) of each parameter, by kernel and parameter.
-    metrics: names of the metrics, by kernel, event of the instances ('start', ...) and COMMAND. A kernel that
-        is missing here may have any metric.
+    metrics: names of the metrics, by kernel and COMMAND. A kernel that is missing here may have any metric.
     writers: kernels that need storage.
     applications: applications by name.
     misfit: given a kernel, a parameter and a value of the right type, returns why the value is not accepted,

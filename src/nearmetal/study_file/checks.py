@@ -52,7 +52,7 @@ def usable(section: Environment, place: Placement) -> bool:
 
 
 def on_machines(place: Placement | None, top: Located) -> Placement | None:
-    """Return a placement; its nodes are machines if the design of the study has the key `nodes`."""
+    """Return a placement, whose nodes are real machines if the design of the study has the key `nodes`."""
     design = top.get("design")
     nodes = None if design is None else design.get("nodes")
     named = nodes is not None and isinstance(nodes.node, MapNode)
