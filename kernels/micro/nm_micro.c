@@ -30,7 +30,7 @@ Listed *listed_kernels;
 typedef struct {
     const Kernel *kernel;
     void *state;
-    long units;       /* of a slice whose token does not say how many */
+    long units;       /* units of a slice whose token names no number */
     long huge, total; /* kB of this rank; huge is -1 if Linux does not report it */
 } Job;
 

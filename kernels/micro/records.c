@@ -23,7 +23,7 @@ typedef struct {
     Arena arena;
     long record, per_file, files;
     long checkpoint;
-    double owed; /* records of extra work not written yet */
+    double owed; /* records of extra work that were not written yet */
     char directory[PATH_MAX - 32];
     int file;                     /* -1: none is open */
     long number, position;        /* of the file, of the record in it */

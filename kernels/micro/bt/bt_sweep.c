@@ -7,8 +7,8 @@
 #include "bt_turn.h"
 #include "fail.h"
 
-/* A sweep takes a cell slab by slab: planes k for the lines along x and y, rows j of all planes for those
-   along z. The lines of a slab lie side by side along another axis. */
+/* A sweep processes a cell in slabs: planes k for lines along x and y, and rows j of all planes for lines
+   along z. The lines of a slab are next to each other along another axis. */
 static const int slabs_along[AXES] = {Z, Z, Y};
 static const int groups_along[AXES] = {Y, X, X};
 
@@ -182,7 +182,7 @@ static void substitute_slab(const Flow *flow, const Cell *cell, const Worker *wo
     }
 }
 
-/* What a thread does with its share of a cell's slabs. */
+/* The work of a thread on its share of a cell's slabs. */
 typedef struct {
     const Flow *flow;
     const Cell *cell;
@@ -209,8 +209,8 @@ static void residual_work(const Task *task, const Worker *worker, int begin, int
         rhs_plane(&task->flow->cells, cell, &task->flow->rhs, worker->derived, cell->begin[Z] + slab);
 }
 
-/* The sweep along x goes plane by plane, so it takes each from the right-hand side and, where all of the grid
-   is one cell, hands it to the sweep along y while it is in the cache. */
+/* The sweep along x processes one plane after the other. It computes the right-hand side of each plane before
+   and, if the whole grid is one cell, does the sweep along y after, while the plane is in the cache. */
 static void eliminate_work(const Task *task, const Worker *worker, int begin, int end) {
     const Flow *flow = task->flow;
     const Cell *cell = task->cell;

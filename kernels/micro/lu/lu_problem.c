@@ -52,7 +52,7 @@ static void exact_at(int n, int x, int y, int z, double fields[CFD_FIELDS]) {
     cfd_exact(x / last, y / last, z / last, fields);
 }
 
-/* By the six points of the walls that are straight ahead in each direction. */
+/* Interpolate the fields at a point from the six points of the walls that lie in each direction from it. */
 static void interpolate(int n, const int at[3], double fields[CFD_FIELDS]) {
     double between[3][CFD_FIELDS];
     for (int direction = 0; direction < 3; direction++) {
@@ -78,7 +78,8 @@ static bool on_wall(int n, const int at[3]) {
     return false;
 }
 
-/* Own points: the exact solution on the walls, and everywhere if `exact`. */
+/* Set this rank's points: the exact solution on the walls and, if `exact`, everywhere; else interpolated
+   values between the walls. */
 static void fill(Flow *f, bool exact) {
     const Grid *g = &f->grid;
     for (int k = 0; k < g->n; k++)

@@ -1,6 +1,6 @@
 /* MG (RNR-94-007): four or twenty V-cycles of multigrid for Poisson's equation with periodic boundaries. The
-   fine grids are divided among the ranks; a grid too small for that is solved by every rank for itself, from
-   a residual gathered from all. */
+   fine grids are divided among the ranks. Grids that are too small for this are processed as a whole by every
+   rank, from a residual that is gathered from all ranks. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +181,7 @@ static void put_coarse(Mg *s, char *memory) {
     }
 }
 
-/* The coarse levels as one piece: each by itself would begin a page of 2 MiB. */
+/* Take the memory. The coarse levels are one piece, since each alone would begin at a page of 2 MiB. */
 static void take_memory(Mg *s) {
     Level *finest = &s->level[s->finest];
     size_t solution = arena_need(mg_grid_bytes(&finest->u)), given = arena_need(mg_grid_bytes(&finest->v));
@@ -216,7 +216,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is one V-cycle. */
+/* Run a slice. A unit of work is one V-cycle. */
 static void slice(void *state, long units, Slice *out) {
     Mg *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));

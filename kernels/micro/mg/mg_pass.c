@@ -1,5 +1,6 @@
-/* The passes of MG: the rows of all planes are dealt out in columns, those to threads; along a column
-   operators follow each other plane by plane through rings of the last planes. */
+/* The passes of MG. The grid is divided into columns, ranges of rows in all planes, which are distributed to
+   the threads. Along a column, operators follow each other plane by plane, and keep the last planes in rings.
+ */
 #include "mg_pass.h"
 
 #include <omp.h>
