@@ -8,7 +8,7 @@ import re
 from ...model.record import TOO_FAST_TO_MEASURE, JsonValue
 from ...model.study import IDS, Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from ..reading import number
+from ..reading import LONGEST_LINE, number
 from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 from .several import cache_sentence, file_size
 
@@ -154,7 +154,7 @@ def _characters(choices: Choices) -> tuple[str, ...]:
 def _fields(text: str) -> list[str] | None:
     """Return the columns of the first line of results; None if there is no complete one."""
     for line in text.splitlines():
-        if line.startswith(tuple(f"{v}," for v in VERSIONS)):
+        if len(line) <= LONGEST_LINE and line.startswith(tuple(f"{v}," for v in VERSIONS)):
             fields = next(csv.reader([line]), [])
             if len(fields) >= FIRST_LATENCY + len(COLUMNS):
                 return fields
