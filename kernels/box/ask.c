@@ -236,7 +236,7 @@ void ask_init(const struct entry *entry, const char *directory, char *const argv
     struct sent sent = {.request = {.detached = entry->detached}, .count = 0};
     take_state(&command);
     add_cgroups(&sent, &entry->cgroups);
-    if (!entry->detached) /* else it gets the streams of the first process, which are nobody's */
+    if (!entry->detached) /* a detached command gets the streams of the first process */
         add_kept(&sent, &command);
     int ends[2], file = written(&command, directory, argv), yes = 1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||

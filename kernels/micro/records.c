@@ -27,8 +27,8 @@ typedef struct {
     char directory[PATH_MAX - 32];
     int file;                     /* -1: none is open */
     long number, position;        /* of the file, of the record in it */
-    uint64_t sequence;            /* of the next record; stands at its beginning */
-    char *content, *block, *back; /* of a file, of a checkpoint, and what is read again */
+    uint64_t sequence;            /* sequence number of the next record, written at its beginning */
+    char *content, *block, *back; /* contents of a file, of a checkpoint, and data that is read again */
 } Records;
 
 static void path_of(const Records *s, char *path, const char *kind, long number) {

@@ -6,7 +6,7 @@
 
 typedef struct {
     double *out[AXES][2], *in[AXES][2]; /* halos, to and from the neighbours before and behind */
-    char *sent, *received;              /* what is handed on */
+    char *sent, *received;              /* data of a sweep for the next layer */
     double seconds;                     /* in MPI calls since it was last set to 0 */
 } Exchange;
 

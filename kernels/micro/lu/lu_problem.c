@@ -2,7 +2,7 @@
    interpolation, and the forcing that makes the exact solution the steady state. */
 #include "lu.h"
 
-/* flow->walls of the next inner points. */
+/* Count, for each inner point of a plane, the walls next to it (flow->walls). */
 static void count_walls(Flow *f) {
     const Grid *g = &f->grid;
     for (int i = g->ilo; i <= g->ihi; i++)
@@ -16,7 +16,7 @@ static size_t walls_need(const Grid *grid) {
     return (size_t)grid->inner.plane * sizeof(double);
 }
 
-/* u, the residual and the forcing, one behind the other. */
+/* Return the bytes of u, the residual and the forcing, which follow each other. */
 static size_t fields_need(const Grid *grid) {
     return arena_packed(layout_need(&grid->whole, grid->n)) +
            2 * arena_packed(layout_need(&grid->inner, grid->n - 2));
