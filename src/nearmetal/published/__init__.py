@@ -1,7 +1,7 @@
-"""Numbers and claims of papers, which are stored as TOML files, and users' files in the same format. They are
-shown beside measured results and are never part of an estimate.
+"""Numbers and claims of papers, which are stored as data, and files of a user's own in the same format. They
+are shown beside measured results and are never part of an estimate.
 
-This package must not import the analysis.
+This package does not know the analysis.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from importlib import resources
 
 from ..model.papers.published import Published
 from .reading import json_schema, load, read
+
+PHASES = ("computation", "communication", "start of MPI")
+"""Phases of a process, in the order of the tables of times."""
 
 
 def paper_keys() -> tuple[str, ...]:
