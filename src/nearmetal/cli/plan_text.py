@@ -58,6 +58,7 @@ def show_plan(
                 "seed": study.design.seed,
                 "mode": study.design.mode.value,
                 "estimated_blocks": guess.blocks,
+                "estimated_least_blocks": guess.least_blocks,
                 "estimated_block_seconds": guess.block_seconds,
                 "estimated_late_blocks": guess.late_blocks,
                 "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,

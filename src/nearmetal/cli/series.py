@@ -198,6 +198,7 @@ def _planned(
         "question": part.study.question,
         "arms": [a.name for a in part.study.arms()],
         "estimated_blocks": guess.blocks,
+        "estimated_least_blocks": guess.least_blocks,
         "estimated_block_seconds": guess.block_seconds,
         "estimated_late_blocks": guess.late_blocks,
         "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,

@@ -19,6 +19,9 @@ UNTIL_DECIDED, VALUES_UNTIL_DECIDED = 36, 144
 """UNTIL_DECIDED: usual number of blocks until containers, and the baseline compared with itself, have their
 verdicts. VALUES_UNTIL_DECIDED: usual number of slices of a kernel, or runs of a program, in all blocks until
 then; used if the study sets how many are in a block."""
+UNDERESTIMATE = 1.5
+"""Factor by which a block may well take longer than estimated. If the time budget would then end before the
+first look, the short blocks after it are not certain."""
 BOOT, EMULATED_BOOT = 2.5, 2.2
 """Seconds that a guest takes to boot and shut down, without any work: with hardware virtualisation, and
 emulated."""
@@ -31,7 +34,7 @@ class RunEstimate:
     blocks: number of blocks that fit into the time budget, 0 if not even the rehearsal does;
         until_decided() without a budget.
     least_blocks: number of blocks that fit if no comparison is decided early, so that later blocks are
-        longer.
+        longer; less than `blocks` only if this may well happen.
     block_seconds: seconds of one block up to the first look.
     rehearsal_seconds: seconds until the end of block 0.
     late_blocks: how many of `blocks` follow the first look, if arms drop out there; 0 if none does.
@@ -135,6 +138,8 @@ def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
         blocks = max(FIXED_FROM, min(fit, most))
         late_blocks = blocks - FIXED_FROM
     least = blocks
+    if late_blocks and measured is None and left is not None and left < UNDERESTIMATE * FIXED_FROM * block:
+        least = min(blocks, math.floor(left / block))
     if left is not None and own_length and costs.late is None and blocks > FIXED_FROM:
         rest = left - FIXED_FROM * block
         least = min(blocks, FIXED_FROM + math.floor(rest / late_lengths(block, rest)[0]))
@@ -231,7 +236,8 @@ def _cost(study: Study, arm: Arm) -> Cost:
     together."""
     taken = [w for w in study.workloads if arm.environment.takes(w.name)]
     own = [subject.cost(workloads, arm, study.design) for subject, workloads in subjects_of(taken)]
-    guest = arm.environment.guest
+    used = any(not subject.own_instances for subject, _ in subjects_of(taken))
+    guest = arm.environment.guest if used else None
     boot = 0.0 if guest is None else EMULATED_BOOT if guest.emulated else BOOT
     instances, cpus = arm.placement.all_instances, len(set(arm.placement.cpus or ()))
     turns = float(instances) if cpus and cpus < instances else (1 + instances) / 2

@@ -14,8 +14,8 @@ from ..lifecycle import Phase
 LEAST_WORK = 50
 """Units of work that a program must do before its pace counts as known."""
 LEAST_BEHIND = 0.05
-"""Seconds between two progress lines. A program that is behind by less is recorded as behind by this: the value
-cannot be told from zero, and there are no ratios with zero."""
+"""Seconds between two progress lines. A program that is behind by less is recorded as behind by this: the
+value cannot be told from zero, and there are no ratios with zero."""
 _LINES = 8
 """Number of progress lines that must arrive before a mark is made. Older lines may arrive late after the
 instance was stopped, and would give a wrong pace."""

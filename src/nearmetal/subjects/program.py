@@ -17,8 +17,9 @@ from .rounds import rounds, shuffled
 
 VECTORS = 16.0
 """Factor by which an emulator slows down tuned vector code more than other work."""
-TCP = 3.0
-"""Factor by which messages of an application take longer over TCP than through shared memory."""
+TCP, GUESTS = 3.0, 6.0
+"""Factors by which messages of an application take longer than through shared memory: over TCP, and over TCP
+between emulated guests."""
 
 
 class Programs(Subject):
@@ -67,7 +68,8 @@ def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float
     waiting, vectorised = known.waiting(given), known.vectorised(given, ranks)
     slow = slowness(arm, files=known.of_files)
     vectors = vectorised * (slow * VECTORS if slow > 1 else 1.0)
-    further = 0.0 if arm.transport is Transport.SHM else (TCP - 1) * known.messages(given, ranks)
+    path = 1.0 if arm.transport is Transport.SHM else GUESTS if slow > 1 else TCP
+    further = (path - 1) * known.messages(given, ranks)
     other = (known.seconds(given, ranks) + further - waiting - vectorised) * slow
     return waiting + _tasks_on_a_cpu(arm) * (other + vectors)
 
