@@ -279,8 +279,8 @@ def times_grid(
     computing = _printed_computing([b.figure for b in times])
     for b in times:
         f = b.figure
-        for workload in f.workloads[:1]:
-            printed.setdefault((workload, f.arm, f.phase), {})[f.quantity] = b.printed
+        for name in f.workloads[:1]:
+            printed.setdefault((name, f.arm, f.phase), {})[f.quantity] = b.printed
     sizes = {workload: b.figure.size for b in times for workload in b.figure.workloads[:1]}
     kernels = {w.name: w for w in study.kernels}
     on_emulated = {a.name for a in study.arms() if a.placement.emulated}
