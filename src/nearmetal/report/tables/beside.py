@@ -279,9 +279,9 @@ def times_grid(
     computing = _printed_computing([b.figure for b in times])
     for b in times:
         f = b.figure
-        for name in f.workloads[:1]:
-            printed.setdefault((name, f.arm, f.phase), {})[f.quantity] = b.printed
-    sizes = {workload: b.figure.size for b in times for workload in b.figure.workloads[:1]}
+        for kernel in f.workloads[:1]:
+            printed.setdefault((kernel, f.arm, f.phase), {})[f.quantity] = b.printed
+    sizes = {kernel: b.figure.size for b in times for kernel in b.figure.workloads[:1]}
     kernels = {w.name: w for w in study.kernels}
     on_emulated = {a.name for a in study.arms() if a.placement.emulated}
     rows = []
