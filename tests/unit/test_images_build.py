@@ -113,7 +113,12 @@ def test_pip_runs_in_the_tree_with_the_certificates_of_the_machine(tmp_path: Pat
     before, install, after = (w for w in argv if w.startswith("--customize-hook"))
     assert install.startswith('--customize-hook=chroot "$1" env ')
     assert install.endswith(" python3 -m pip install --quiet veros==1.7.0 h5py==3.1")
-    assert "certificates" in before and after.startswith('--customize-hook=rm "$1"/tmp/')
+    assert {"PIP_CERT=/tmp/certificates.crt", "REQUESTS_CA_BUNDLE=/tmp/certificates.crt"} <= set(
+        install.split()
+    )
+    assert "-u PIP_TARGET " in install, "a setting of the user's own pip does not change where it installs"
+    assert '"${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}" "$1"/tmp/certificates.crt ||' in before
+    assert after.startswith('--customize-hook=rm "$1"/tmp/')
 
 
 def test_python_packages_of_a_tree(tmp_path: Path) -> None:

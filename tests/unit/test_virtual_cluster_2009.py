@@ -330,7 +330,7 @@ def test_a_plan_of_the_curve_is_within_a_factor_of_two_of_a_run_on_two_cores() -
 def test_a_plan_says_how_few_rounds_there_are_if_the_first_look_is_not_reached() -> None:
     """What was run in 309 s on two cores where guests are emulated: 5 rounds of 40.6 s."""
     guess = planned(series(), "machines", 309.0)
-    assert guess.least_blocks <= 10 and guess.block_seconds == pytest.approx(40.6, rel=0.25)
+    assert 4 <= guess.least_blocks <= 10 and guess.block_seconds == pytest.approx(40.6, rel=0.25)
     assert planned(series(), "machines", 900.0).least_blocks > FIXED_FROM
 
 

@@ -149,6 +149,14 @@ def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable
     return Unavailable(reason=f"storage block: {device} is in use: {user}", remedy="free it, or another path")
 
 
+def _entries(directory: Path) -> list[Path]:
+    """Return the entries of a directory; none if it cannot be read."""
+    try:
+        return list(directory.iterdir())
+    except OSError:
+        return []
+
+
 def device_user(host: Host, number: str) -> str | None:
     """Return what uses a block device or one of its partitions (a mount, swap or another device); None if
     nothing does.
@@ -160,7 +168,7 @@ def device_user(host: Host, number: str) -> str | None:
     with contextlib.suppress(OSError):
         parts = [part for part in sorted(block.iterdir()) if (part / "partition").exists()]
         numbers |= {text_of(host, part / "dev").strip(): part.name for part in parts}
-        holders = {held.name for device in (block, *parts) for held in (device / "holders").iterdir()}
+        holders = {held.name for device in (block, *parts) for held in _entries(device / "holders")}
         if holders:
             return f"held by {', '.join(sorted(holders))}"
     for mount in parse_mounts(text_of(host, "/proc/self/mountinfo")):

@@ -40,8 +40,5 @@ def _find_message(output: str) -> str:
     """Return the first errors of pip, or else those of apt, in the output of a program or, if there are none,
     find_message()."""
     lines = [line.strip() for line in output.splitlines()]
-    for start in ("ERROR: ", "E: "):
-        errors = [line.removeprefix(start)[:200] for line in lines if line.startswith(start)]
-        if errors:
-            return "; ".join(errors[:3])
-    return find_message(output)
+    found = [[line.removeprefix(s)[:200] for line in lines if line.startswith(s)] for s in ("ERROR: ", "E: ")]
+    return "; ".join(error for errors in found for error in errors[:2]) or find_message(output)

@@ -21,6 +21,19 @@ _SETTINGS = (
 )
 
 
+#: Settings of the user's own pip that would change where it installs, or refuse to.
+_UNSET = (
+    "USER",
+    "TARGET",
+    "PREFIX",
+    "ROOT",
+    "REQUIRE_VIRTUALENV",
+    "CONSTRAINT",
+    "REQUIREMENT",
+    "CONFIG_FILE",
+)
+
+
 def pip_options(requirements: Sequence[str]) -> list[str]:
     """Return the options of mmdebstrap that install Python packages into the new tree; none without
     requirements.
@@ -30,7 +43,10 @@ def pip_options(requirements: Sequence[str]) -> list[str]:
     """
     if not requirements:
         return []
-    install = shlex.join(["env", *_SETTINGS, "python3", "-m", "pip", "install", "--quiet", *requirements])
+    unset = [word for name in _UNSET for word in ("-u", f"PIP_{name}")]
+    unset += ["-u", "PYTHONPATH", "-u", "PYTHONHOME"]
+    pip = ["python3", "-m", "pip", "install", "--quiet", *requirements]
+    install = shlex.join(["env", *unset, *_SETTINGS, *pip])
     return [
         f'--customize-hook=cp "${{PIP_CERT:-{_CERTIFICATES}}}" "$1"{_COPY} ||'
         f' cp "$1"{_CERTIFICATES} "$1"{_COPY}',

@@ -23,8 +23,8 @@ def from_ldap(url: str) -> Inventory:
         ldap://dir.example/ou=hosts,dc=example??sub?(cn=node*). Without a filter, entries of the class ipHost
         are returned.
 
-    Raises UsageError for an unusable URL, UnavailableError without the package ldap3, and RunError if the
-    server does not answer or refuses.
+    Raises UsageError for an unusable URL or an entry without a usable name, UnavailableError without the
+    package ldap3, and RunError if the server does not answer or refuses.
     """
     server, base, scope, wanted = parse_url(url)
     try:

@@ -51,6 +51,7 @@ def slowdown_rows(subject: EventSubject, behind: Sequence[float | None]) -> list
     """Return the row `slowdown`: the seconds by which a program was behind its pace after each event.
 
     Return no row if its pace is not known for any event. Values below LEAST_BEHIND are replaced by it.
+
     behind: seconds for each event; None for an event without a known pace.
     """
     known = [max(value, LEAST_BEHIND) for value in behind if value is not None]

@@ -21,7 +21,7 @@ class MethodAnswer:
     differs: whether the two differ according to the method; None if there are too few values.
     text: the answer in a clause.
     t, freedom: t and degrees of freedom of the t-test; t is negative if the mean of the environment is
-        smaller. None for other methods, and if neither side has any spread.
+        smaller. None for other methods, with too few values, and if neither side has any spread.
     """
 
     baseline: Sample

@@ -99,9 +99,8 @@ def overhead_y(*, as_factor: bool) -> alt.Y:
 
 def number_axis(ticks: int, *, signed: bool) -> alt.Axis:
     """Return an axis with about this number of ticks. If it is signed, all numbers but zero have a sign."""
-    sign = "+" if signed else ""
-    label = f"datum.value ? format(datum.value, '{sign}~r') : '0'"
-    return alt.Axis(tickCount=ticks, labelExpr=label, labelFlush=False)
+    form, zero = ("+~r", "datum.value ? datum.label : '0'") if signed else ("~r", "datum.label")
+    return alt.Axis(tickCount=ticks, format=form, labelExpr=zero, labelFlush=False)
 
 
 def rounds_x() -> alt.X:
