@@ -1,5 +1,5 @@
 """Options of CRIU that need scripts or files: for the network of an instance, with TCP connections
-(InstanceRequest.connections) or without, and for the freezer of a container."""
+(InstanceRequest.connections) or without, for the freezer of a container, and for a restore that waits."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ until grep -qx {whole} {state}; do
     [ $((tries += 1)) -le 50 ] || {{ echo {thawed} >{file}; exit 0; }}
     sleep 0.001
 done
+"""
+
+_WAIT = """#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" != post-setup-namespaces ] || read -r line <{hold}
 """
 
 
@@ -59,6 +63,19 @@ def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
         words = {"frozen": "1", "thawed": "0", "state": "cgroup.events", "whole": "'frozen 1'"}
     file = directory / "freeze"
     file.write_text(_FREEZE.format(group=shlex.quote(str(freezer.parent)), file=freezer.name, **words))
+    file.chmod(0o755)
+    return ("--action-script", str(file))
+
+
+def waiting_options(hold: Path, directory: Path) -> tuple[str, ...]:
+    """Return the options of a restore that waits when it has made its namespaces and their mounts, but no
+    process of the instance: CRIU reads memory only then.
+
+    hold: FIFO from which it reads a line before it goes on. If the FIFO is closed instead, the restore fails.
+    directory: for a script.
+    """
+    file = directory / "wait"
+    file.write_text(_WAIT.format(hold=shlex.quote(str(hold))))
     file.chmod(0o755)
     return ("--action-script", str(file))
 

@@ -19,7 +19,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import connection_options, freezing_options, write_configuration
+from ..criu_connections import connection_options, freezing_options, waiting_options, write_configuration
 from ..instance import CONTROLLERS, control_groups, require_fitting, require_root, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import (
@@ -377,7 +377,10 @@ def _restoring(
 
 class _Restore:
     """Restores one instance (moving.BeginsEarly). The start of a runtime and its check of CRIU's version take
-    20 to 50 ms."""
+    20 to 50 ms, and CRIU takes as long to look at the kernel and to mount what the instance had mounted.
+
+    With lazy pages CRIU waits before it begins: it connects to the program that fetches memory.
+    """
 
     def __init__(self, host: Host, criu: Criu, ready: _Prepared, kept: ExitStack) -> None:
         """kept: what ends when the instance has ended."""
@@ -418,14 +421,15 @@ class _Restore:
     def _restoring(self, images: Path, hold: Path | None = None) -> list[str]:
         placed, state = self._ready.placed, self._ready.inner.scratch
         groups = criu_of.external_options((images / _GROUP_MOUNTS).read_text().split())
-        _write_criu_options(self._request, state, (*_unmasked(state), *groups))
+        waits = waiting_options(hold, state) if hold is not None and not self._request.lazy else ()
+        _write_criu_options(self._request, state, (*_unmasked(state), *groups, *waits))
         more = ["--bundle", str(state), "--pid-file", str(images / criu_of.PID_FILE)]
         if self._request.lazy:
             more.append("--lazy-pages")
         return [
             *criu_of.restorer(placed.tools, self._request, ()),
             *self._ready.around,
-            *placed.checkpointing(self._criu, "restore", images, *more, hold=hold),
+            *placed.checkpointing(self._criu, "restore", images, *more, hold=None if waits else hold),
             self._request.label,
         ]
 
