@@ -38,7 +38,7 @@ SIZES = ("4k", "16k")
 """Of file systems that are full at once, and after some files."""
 ALL_BUT_MEMORY = "1m"
 """Of a file system that is full when the memory is copied. Some backends have begun to restore by then."""
-EARLY = {"runc"}
+EARLY = {"native", "namespaces", "runc"}
 """Backends whose restores begin while the memory is copied."""
 _numbers = count()
 
