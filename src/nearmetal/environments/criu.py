@@ -21,7 +21,7 @@ from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
 from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
-from .criu_images import check_images, first_error, statistics_of
+from .criu_images import check_images, first_error, lost_memory, statistics_of
 from .moving import Criu, Dump
 from .program import in_groups, log_failure, read_pid
 
@@ -382,7 +382,7 @@ def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
     criu = read_pid(images / _CRIU_PID)
     if not any(processes.opened(p, str(log)) for p in (processes.tree(pid) if criu is None else (criu,))):
         return "CRIU has ended"
-    if not request.lazy or not first_error(log):
+    if not request.lazy or not lost_memory(log):
         return ""
     fetchers = processes.labelled(lambda label: label == request.label)
     if any(processes.opened(p, str(images / LAZY_LOG)) for p in fetchers):
@@ -440,6 +440,9 @@ def restoring_from(
         if pid is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(TimeoutError):
-                process.wait(10.0)
+            end = time.monotonic() + _END_SECONDS
+            # It ends with its processes, but not if these end while it has no memory for them.
+            while process.poll() is None and time.monotonic() < end and not lost_memory(log):
+                with contextlib.suppress(TimeoutError):
+                    process.wait(_LOOK_AT_CRIU)
         process.kill()

@@ -1,13 +1,19 @@
-"""Options of CRIU for the TCP connections of an instance (InstanceRequest.connections) and for the freezer of
-a container. Some of them need a script or a file, which is written here."""
+"""Options of CRIU for the TCP connections of an instance (InstanceRequest.connections), for the freezer of a
+container, and for a restore that waits. Some of them need a script or a file, which is written here."""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .contract import InstanceRequest
+from ..host import Host, Process
+from .contract import Instance, InstanceRequest
+from .criu import restoring_from, start_restoring
+from .instance import seconds
 
 UNLOCKED = ("--network-lock", "skip")
 """Option by which CRIU does not block the network of an instance during a checkpoint.
@@ -27,6 +33,10 @@ until grep -qx {whole} {state}; do
     [ $((tries += 1)) -le 50 ] || {{ echo {thawed} >{file}; exit 0; }}
     sleep 0.001
 done
+"""
+
+_WAIT = """#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || read -r line <{hold}
 """
 
 
@@ -67,6 +77,77 @@ def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
     file.write_text(_FREEZE.format(group=shlex.quote(str(freezer.parent)), file=freezer.name, **words))
     file.chmod(0o755)
     return ("--action-script", str(file))
+
+
+def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-namespaces") -> tuple[str, ...]:
+    """Return the options of a restore that waits.
+
+    hold: FIFO from which it reads a line before it goes on. If the FIFO is closed instead, the restore fails.
+    directory: for a script.
+    moment: of CRIU's scripts. By default it has made the namespaces of the instance and their mounts, but
+        none of its processes: CRIU reads memory only then. A restore without namespaces has only pre-restore.
+    """
+    file = directory / "wait"
+    file.write_text(_WAIT.format(moment=moment, hold=shlex.quote(str(hold))))
+    file.chmod(0o755)
+    return ("--action-script", str(file))
+
+
+class EarlyRestore:
+    """Restores one instance (moving.BeginsEarly). CRIU takes 20 to 50 ms to look at the kernel, and as long
+    to mount what a container had mounted.
+
+    With lazy pages CRIU must not begin early: it connects to the program that fetches memory.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        request: InstanceRequest,
+        argv: Callable[[Path, Path | None], Sequence[str]],
+        instance: Callable[[int, Mapping[str, float]], Instance],
+        kept: ExitStack,
+        *,
+        lazily: bool = False,
+        apart: bool = False,
+    ) -> None:
+        """argv: returns the command line that restores from a directory. The program waits for a line from a
+            FIFO if there is one; with lazy pages, before CRIU begins.
+        instance: returns the instance, given its first process and the times of the restore.
+        kept: what ends when the instance has ended.
+        lazily: whether argv() can wait with lazy pages.
+        apart: as in criu.restoring_from().
+        """
+        self._host, self._request, self._kept = host, request, kept
+        self._command, self._instance = argv, instance
+        self._early, self._apart = lazily or not request.lazy, apart
+        self._begun: Callable[[], Process] | None = None
+        self._argv: Sequence[str] = ()
+
+    def begin(self, images: Path) -> None:
+        if not self._early:
+            return
+        hold = images / "hold"
+        os.mkfifo(hold)
+        gate = os.open(hold, os.O_RDWR | os.O_CLOEXEC)
+        self._kept.callback(os.close, gate)
+        self._argv = self._command(images, hold)
+        process = start_restoring(self._host, self._request, self._argv, images)
+        self._kept.callback(process.kill)
+
+        def go_on() -> Process:
+            os.write(gate, b"\n")
+            return process
+
+        self._begun = go_on
+
+    @contextmanager
+    def __call__(self, images: Path) -> Iterator[Instance]:
+        begin, begun = time.monotonic_ns(), self._begun
+        argv = self._command(images, None) if begun is None else self._argv
+        restoring = restoring_from(self._host, self._request, argv, images, begun=begun, apart=self._apart)
+        with restoring as pid:
+            yield self._instance(pid, {"restore": seconds(begin, time.monotonic_ns())})
 
 
 def write_configuration(options: Sequence[str], file: Path) -> None:

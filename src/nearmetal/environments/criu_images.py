@@ -180,3 +180,12 @@ def first_error(log: Path) -> str:
     errors = [line.partition("Error ")[2] for line in lines]
     # Without CAP_SYS_RESOURCE, CRIU logs this error and continues.
     return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")
+
+
+def lost_memory(log: Path) -> bool:
+    """Whether CRIU says in the log of a restore that it has lost the program that fetches memory. It does not
+    if that program ends because it has fetched everything."""
+    try:
+        return "Error (criu/uffd.c:" in log.read_text(errors="replace")
+    except OSError:
+        return False

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from ..model.environments.image import HOST
 from ..model.study import Attachment, Environment
 from . import criu as criu_of
 from .contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from .criu_connections import connection_options
+from .criu_connections import EarlyRestore, connection_options, waiting_options
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
@@ -198,35 +198,43 @@ def _bare(
 
 @contextmanager
 def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
-    with ExitStack() as last, control_groups(request, ACCOUNTS) as groups:
+    with ExitStack() as last, control_groups(request, ACCOUNTS) as groups, ExitStack() as kept:
         if not groups:
             last.callback(processes.kill_labelled, request.label)
-        yield partial(_restored, host, tools, criu, request, groups)
+        apart = request.lazy
+
+        def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
+            return make_instance(
+                tools,
+                request,
+                hostname=os.uname().nodename,
+                pid=pid,
+                namespaces_of=pid if apart else 0,
+                groups=groups,
+                phases=phases,
+            )
+
+        argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+        yield EarlyRestore(host, request, argv, instance, kept, apart=apart)
 
 
-@contextmanager
-def _restored(
-    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, groups: Mapping[str, Path], images: Path
-) -> Iterator[BoxInstance]:
-    """Restore an instance until exit.
+def _restore_argv(
+    tools: Tools,
+    criu: Criu,
+    request: InstanceRequest,
+    groups: Sequence[Path],
+    images: Path,
+    hold: Path | None,
+) -> list[str]:
+    """Return the command line that restores an instance.
 
     If the request is lazy, the checkpointed processes still hold their PIDs and sockets. The restored ones
     are then put into new PID and network namespaces, as if they were on another machine.
     """
-    apart = request.lazy
-    begin = time.monotonic_ns()
-    more = [*(("--lazy-pages",) if apart else ()), *connection_options(request, images)]
-    argv = [
-        *criu_of.restorer(tools, request, cgroups.unique(groups), apart=apart),
+    more = [*(("--lazy-pages",) if request.lazy else ()), *connection_options(request, images)]
+    if hold is not None:
+        more += waiting_options(hold, images, "pre-restore")
+    return [
+        *criu_of.restorer(tools, request, groups, apart=request.lazy),
         *criu_of.restore_argv(criu, images, more),
     ]
-    with criu_of.restoring_from(host, request, argv, images, apart=apart) as pid:
-        yield make_instance(
-            tools,
-            request,
-            hostname=os.uname().nodename,
-            pid=pid,
-            namespaces_of=pid if apart else 0,
-            groups=groups,
-            phases={"restore": seconds(begin, time.monotonic_ns())},
-        )

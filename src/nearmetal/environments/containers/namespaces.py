@@ -8,8 +8,8 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import connection_options
+from ..criu_connections import EarlyRestore, connection_options, waiting_options
 from ..guests.guest import EnclosedInstance, GuestInstance
 from ..guests.in_guest import started_in_guest
 from ..instance import (
@@ -150,19 +150,23 @@ def namespace_options(request: InstanceRequest) -> list[str]:
 def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
     if request.layer is None:
         raise RunError("an instance without a layer is not restored")
-    with control_groups(request, CONTROLLERS) as groups:
-        yield partial(_restored, host, tools, criu, request, groups)
+    with control_groups(request, CONTROLLERS) as groups, ExitStack() as kept:
+
+        def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
+            return make_instance(tools, request, pid=pid, namespaces_of=pid, groups=groups, phases=phases)
+
+        argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+        yield EarlyRestore(host, request, argv, instance, kept)
 
 
-@contextmanager
-def _restored(
-    host: Host,
+def _restore_argv(
     tools: Tools,
     criu: Criu,
     request: InstanceRequest,
-    groups: Mapping[str, Path],
+    groups: Sequence[Path],
     images: Path,
-) -> Iterator[BoxInstance]:
+    hold: Path | None,
+) -> list[str]:
     points = (images / MOUNTS).read_text().split("\n")
     wrap = [tools / "nm-box", "wrap", "--root-overlay", str(request.scratch), "--tree", str(request.tree)]
     wrap += ["--layer", str(request.layer)]
@@ -171,23 +175,15 @@ def _restored(
     for point in points:
         if not point.startswith(("/dev", "/sys", "/proc")):
             wrap += ["--place", point]
-    begin = time.monotonic_ns()
     more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
     if request.lazy:
         more.append("--lazy-pages")
     more += connection_options(request, images)
-    argv = [
-        *criu_of.restorer(tools, request, cgroups.unique(groups)),
+    if hold is not None:
+        more += waiting_options(hold, images)
+    return [
+        *criu_of.restorer(tools, request, groups),
         *wrap,
         "--",
         *criu_of.restore_argv(criu, images, more),
     ]
-    with criu_of.restoring_from(host, request, argv, images) as pid:
-        yield make_instance(
-            tools,
-            request,
-            pid=pid,
-            namespaces_of=pid,
-            groups=groups,
-            phases={"restore": seconds(begin, time.monotonic_ns())},
-        )

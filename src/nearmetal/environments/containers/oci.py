@@ -4,23 +4,29 @@ foreground by its command `run`, and runs commands inside by `exec`."""
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...errors import RunError
-from ...host import Host, Process, cgroups, runtime
+from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import connection_options, freezing_options, write_configuration
-from ..instance import CONTROLLERS, control_groups, require_fitting, require_root, seconds
+from ..criu_connections import (
+    EarlyRestore,
+    connection_options,
+    freezing_options,
+    waiting_options,
+    write_configuration,
+)
+from ..instance import CONTROLLERS, control_groups, require_fitting, require_root
 from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
@@ -376,62 +382,36 @@ def _restoring(
     with ExitStack() as last, _prepared(kind, host, tools, request) as ready, ExitStack() as first:
         if kind.own_groups:
             last.callback(_remove_groups, request)
-        yield _Restore(host, criu, ready, first)
 
-
-class _Restore:
-    """A moving.Restore that implements moving.BeginsEarly: the start of the runtime and its check of CRIU's
-    version take 20 to 50 ms."""
-
-    def __init__(self, host: Host, criu: Criu, ready: _Prepared, kept: ExitStack) -> None:
-        """kept: receives the clean-up of begin(). The caller closes it after the instance has ended."""
-        self._host, self._criu, self._ready, self._kept = host, criu, ready, kept
-        self._request = ready.placed.request
-        self._begun: Callable[[], Process] | None = None
-        self._argv: Sequence[str] = ()
-
-    def begin(self, images: Path) -> None:
-        hold = images / "hold"
-        os.mkfifo(hold)
-        gate = os.open(hold, os.O_RDWR | os.O_CLOEXEC)
-        self._kept.callback(os.close, gate)
-        self._argv = self._restoring(images, hold)
-        process = criu_of.start_restoring(self._host, self._request, self._argv, images)
-        self._kept.callback(process.kill)
-
-        def go_on() -> Process:
-            os.write(gate, b"\n")
-            return process
-
-        self._begun = go_on
-
-    @contextmanager
-    def __call__(self, images: Path) -> Iterator[ProgramInstance]:
-        begin, ready, begun = time.monotonic_ns(), self._ready, self._begun
-        argv = self._restoring(images) if begun is None else self._argv
-        with criu_of.restoring_from(self._host, self._request, argv, images, begun=begun) as pid:
-            yield ProgramInstance(
-                label=self._request.label,
-                hostname=self._request.hostname,
+        def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
+            return ProgramInstance(
+                label=request.label,
+                hostname=request.hostname,
                 pid=pid,
-                phases={"restore": seconds(begin, time.monotonic_ns())},
+                phases=phases,
                 cgroups=ready.groups,
                 enter=ready.enter(),
             )
 
-    def _restoring(self, images: Path, hold: Path | None = None) -> list[str]:
-        placed, state = self._ready.placed, self._ready.inner.scratch
-        groups = criu_of.external_options((images / _GROUP_MOUNTS).read_text().split())
-        _write_criu_options(self._request, state, (*_unmasked(state), *groups))
-        more = ["--bundle", str(state), "--pid-file", str(images / criu_of.PID_FILE)]
-        if self._request.lazy:
-            more.append("--lazy-pages")
-        return [
-            *criu_of.restorer(placed.tools, self._request, ()),
-            *self._ready.around,
-            *placed.checkpointing(self._criu, "restore", images, *more, hold=hold),
-            self._request.label,
-        ]
+        # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
+        yield EarlyRestore(host, request, partial(_restore_argv, criu, ready), instance, first, lazily=True)
+
+
+def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None) -> list[str]:
+    placed, state = ready.placed, ready.inner.scratch
+    request = placed.request
+    groups = criu_of.external_options((images / _GROUP_MOUNTS).read_text().split())
+    waits = waiting_options(hold, state) if hold is not None and not request.lazy else ()
+    _write_criu_options(request, state, (*_unmasked(state), *groups, *waits))
+    more = ["--bundle", str(state), "--pid-file", str(images / criu_of.PID_FILE)]
+    if request.lazy:
+        more.append("--lazy-pages")
+    return [
+        *criu_of.restorer(placed.tools, request, ()),
+        *ready.around,
+        *placed.checkpointing(criu, "restore", images, *more, hold=None if waits else hold),
+        request.label,
+    ]
 
 
 def _remove_groups(request: InstanceRequest) -> None:
