@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..model.design import LEAST_SLICES
 from ..model.study import Arm, Attachment, Study, Transport
 from ..plan import FIXED_FROM, VERIFIED_EVERY, block_length, late_lengths
-from ..subjects.contract import Cost
+from ..subjects.contract import Cost, slowness
 from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
@@ -25,6 +25,10 @@ first look, the short blocks after it are not certain."""
 BOOT, EMULATED_BOOT = 2.5, 2.2
 """Seconds that a guest takes to boot and shut down, without any work: with hardware virtualisation, and
 emulated."""
+
+GUEST_LAUNCH = 1.2
+"""Seconds by which each emulated guest after the first delays the start of the kernels' MPI programs, which
+all arms start at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +188,18 @@ def _block_costs(study: Study, arms: Sequence[Arm]) -> BlockCosts:
 
 
 def _costs(study: Study, arms: Sequence[Arm]) -> list[Cost]:
-    """Return the cost of each arm in a block. The first baseline is counted twice, because it runs twice."""
+    """Return the cost of each arm in a block, and that of the guests together. The first baseline is counted
+    twice, because it runs twice."""
     again = [a for a in arms if a.environment.name == study.design.baselines[0]]
-    return [_cost(study, arm) for arm in [*arms, *again]]
+    every = [*arms, *again]
+    launched = [a for a in every if slowness(a) > 1 and a.placement.ranks > 1 and _takes_kernels(study, a)]
+    guests = sum(a.placement.instances for a in launched)
+    together = Cost(once=GUEST_LAUNCH * max(0, guests - 1))
+    return [*(_cost(study, arm) for arm in every), together]
+
+
+def _takes_kernels(study: Study, arm: Arm) -> bool:
+    return any(arm.environment.takes(kernel.name) for kernel in study.kernels)
 
 
 def _lasting(study: Study) -> frozenset[str]:

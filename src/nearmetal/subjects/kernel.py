@@ -28,9 +28,8 @@ from .launches.profiles import read_profiles
 from .launches.rank_argv import event_argv
 from .rounds import rounds, sound
 
-#: Seconds on a machine of the early 2020s: an MPI launch, what each emulated guest after the first adds,
-#: and a slice by transport.
-LAUNCH, GUEST_LAUNCH = 0.12, 2.0
+#: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
+LAUNCH = 0.12
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.0025}
 SLICE_OVER_LINKS, MESSAGES_OVER_LINKS, USUAL_RATE = 0.04, 0.05, 125e6
 """Estimates for emulated nodes: seconds of a slice whose work the study sets; seconds that are added to every
@@ -157,7 +156,7 @@ class Kernels(Subject):
         del design
         slow = slowness(arm)
         return Cost(
-            once=slow * LAUNCH + ((arm.placement.instances - 1) * GUEST_LAUNCH if slow > 1 else 0.0),
+            once=slow * LAUNCH,
             verification=slow * sum(_verification_seconds(w, arm) for w in workloads),
             slice=slow * sum(_slice_seconds(w, arm) for w in workloads),
         )
