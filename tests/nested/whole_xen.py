@@ -15,7 +15,7 @@ from tests.nested.machine import Outer
 from tests.nested.parts import Parts
 from tests.nested.test_nested_xen import guest, out
 
-from nearmetal.environments.xen.backend import XenInstance
+from nearmetal.environments.xen.guest import XenInstance
 from nearmetal.environments.xen.settings import XenDisk, XenDiskKind, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import RunError
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
+from ..guests.moves import MoveFigures
 from ..moving import Together
 from .qmp import Monitor
 
@@ -42,25 +43,6 @@ COSTS = Costs(
 """Of a move on one machine through a socket to a QEMU that waits."""
 START_COSTS = replace(COSTS, setup=Estimate(0.1, 0.4, 1.5))
 """Of a move whose second QEMU is started as part of it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoveFigures:
-    """What the two monitors say about a finished move.
-
-    requested, stopped, completed, resumed: in seconds of CLOCK_REALTIME.
-    downtime: seconds, as QEMU reports it.
-    copied: the rounds of pre-copy that were seen while they ran.
-    """
-
-    requested: float
-    stopped: float
-    completed: float
-    resumed: float
-    downtime: float
-    sent: int
-    rounds: int
-    copied: tuple[CopyRound, ...] = ()
 
 
 @dataclass(kw_only=True)
